@@ -1,0 +1,176 @@
+// lockstep_worker: finds LibTorch, loads it, then liblockstep_worker.so beside this
+// program, and hands over to its lockstep_worker_main().
+//
+// A program that links LibTorch dies in the dynamic loader when it is not there; this
+// one does not, so a missing or wrong LibTorch is one clear line.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <regex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <malloc.h>
+#if __has_include(<cpuid.h>)
+#include <cpuid.h>
+#endif
+
+#include "apps/worker_entry.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kExitEnvironment = 3;
+constexpr char kVersion[] = "2.11.0";
+constexpr char kRemedy[] =
+    "; set LOCKSTEP_LIBTORCH to the folder of LibTorch 2.11.0 (it has lib/ and "
+    "include/)";
+
+struct LoadError : std::runtime_error {
+  explicit LoadError(const std::string& what, const std::string& remedy = kRemedy)
+      : std::runtime_error(what + remedy) {}
+};
+
+// A training step frees and allocates the same large blocks over and over. By default
+// malloc gives each back to the kernel, and the next step faults in fresh zeroed pages:
+// a good part of a step. Must come before the first large allocation.
+void keep_freed_memory() {
+  mallopt(M_MMAP_MAX, 0);  // large blocks from the heap too, so that they are reused
+  mallopt(M_TRIM_THRESHOLD, -1);  // never give the top of the heap back
+  mallopt(M_TOP_PAD, 64 << 20);   // and grow it rarely
+}
+
+// Some virtual machines show the AMX flags with an empty tile palette (CPUID leaf
+// 0x1D); oneDNN believes the flags, and bf16 dies of an illegal instruction.
+void avoid_broken_amx() {
+#if __has_include(<cpuid.h>)
+  constexpr unsigned kAmxTile = 1U << 24;  // leaf 7, EDX
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kAmxTile) == 0) return;
+  if (__get_cpuid_count(0x1D, 1, &a, &b, &c, &d) != 0 && b != 0) return;
+  constexpr int kKeepTheUsersChoice = 0;
+  setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16", kKeepTheUsersChoice);
+#endif
+}
+
+// The dynamic loader dies of SIGBUS on a truncated library, so its segments are checked
+// against the size of the file first.
+void check_whole(const fs::path& library) {
+  std::ifstream file(library, std::ios::binary);
+  ElfW(Ehdr) header{};
+  file.read(reinterpret_cast<char*>(&header), sizeof header);
+  const bool is_elf =
+      file && std::string(reinterpret_cast<char*>(header.e_ident), 4) == ELFMAG;
+  if (!is_elf) throw LoadError(library.string() + " is not a shared library");
+  std::vector<ElfW(Phdr)> segments(header.e_phnum);
+  file.seekg(static_cast<std::streamoff>(header.e_phoff));
+  file.read(reinterpret_cast<char*>(segments.data()),
+            static_cast<std::streamsize>(segments.size() * sizeof(ElfW(Phdr))));
+  const auto size = fs::file_size(library);
+  for (const auto& segment : segments) {
+    if (!file || segment.p_offset + segment.p_filesz > size) {
+      throw LoadError(library.string() + " is truncated");
+    }
+  }
+}
+
+// Global, as Python loads them: LibTorch's libraries find each other's symbols, and the
+// kernels that a library registers are found by all.
+void* open_library(const fs::path& library, int visibility) {
+  if (library.is_absolute()) check_whole(library);
+  void* handle = dlopen(library.c_str(), RTLD_NOW | visibility);
+  if (handle == nullptr) throw LoadError(dlerror());
+  return handle;
+}
+
+bool has_torch(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / "libtorch_cpu.so", ignored);
+}
+
+// The folder that the system's own search (LD_LIBRARY_PATH, ld.so.conf) leads to.
+fs::path torch_on_search_path() {
+  void* handle = dlopen("libc10.so", RTLD_NOW | RTLD_GLOBAL);
+  const link_map* map = nullptr;
+  if (handle == nullptr || dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0) {
+    throw LoadError(
+        std::string("LibTorch was not found: LOCKSTEP_LIBTORCH is not set and ") +
+        LOCKSTEP_TORCH_LIB + " has no libtorch_cpu.so");
+  }
+  return fs::absolute(map->l_name).parent_path();
+}
+
+// LibTorch's lib/ folder: the one that the user names, or the one that this was built
+// with, or the system's.
+fs::path torch_folder() {
+  const char* named = std::getenv("LOCKSTEP_LIBTORCH");
+  if (named != nullptr && *named != '\0') {
+    const fs::path root = fs::absolute(named);
+    if (has_torch(root / "lib")) return root / "lib";
+    if (has_torch(root)) return root;
+    throw LoadError("LOCKSTEP_LIBTORCH=" + std::string(named) +
+                    " has no lib/libtorch_cpu.so");
+  }
+  if (has_torch(LOCKSTEP_TORCH_LIB)) return LOCKSTEP_TORCH_LIB;
+  return torch_on_search_path();
+}
+
+// A wheel has version.py, an archive build-version; none is not an error, since only
+// the libraries need to be here.
+void check_version(const fs::path& root) {
+  for (const char* name : {"version.py", "build-version"}) {
+    std::ifstream file(root / name);
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    std::smatch found;
+    if (!std::regex_search(text, found, std::regex(R"((\d+\.\d+\.\d+)[\w+.]*)")))
+      continue;
+    if (found[1] == kVersion) return;
+    throw LoadError("LibTorch in " + root.string() + " is version " + found[0].str());
+  }
+}
+
+lockstep::WorkerMain load_worker() {
+  const fs::path torch = torch_folder();
+  check_version(torch.parent_path());
+  setenv("LOCKSTEP_LIBTORCH_FOUND", torch.parent_path().c_str(), 1);  // for `doctor`
+  open_library(torch / "libc10.so", RTLD_GLOBAL);
+  open_library(torch / "libtorch_cpu.so", RTLD_GLOBAL);
+  if (LOCKSTEP_WITH_CUDA) {
+    open_library(torch / "libc10_cuda.so", RTLD_GLOBAL);
+    open_library(torch / "libtorch_cuda.so", RTLD_GLOBAL);
+  }
+  const fs::path library =
+      fs::read_symlink("/proc/self/exe").replace_filename("liblockstep_worker.so");
+  if (!fs::exists(library)) {
+    throw LoadError(library.string() + " is missing",
+                    "; keep it beside lockstep_worker");
+  }
+  void* worker = open_library(library, RTLD_LOCAL);
+  void* main = dlsym(worker, "lockstep_worker_main");
+  if (main == nullptr) throw LoadError(dlerror());
+  return reinterpret_cast<lockstep::WorkerMain>(main);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  keep_freed_memory();
+  avoid_broken_amx();
+  lockstep::WorkerMain worker = nullptr;
+  try {
+    worker = load_worker();
+  } catch (const std::exception& error) {
+    std::cerr << "lockstep_worker: error: " << error.what() << '\n';
+    return kExitEnvironment;
+  }
+  return worker(argc, argv, [](const fs::path& path) {
+    return lockstep::config::load(path, {}, {});
+  });
+}

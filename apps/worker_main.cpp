@@ -1,0 +1,170 @@
+// lockstep_worker: one rank. The program of this name loads LibTorch and then calls
+// lockstep_worker_main() here; see apps/lockstep_worker.cpp.
+//
+//   lockstep_worker --run-dir DIR      trains what DIR/config.yaml says
+//   lockstep_worker --version [--json] says what it is made of
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/worker_entry.h"
+#include <fmt/format.h>
+
+#include <torch/torch.h>
+#include <torch/version.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/config/load.h"
+#include "lockstep/kernels/cuda.h"
+#include "lockstep/monitor/console.h"
+#include "lockstep/monitor/error_file.h"
+#include "lockstep/monitor/run_directory.h"
+#include "lockstep/train/report.h"
+#include "lockstep/train/stop.h"
+#include "lockstep/train/trainer.h"
+
+namespace lockstep {
+namespace {
+
+struct Arguments {
+  std::string run_dir;
+  bool version = false;
+  bool json = false;
+};
+
+Arguments parse(int argc, char** argv) {
+  Arguments arguments;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--version") {
+      arguments.version = true;
+    } else if (word == "--json") {
+      arguments.json = true;
+    } else if (word == "--run-dir" && i + 1 < argc) {
+      arguments.run_dir = argv[++i];
+    } else {
+      throw Error(Fault::config, "lockstep_worker: unknown argument '", word,
+                  "'; it is started by `lockstep train`, or with --run-dir DIR");
+    }
+  }
+  if (!arguments.version && arguments.run_dir.empty()) {
+    throw Error(Fault::config,
+                "lockstep_worker: --run-dir DIR is missing; start it with "
+                "`lockstep train RECIPE`");
+  }
+  return arguments;
+}
+
+void print_version(bool json) {
+  const std::vector<monitor::Field> fields{
+      {"lockstep", std::string(LOCKSTEP_VERSION)},
+      {"libtorch", std::string(TORCH_VERSION)},
+      {"libtorch_path", std::string(std::getenv("LOCKSTEP_LIBTORCH_FOUND") != nullptr
+                                        ? std::getenv("LOCKSTEP_LIBTORCH_FOUND")
+                                        : "")},
+      {"cuda", std::string(torch::cuda::is_available() ? "available" : "none")},
+      {"cuda_available", torch::cuda::is_available()},
+      {"cudnn", torch::cuda::cudnn_is_available()
+                    ? std::to_string(at::detail::getCUDAHooks().versionCuDNN())
+                    : std::string("none")},
+      {"gpus", static_cast<std::int64_t>(
+                   torch::cuda::is_available() ? torch::cuda::device_count() : 0)},
+      {"kernels", kernels::cuda_available()},
+  };
+  if (json) {
+    fmt::print("{}\n", monitor::to_json_line(fields));
+    return;
+  }
+  fmt::print("lockstep_worker {} with LibTorch {}\n", LOCKSTEP_VERSION, TORCH_VERSION);
+}
+
+log::Level level_of(config::Verbosity verbosity) {
+  switch (verbosity) {
+    case config::Verbosity::quiet:
+      return log::Level::warning;
+    case config::Verbosity::debug:
+      return log::Level::debug;
+    default:
+      return log::Level::info;
+  }
+}
+
+int train(const monitor::RunDirectory& run, ConfigLoader load) {
+  const auto loaded = load(run.config());
+  monitor::Console console(monitor::standard_error_options());
+  log::start({.level = level_of(loaded.config.monitor.verbosity),
+              .file = run.log(0),
+              .writer = [&](log::Level level, std::string_view line) {
+                console.log_line(level, line);
+              }});
+  log::set_rank(0);
+  const train::StopRequest stop;
+  train::Reporter reporter(run, loaded.config.monitor, console);
+  const auto result = train::train(loaded.config, run, reporter, stop);
+  log::set_writer({});
+
+  const char* form = std::getenv("LOCKSTEP_RESULT");
+  const bool json = form != nullptr && std::string_view(form) == "json";
+  fmt::print("{}", json ? train::to_json(result) + "\n" : train::to_table(result));
+  std::fflush(stdout);
+  return result.stopped_by != 0 ? 128 + result.stopped_by : kExitOk;
+}
+
+// Leaves the error where the launcher finds it; without a launcher it is also said.
+int report(const std::string& run_dir, Fault fault, const std::string& message) {
+  const char* launcher = std::getenv("LOCKSTEP_LAUNCHER");
+  if (launcher == nullptr || run_dir.empty()) {
+    fmt::print(stderr, "lockstep_worker: error: {}\n", message);
+  }
+  if (!run_dir.empty()) {
+    try {
+      monitor::write_error(monitor::RunDirectory::open(run_dir).error(0),
+                           {.fault = fault, .message = message, .rank = 0});
+    } catch (const std::exception& error) {
+      fmt::print(
+          stderr,
+          "lockstep_worker: error: {}; and its report could not be written: {}\n",
+          message, error.what());
+    }
+  }
+  return exit_status(fault);
+}
+
+int run(int argc, char** argv, ConfigLoader load) {
+  std::string run_dir;
+  try {
+    const auto arguments = parse(argc, argv);
+    if (arguments.version) {
+      print_version(arguments.json);
+      return kExitOk;
+    }
+    run_dir = arguments.run_dir;
+    return train(monitor::RunDirectory::open(run_dir), load);
+  } catch (const Error& error) {
+    return report(run_dir, error.fault(), error.what());
+  } catch (const c10::OutOfMemoryError& error) {
+    return report(run_dir, Fault::hardware,
+                  str("train: out of memory: ", error.what_without_backtrace(),
+                      "; lower batch.micro"));
+  } catch (const c10::Error& error) {
+    return report(run_dir, Fault::internal,
+                  str("libtorch: ", error.what_without_backtrace()));
+  } catch (const std::bad_alloc&) {
+    return report(run_dir, Fault::hardware,
+                  "train: out of memory; lower batch.micro or data.prefetch");
+  } catch (const std::exception& error) {
+    return report(run_dir, Fault::internal, str("internal: ", error.what()));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
+
+extern "C" int lockstep_worker_main(int argc, char** argv,
+                                    lockstep::ConfigLoader load) {
+  return lockstep::run(argc, argv, load);
+}

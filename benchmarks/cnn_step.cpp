@@ -1,0 +1,66 @@
+// How fast is one training step of the CNN? Prints one JSON line, as the peer's side
+// does.
+//
+//   bench_cnn_step BATCH STEPS [THREADS]
+//
+// One fixed batch of bytes, as a loader hands it over: normalising it is part of the
+// step, which the peer, fed with floats, does not have to do.
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <vector>
+
+#include <fmt/format.h>
+#include <malloc.h>
+
+#include <ATen/Parallel.h>
+#include <torch/torch.h>
+
+#include "lockstep/train/device.h"
+#include "lockstep/train/step.h"
+
+using namespace lockstep;  // NOLINT: a program of one file
+
+int main(int argc, char** argv) {
+  // What apps/lockstep_worker.cpp does for every worker.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, -1);
+  const std::int64_t batch_size = argc > 1 ? std::atol(argv[1]) : 128;
+  const int steps = argc > 2 ? std::atoi(argv[2]) : 50;
+  at::set_num_threads(argc > 3 ? std::atoi(argv[3]) : 1);
+  torch::manual_seed(0);
+
+  const data::SampleSpec spec{
+      .shape = {1, 28, 28}, .num_classes = 10, .scale = 1 / 128.0F, .shift = -1};
+  const auto model = models::build({.name = "cnn"}, {spec.shape, spec.num_classes});
+  train::use_layout(*model);
+  optim::FlatParameters parameters(*model);
+  const auto optimizer = optim::make_optimizer({}, parameters.values());
+  train::Step step({model,
+                    parameters,
+                    *optimizer,
+                    {config::Precision::fp32, torch::kCPU},
+                    spec,
+                    batch_size});
+  train::Tally tally(torch::kCPU);
+  const data::Batch batch{
+      .size = batch_size,
+      .inputs = torch::randint(256, {batch_size, 1, 28, 28}, torch::kUInt8),
+      .targets = torch::randint(10, {batch_size}, torch::kInt64)};
+
+  std::vector<double> times;
+  for (int i = 0; i < steps + 4; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    step.run(batch, 1e-3, tally);
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+    if (i >= 4) times.push_back(time.count());
+  }
+  std::sort(times.begin(), times.end());
+  const double median = times[times.size() / 2];
+  fmt::print(
+      "{{\"who\":\"lockstep\",\"model\":\"cnn\",\"batch\":{},\"threads\":{},"
+      "\"ms\":{:.3f},\"samples_s\":{:.1f}}}\n",
+      batch_size, at::get_num_threads(), median * 1e3,
+      static_cast<double>(batch_size) / median);
+  return 0;
+}

@@ -1,0 +1,67 @@
+# One folder, one target lockstep::<name>, one namespace.
+#
+#   lockstep_module(optim TORCH DEPENDS base config SOURCES sgd.cpp LIBRARIES lockstep_zlib)
+#
+# A module can depend only on modules declared above it in lockstep/CMakeLists.txt, so
+# there are no cycles; a module without TORCH can not depend on one with it.
+function(lockstep_module name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH" "" "DEPENDS;SOURCES;LIBRARIES")
+  foreach(dep IN LISTS arg_DEPENDS)
+    if(NOT TARGET lockstep_${dep})
+      message(FATAL_ERROR "lockstep/${name}: '${dep}' is not a module declared above it")
+    endif()
+    get_target_property(dep_torch lockstep_${dep} LOCKSTEP_TORCH)
+    if(dep_torch AND NOT arg_TORCH)
+      message(FATAL_ERROR "lockstep/${name} is control plane, '${dep}' links LibTorch")
+    endif()
+  endforeach()
+
+  add_library(lockstep_${name} STATIC ${arg_SOURCES})
+  add_library(lockstep::${name} ALIAS lockstep_${name})
+  set_target_properties(lockstep_${name} PROPERTIES LOCKSTEP_TORCH ${arg_TORCH})
+  target_include_directories(lockstep_${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  list(TRANSFORM arg_DEPENDS PREPEND lockstep:: OUTPUT_VARIABLE targets)
+  target_link_libraries(lockstep_${name} PUBLIC ${targets}
+                        PRIVATE lockstep_flags ${arg_LIBRARIES})
+  if(arg_TORCH)
+    target_link_libraries(lockstep_${name} PUBLIC lockstep_libtorch)
+    target_precompile_headers(lockstep_${name} REUSE_FROM lockstep_torch_pch)
+  endif()
+
+  string(REPLACE ";" " " arrows "${arg_DEPENDS}")
+  set(plane control)
+  if(arg_TORCH)
+    set(plane data)
+  endif()
+  file(APPEND ${CMAKE_BINARY_DIR}/layers.txt "${plane} ${name}: ${arrows}\n")
+endfunction()
+
+# One test folder, one executable, one link; a unity build, because the test framework's
+# headers cost more than the tests.
+#
+#   lockstep_tests(optim LABEL torch MODULES optim SOURCES sgd_test.cpp)
+function(lockstep_tests name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH" "LABEL;TIMEOUT" "MODULES;SOURCES;LIBRARIES")
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  # Not UNITY_BUILD: its source includes by absolute path, which ccache can not share
+  # between two checkouts.
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  list(TRANSFORM arg_SOURCES REPLACE "(.+)" "#include \"${folder}/\\1\"\n" OUTPUT_VARIABLE unity)
+  list(JOIN unity "" unity)
+  file(CONFIGURE OUTPUT test_${name}.cpp CONTENT "${unity}")
+  add_executable(test_${name} ${CMAKE_CURRENT_BINARY_DIR}/test_${name}.cpp)
+  target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  set_target_properties(test_${name} PROPERTIES
+                        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  list(TRANSFORM arg_MODULES PREPEND lockstep:: OUTPUT_VARIABLE targets)
+  target_link_libraries(test_${name} PRIVATE lockstep_test_support ${targets}
+                        lockstep_flags ${arg_LIBRARIES})
+  if(arg_TORCH)
+    target_precompile_headers(test_${name} REUSE_FROM lockstep_torch_pch)
+    target_link_options(test_${name} PRIVATE ${LOCKSTEP_TORCH_LINK_OPTIONS})
+  endif()
+  gtest_discover_tests(test_${name} DISCOVERY_MODE PRE_TEST
+    PROPERTIES LABELS "${arg_LABEL}" TIMEOUT ${arg_TIMEOUT})
+endfunction()

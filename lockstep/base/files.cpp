@@ -1,0 +1,186 @@
+#include "lockstep/base/files.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/units.h"
+
+namespace lockstep::files {
+namespace {
+
+std::string remedy_for(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return "; free some space or choose another place";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "; check the permissions or choose another place";
+    default:
+      return "";
+  }
+}
+
+[[noreturn]] void fail(std::string_view what, const Path& path, int error) {
+  throw Error(Fault::io, "can not ", what, " '", path.string(),
+              "': ", std::strerror(error), remedy_for(error));
+}
+
+Descriptor open_or_fail(const Path& path, int flags, std::string_view what) {
+  Descriptor file(::open(path.c_str(), flags | O_CLOEXEC, 0644));
+  if (!file) fail(what, path, errno);
+  return file;
+}
+
+}  // namespace
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  if (this != &other) {
+    reset();
+    fd_ = other.release();
+  }
+  return *this;
+}
+
+int Descriptor::release() noexcept {
+  return std::exchange(fd_, -1);
+}
+
+void Descriptor::reset() noexcept {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+std::string read(const Path& path, std::int64_t limit_bytes) {
+  const auto file = open_or_fail(path, O_RDONLY | O_NONBLOCK, "read");
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) fail("read", path, errno);
+  if (S_ISDIR(info.st_mode)) {
+    throw Error(Fault::io, "can not read '", path.string(),
+                "': it is a directory, a file was expected");
+  }
+  if (info.st_size > limit_bytes) {
+    throw Error(Fault::io, "can not read '", path.string(), "': it has ",
+                units::format_bytes(info.st_size), ", the limit for such a file is ",
+                units::format_bytes(limit_bytes));
+  }
+  std::string content;
+  char buffer[1 << 16];
+  while (true) {
+    const auto got = ::read(file.get(), buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail("read", path, errno);
+    if (got == 0) return content;
+    content.append(buffer, static_cast<std::size_t>(got));
+    // Files of /proc and pipes say size 0: the limit counts what arrives, too.
+    if (static_cast<std::int64_t>(content.size()) > limit_bytes) {
+      throw Error(Fault::io, "can not read '", path.string(), "': more than ",
+                  units::format_bytes(limit_bytes), ", the limit for such a file");
+    }
+  }
+}
+
+std::string read_tail(const Path& path, std::int64_t limit_bytes) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!file && errno == ENOENT) return "";
+  if (!file) fail("read", path, errno);
+  const auto size = ::lseek(file.get(), 0, SEEK_END);
+  if (size < 0) fail("read", path, errno);
+  const auto begin = std::max<std::int64_t>(0, size - limit_bytes);
+  std::string content(static_cast<std::size_t>(size - begin), '\0');
+  const auto got = ::pread(file.get(), content.data(), content.size(), begin);
+  if (got < 0) fail("read", path, errno);
+  content.resize(static_cast<std::size_t>(got));
+  if (begin == 0) return content;
+  const auto first_end = content.find('\n');
+  return first_end == std::string::npos ? "" : content.substr(first_end + 1);
+}
+
+void write_all(int fd, std::string_view bytes, const Path& path_for_errors) {
+  while (!bytes.empty()) {
+    const auto done = ::write(fd, bytes.data(), bytes.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) fail("write", path_for_errors, errno);
+    bytes.remove_prefix(static_cast<std::size_t>(done));
+  }
+}
+
+void sync_directory(const Path& path) {
+  const auto directory = open_or_fail(path, O_RDONLY | O_DIRECTORY, "open");
+  if (::fsync(directory.get()) != 0 && errno != EINVAL) fail("sync", path, errno);
+}
+
+void write_atomically(const Path& path, std::string_view content) {
+  write_atomically(path, [&](int fd) { write_all(fd, content, path); });
+}
+
+void write_atomically(const Path& path, const std::function<void(int fd)>& write) {
+  const Path directory = path.has_parent_path() ? path.parent_path() : Path(".");
+  std::string beside =
+      (directory / ("." + path.filename().string() + ".XXXXXX")).string();
+  Descriptor file(::mkostemp(beside.data(), O_CLOEXEC));
+  if (!file) fail("write", path, errno);
+  try {
+    write(file.get());
+    if (::fchmod(file.get(), 0644) != 0) fail("write", path, errno);
+    if (::fsync(file.get()) != 0) fail("sync", path, errno);
+    if (::rename(beside.c_str(), path.c_str()) != 0) fail("rename to", path, errno);
+  } catch (...) {
+    ::unlink(beside.c_str());
+    throw;
+  }
+  sync_directory(directory);
+}
+
+bool make_new_directory(const Path& path) {
+  if (path.has_parent_path()) {
+    std::error_code error;
+    std::filesystem::create_directories(path.parent_path(), error);
+    if (error) fail("make directory", path.parent_path(), error.value());
+  }
+  if (::mkdir(path.c_str(), 0755) == 0) return true;
+  if (errno == EEXIST) return false;
+  fail("make directory", path, errno);
+}
+
+LineWriter::LineWriter(const Path& path)
+    : path_(path), file_(open_or_fail(path, O_RDWR | O_CREAT | O_APPEND, "write")) {
+  const auto size = ::lseek(file_.get(), 0, SEEK_END);
+  char last = '\n';
+  if (size > 0 && ::pread(file_.get(), &last, 1, size - 1) == 1 && last != '\n') {
+    write_all(file_.get(), "\n", path_);
+  }
+}
+
+void LineWriter::write(std::string_view line) {
+  std::string whole(line);
+  whole += '\n';
+  write_all(file_.get(), whole, path_);
+}
+
+void LineWriter::sync() {
+  if (::fdatasync(file_.get()) != 0 && errno != EINVAL) fail("sync", path_, errno);
+}
+
+TemporaryDirectory::TemporaryDirectory() {
+  auto pattern = (std::filesystem::temp_directory_path() / "lockstep-XXXXXX").string();
+  if (::mkdtemp(pattern.data()) == nullptr)
+    fail("make a directory like", pattern, errno);
+  path_ = pattern;
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace lockstep::files

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "lockstep/base/files.h"
+
+namespace lockstep::process {
+
+// How a child ended.
+struct End {
+  int exit_status = 0;  // of a child that exited
+  int signal = 0;       // of a child that was killed, else 0
+
+  bool ok() const noexcept { return exit_status == 0 && signal == 0; }
+  // As a shell shows it: the exit status, or 128 + signal.
+  int shell_status() const noexcept { return signal != 0 ? 128 + signal : exit_status; }
+};
+
+// "exit status 2" or "signal 9 (Killed)".
+std::string describe(const End& end);
+
+enum class Stream { inherit, pipe, discard };
+
+struct Command {
+  std::vector<std::string>
+      arguments;  // the first is the program: a path, or found on PATH
+  std::vector<std::pair<std::string, std::string>> environment;  // added to ours
+  std::filesystem::path directory;                               // "": ours
+  Stream out = Stream::inherit;
+  Stream err = Stream::inherit;
+  // The child leads its own process group, so that a terminal's Ctrl-C reaches only us
+  // and we decide what it gets.
+  bool own_group = false;
+  // The child gets SIGKILL when the thread that started it ends, however that happens.
+  bool die_with_parent = true;
+};
+
+// A running child. The destructor kills and reaps one that was not waited for.
+class Child {
+ public:
+  // Throws Fault::io if the program can not be started (missing, not executable).
+  static Child start(const Command& command);
+
+  Child(Child&& other) noexcept;
+  Child& operator=(Child&&) = delete;
+  ~Child();
+
+  pid_t pid() const noexcept { return pid_; }
+  // The read ends of the piped streams.
+  files::Descriptor& out() noexcept { return out_; }
+  files::Descriptor& err() noexcept { return err_; }
+  // Readable when the child has ended; for poll().
+  int pidfd() const noexcept { return pidfd_.get(); }
+
+  std::optional<End> poll();
+  End wait();
+  std::optional<End> wait_for(std::chrono::milliseconds limit);
+
+  // To the whole group if the child leads one; a child that has ended is not an error.
+  void signal(int number) noexcept;
+
+ private:
+  Child() = default;
+  End reaped(int status) noexcept;
+
+  pid_t pid_ = -1;
+  bool own_group_ = false;
+  std::optional<End> end_;
+  files::Descriptor pidfd_, out_, err_;
+};
+
+struct Output {
+  End end;
+  std::string out;
+  std::string err;
+};
+
+// Runs to the end and gathers what it printed. A child that is still running after
+// `limit` is killed and reported as killed.
+Output run(Command command, std::chrono::milliseconds limit);
+
+}  // namespace lockstep::process

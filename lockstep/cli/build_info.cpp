@@ -1,0 +1,17 @@
+#include "lockstep/cli/detail/build_info.h"
+
+namespace lockstep::cli {
+
+BuildInfo build_info() {
+#if defined(__clang__)
+  const std::string compiler = "Clang " __clang_version__;
+#else
+  const std::string compiler = "GCC " __VERSION__;
+#endif
+  return {.version = LOCKSTEP_VERSION,
+          .git = LOCKSTEP_GIT,
+          .compiler = compiler,
+          .build_type = LOCKSTEP_BUILD_TYPE};
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <iosfwd>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep::config {
+struct Override;
+}
+
+// A subcommand is data plus one function: parsing, help, shell completion and "did you
+// mean" are all derived from the declaration, so they cannot disagree.
+namespace lockstep::cli {
+
+// What a shell offers for a value that has no fixed choices.
+enum class Completes { nothing, file, directory };
+
+// "--ranks N": `value` is the placeholder, "" for a switch. A value outside `choices`
+// is refused, unless `free_text` says that they are only the common ones.
+struct Option {
+  std::string name;            // "--ranks"
+  std::string shorthand = {};  // "-q"
+  std::string value = {};
+  std::string help = {};
+  std::vector<std::string> choices = {};
+  bool free_text = false;
+  Completes completes = Completes::nothing;
+};
+
+// A word without a dash: "RECIPE".
+struct Operand {
+  std::string name;
+  std::string help = {};
+  bool required = true;
+  std::vector<std::string> choices =
+      {};  // any other value is refused, with a suggestion
+  Completes completes = Completes::nothing;
+};
+
+// What was typed, checked against the declaration.
+class Arguments {
+ public:
+  // By the long name, dashes included.
+  bool has(std::string_view option) const;
+  std::optional<std::string> value(
+      std::string_view option) const;  // the last one given
+  // Throws Fault::config, naming the option, when it is not a whole number >= `least`.
+  std::optional<long long> number(std::string_view option, long long least) const;
+
+  // By the declared name; nothing when it was optional and left out.
+  std::optional<std::string> operand(std::string_view name) const;
+
+  // The section.key=value words, in order. Include config's header to use the result.
+  std::vector<config::Override> overrides() const;
+
+ private:
+  friend class Parser;
+  std::map<std::string, std::string, std::less<>> options_;
+  std::map<std::string, std::string, std::less<>> operands_;
+  std::vector<std::pair<std::string, std::string>> assignments_;
+};
+
+// The world as a command sees it; made by apps/lockstep.cpp, or by a test.
+struct Context {
+  std::ostream& out;  // the result: what a pipe takes
+  std::ostream& err;  // messages for the person
+  std::vector<std::pair<std::string, std::string>> environment;
+  std::string executable;  // our own path; the worker lies beside it
+  std::string command_line;
+  bool color_out = false;
+  bool color_err = false;
+
+  std::optional<std::string> variable(std::string_view name) const;
+};
+
+// A command is: load, call one module, print. The result is the exit status; errors are
+// thrown (Error) and printed by run().
+struct Command {
+  std::string name;
+  std::string summary;       // one line, for the list of commands
+  std::string usage;         // "lockstep train RECIPE [options] [section.key=value]..."
+  std::string details = {};  // paragraphs and examples for --help
+  std::vector<Operand> operands = {};
+  std::vector<Option> options = {};  // --help is added to every command
+  bool takes_overrides = false;
+  std::function<int(const Arguments&, Context&)> run;
+};
+
+// One per file, in the order of the help text.
+Command train_command();
+Command config_command();
+Command runs_command();
+Command status_command();
+Command doctor_command();
+Command version_command();
+Command completion_command();
+Command help_command();
+
+// The table of all of them.
+const std::vector<Command>& commands();
+
+// Throws Fault::config on what the declaration does not know, with a suggestion.
+Arguments parse(const Command& command, const std::vector<std::string>& words);
+
+std::string overview();  // `lockstep help`
+std::string help_for(const Command& command);
+
+// `lockstep` and `words` as they would be typed into a shell.
+std::string command_line(const std::vector<std::string>& words);
+
+// The whole program: `words` is argv without the program. Never throws; an error is one
+// line on context.err.
+int run(const std::vector<std::string>& words, Context& context);
+
+}  // namespace lockstep::cli

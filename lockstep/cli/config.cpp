@@ -1,0 +1,83 @@
+#include <ostream>
+
+#include "lockstep/base/error.h"
+#include "lockstep/cli/command.h"
+#include "lockstep/config/load.h"
+#include "lockstep/config/print.h"
+#include "lockstep/hardware/machine.h"
+#include "lockstep/planner/plan.h"
+
+namespace lockstep::cli {
+namespace {
+
+config::Loaded load(const Arguments& args, const Context& context) {
+  const auto overrides = args.overrides();
+  const auto recipe = args.operand("RECIPE");
+  if (!recipe) return config::defaults(overrides, context.environment);
+  return config::load(*recipe, overrides, context.environment);
+}
+
+int show(const Arguments& args, Context& context) {
+  auto loaded = load(args, context);
+  if (args.has("--plan")) {
+    loaded = planner::resolve(std::move(loaded), hardware::detect(), true).config;
+  }
+  context.out << (args.has("--json") ? config::to_json(loaded)
+                                     : config::to_table(loaded));
+  return kExitOk;
+}
+
+int check(const Arguments& args, Context& context) {
+  if (!args.operand("RECIPE")) {
+    throw Error(Fault::config,
+                "config check: name a recipe, for example "
+                "'lockstep config check recipes/fashion_mnist.yaml'");
+  }
+  const auto loaded = load(args, context);
+  if (args.has("--json")) {
+    context.out << "{\"ok\": true}\n";
+  } else {
+    context.out << "ok: " << loaded.recipe << '\n';
+  }
+  return kExitOk;
+}
+
+int run_config(const Arguments& args, Context& context) {
+  const auto action = args.operand("ACTION");
+  if (action == "check") return check(args, context);
+  if (action == "show") return show(args, context);
+  context.out << config::reference_markdown();
+  return kExitOk;
+}
+
+}  // namespace
+
+Command config_command() {
+  return {
+      .name = "config",
+      .summary = "Show every knob with its value and source, check a recipe.",
+      .usage = "lockstep config show|check|reference [RECIPE] [section.key=value]...",
+      .details =
+          "  lockstep config show recipes/fashion_mnist.yaml optim.lr=3e-4\n"
+          "  lockstep config check recipes/fashion_mnist.yaml\n\n"
+          "show prints every knob, its value and where it came from: the default, the\n"
+          "line of the recipe, the environment (LOCKSTEP_OPTIM_LR), the command line "
+          "or,\n"
+          "with --plan, the planner's reason. check says what is wrong with a recipe.\n"
+          "reference prints docs/reference/config.md.\n",
+      .operands = {{.name = "ACTION",
+                    .help = "show, check or reference.",
+                    .choices = {"show", "check", "reference"}},
+                   {.name = "RECIPE",
+                    .help = "A YAML or JSON file; show has the defaults without it.",
+                    .required = false,
+                    .completes = Completes::file}},
+      .options = {{.name = "--json", .help = "One JSON object."},
+                  {.name = "--plan",
+                   .help = "show: fill in every `auto` for this machine."}},
+      .takes_overrides = true,
+      .run = run_config,
+  };
+}
+
+}  // namespace lockstep::cli

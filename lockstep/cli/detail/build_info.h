@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+namespace lockstep::cli {
+
+// What this program was built from and with.
+struct BuildInfo {
+  std::string version;  // "0.1.0"
+  std::string git;      // "9fceb02", "9fceb02-dirty" or "unknown"
+  std::string compiler;
+  std::string build_type;
+};
+
+BuildInfo build_info();
+
+}  // namespace lockstep::cli

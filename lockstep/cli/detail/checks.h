@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/cli/command.h"
+
+namespace lockstep::cli {
+
+enum class Verdict { ok, warn, fail };
+std::string_view name_of(Verdict verdict) noexcept;
+
+// One line of the doctor's report.
+struct Check {
+  std::string name;
+  Verdict verdict = Verdict::ok;
+  std::string detail;
+  std::string remedy = {};  // what to do about a warn or a fail
+};
+
+// Everything training needs of this machine, looked at from here. `run_dir` is where
+// runs would be made.
+std::vector<Check> check_all(const Context& context, const std::string& run_dir);
+
+// The variables that change what training does; values of secrets are not shown.
+std::vector<std::pair<std::string, std::string>> relevant_environment(
+    const Context& context);
+
+}  // namespace lockstep::cli

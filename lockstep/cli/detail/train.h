@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+#include "lockstep/cli/command.h"
+#include "lockstep/config/load.h"
+#include "lockstep/planner/plan.h"
+
+namespace lockstep::cli {
+
+// The recipe with everything the command line says: options become knobs, --debug last
+// and only where the person said nothing.
+config::Loaded wanted_config(const Arguments& arguments, const Context& context);
+
+// One line for every choice of the planner, with its reason.
+std::string plan_text(const planner::Plan& plan, bool color);
+
+}  // namespace lockstep::cli

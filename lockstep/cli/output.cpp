@@ -1,0 +1,62 @@
+#include "lockstep/cli/detail/output.h"
+
+#include <ostream>
+
+#include "lockstep/base/str.h"
+
+namespace lockstep::cli {
+namespace {
+
+std::string_view code_of(Tone tone) {
+  switch (tone) {
+    case Tone::bold:
+      return "1";
+    case Tone::dim:
+      return "2";
+    case Tone::red:
+      return "1;31";
+    case Tone::green:
+      return "32";
+    case Tone::yellow:
+      return "33";
+    default:
+      return "0";
+  }
+}
+
+}  // namespace
+
+std::string toned(std::string_view text, Tone tone, bool color) {
+  if (!color || tone == Tone::plain) return std::string(text);
+  return str("\x1b[", code_of(tone), "m", text, "\x1b[0m");
+}
+
+void print_error(Context& context, std::string_view message) {
+  context.err << "lockstep: " << toned("error:", Tone::red, context.color_err) << " "
+              << message << "\n";
+}
+
+std::string shell_word(std::string_view word) {
+  constexpr std::string_view kSafe =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.,:=/@%+-";
+  if (!word.empty() && word.find_first_not_of(kSafe) == std::string_view::npos) {
+    return std::string(word);
+  }
+  std::string quoted = "'";
+  for (const char c : word) {
+    if (c == '\'') {
+      quoted += "'\\''";
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "'";
+}
+
+std::string command_line(const std::vector<std::string>& words) {
+  std::string line = "lockstep";
+  for (const auto& word : words) line += " " + shell_word(word);
+  return line;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,24 @@
+#include <algorithm>
+
+#include "lockstep/base/text.h"
+#include "lockstep/cli/detail/output.h"
+#include "lockstep/cli/detail/train.h"
+
+namespace lockstep::cli {
+
+std::string plan_text(const planner::Plan& plan, bool color) {
+  std::size_t width = 0;
+  for (const auto& choice : plan.choices) {
+    width = std::max(width, text::columns(choice.key + " = " + choice.value));
+  }
+  std::string result;
+  for (const auto& choice : plan.choices) {
+    const auto knob = choice.key + " = " + choice.value;
+    const std::string padding(width - text::columns(knob) + 2, ' ');
+    result += "plan " + knob + padding +
+              toned("# " + choice.because, Tone::dim, color) + "\n";
+  }
+  return result;
+}
+
+}  // namespace lockstep::cli

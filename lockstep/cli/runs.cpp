@@ -1,0 +1,92 @@
+// lockstep runs [DIR]: the runs below a directory, newest first.
+#include <ostream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/cli/command.h"
+#include "lockstep/cli/detail/run_view.h"
+#include "lockstep/config/config.h"
+
+namespace lockstep::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string loss_of(const RunView& run) {
+  return run.train ? fmt::format("{:.4f}", run.train->loss) : "-";
+}
+
+std::string accuracy_of(const RunView& run) {
+  const auto accuracy = run.eval ? run.eval->find("accuracy") : std::nullopt;
+  return accuracy ? fmt::format("{:.4f}", accuracy.value_or(0)) : "-";
+}
+
+std::vector<std::string> row_of(const RunView& run) {
+  return {run.record.id,
+          run.state_text(),
+          run.record.recipe.empty() ? "-" : run.record.recipe,
+          short_time(run.record.started),
+          run.duration_text(),
+          run.step ? fmt::format("{}", *run.step) : "-",
+          loss_of(run),
+          accuracy_of(run)};
+}
+
+Json json_of(const monitor::RunList& list, const std::string& directory) {
+  Json json;
+  json["dir"] = directory;
+  json["runs"] = Json::array();
+  for (const auto& entry : list.runs) {
+    json["runs"].push_back(Json::parse(to_json(view_of(entry.directory))));
+  }
+  json["skipped"] = Json::array();
+  for (const auto& entry : list.skipped) {
+    json["skipped"].push_back(
+        {{"path", entry.path.string()}, {"reason", entry.reason}});
+  }
+  return json;
+}
+
+int runs(const Arguments& arguments, Context& context) {
+  const auto directory = arguments.operand("DIR").value_or(config::RunConfig{}.dir);
+  const auto list = monitor::list_runs(directory);
+  if (arguments.has("--json")) {
+    context.out << json_of(list, directory).dump() << "\n";
+    return kExitOk;
+  }
+  for (const auto& entry : list.skipped) {
+    context.err << "skipped " << entry.path.string() << ": " << entry.reason << "\n";
+  }
+  if (list.runs.empty()) {
+    context.err << "no runs in '" << directory
+                << "'; `lockstep train RECIPE` makes one\n";
+    return kExitOk;
+  }
+  std::vector<std::vector<std::string>> rows{
+      {"ID", "STATE", "RECIPE", "STARTED", "DURATION", "STEP", "LOSS", "ACCURACY"}};
+  for (const auto& entry : list.runs) rows.push_back(row_of(view_of(entry.directory)));
+  context.out << text::table(rows, {4, 5, 6, 7});
+  return kExitOk;
+}
+
+}  // namespace
+
+Command runs_command() {
+  return {.name = "runs",
+          .summary = "List the runs, newest first.",
+          .usage = "lockstep runs [DIR] [--json]",
+          .details =
+              "LOSS is the last one of training, ACCURACY that of the last "
+              "evaluation.\n",
+          .operands = {{.name = "DIR",
+                        .help = "The directory that holds the runs (default: runs).",
+                        .required = false,
+                        .completes = Completes::directory}},
+          .options = {{.name = "--json", .help = "One JSON object."}},
+          .run = runs};
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,149 @@
+// lockstep status [RUN]: how a run is, or how it ended.
+#include <ostream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/cli/command.h"
+#include "lockstep/cli/detail/run_view.h"
+#include "lockstep/config/config.h"
+
+namespace lockstep::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kShownEvents = 5;
+
+monitor::RunDirectory newest_in(const std::string& directory) {
+  auto list = monitor::list_runs(directory);
+  if (list.runs.empty()) {
+    throw Error(Fault::config, "status: there is no run in '", directory,
+                "'; `lockstep train RECIPE` makes one, --dir names another place");
+  }
+  return list.runs.front().directory;
+}
+
+// A path, or the id of a run in `directory`.
+monitor::RunDirectory find_run(const std::string& run, const std::string& directory) {
+  std::error_code ignored;
+  const std::filesystem::path by_id = std::filesystem::path(directory) / run;
+  if (std::filesystem::exists(by_id / "run.json", ignored)) {
+    return monitor::RunDirectory::open(by_id);
+  }
+  if (std::filesystem::exists(run, ignored)) return monitor::RunDirectory::open(run);
+  std::vector<std::string> known;
+  for (const auto& entry : monitor::list_runs(directory).runs) {
+    known.push_back(entry.record.id);
+  }
+  const auto hint = text::did_you_mean(run, known);
+  throw Error(Fault::config, "status: there is no run '", run, "' in '", directory, "'",
+              hint.empty() ? "; `lockstep runs` lists the runs" : hint);
+}
+
+std::string value_text(const monitor::Field& field) {
+  if (const auto* word = std::get_if<std::string>(&field.value)) return *word;
+  if (const auto* real = std::get_if<double>(&field.value)) {
+    return fmt::format("{:.6g}", *real);
+  }
+  if (const auto* flag = std::get_if<bool>(&field.value))
+    return *flag ? "true" : "false";
+  return fmt::format("{}", std::get<std::int64_t>(field.value));
+}
+
+std::string fields_text(const std::vector<monitor::Field>& fields) {
+  std::string result;
+  for (const auto& field : fields) {
+    result += fmt::format("  {} {}", field.name, value_text(field));
+  }
+  return result;
+}
+
+std::string metrics_text(const monitor::Metrics& metrics) {
+  return fmt::format("step {}  loss {:.6g}{}", metrics.step, metrics.loss,
+                     fields_text(metrics.more));
+}
+
+std::string step_text(const RunView& view) {
+  if (!view.step) return "-";
+  if (!view.total_steps) return fmt::format("{}", *view.step);
+  const auto percent = *view.total_steps > 0
+                           ? 100.0 * static_cast<double>(*view.step) /
+                                 static_cast<double>(*view.total_steps)
+                           : 100.0;
+  return fmt::format("{}/{} ({:.0f} %)", *view.step, *view.total_steps, percent);
+}
+
+std::vector<std::vector<std::string>> rows_of(const RunView& view) {
+  std::vector<std::vector<std::string>> rows{
+      {"run", fmt::format("{}  ({})", view.record.id, view.path)},
+      {"state", view.state_text()},
+      {"recipe", view.record.recipe.empty() ? "-" : view.record.recipe},
+      {"started", short_time(view.record.started)},
+      {"duration", view.duration_text()},
+      {"step", step_text(view)}};
+  if (view.record.exit) rows.push_back({"exit", fmt::format("{}", *view.record.exit)});
+  if (!view.record.message.empty()) rows.push_back({"message", view.record.message});
+  if (view.beat && !monitor::is_final(view.record.state)) {
+    rows.push_back({"heartbeat", fmt::format("{:.1f} s ago, {}", *view.beat_age_seconds,
+                                             monitor::name_of(view.beat->phase))});
+  }
+  if (view.train) rows.push_back({"train", metrics_text(*view.train)});
+  if (view.eval) rows.push_back({"eval", metrics_text(*view.eval)});
+  return rows;
+}
+
+Json events_json(const std::vector<monitor::Event>& events) {
+  auto json = Json::array();
+  for (const auto& event : events) {
+    std::vector<monitor::Field> fields{{"time", event.time}, {"event", event.kind}};
+    fields.insert(fields.end(), event.fields.begin(), event.fields.end());
+    json.push_back(Json::parse(monitor::to_json_line(fields)));
+  }
+  return json;
+}
+
+int status(const Arguments& arguments, Context& context) {
+  const auto directory = arguments.value("--dir").value_or(config::RunConfig{}.dir);
+  const auto wanted = arguments.operand("RUN");
+  const auto run = wanted ? find_run(*wanted, directory) : newest_in(directory);
+  const auto view = view_of(run);
+  const auto events = monitor::last_events(run.events(), kShownEvents);
+  if (arguments.has("--json")) {
+    auto json = Json::parse(to_json(view));
+    json["events"] = events_json(events);
+    context.out << json.dump() << "\n";
+    return kExitOk;
+  }
+  context.out << text::table(rows_of(view));
+  for (const auto& event : events) {
+    const auto time = WallTime(std::chrono::duration_cast<WallTime::duration>(
+        std::chrono::duration<double>(event.time)));
+    context.out << "event      " << short_time(iso_time(time)) << "  " << event.kind
+                << fields_text(event.fields) << "\n";
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command status_command() {
+  return {.name = "status",
+          .summary = "Show how a run is, or how it ended.",
+          .usage = "lockstep status [RUN] [--dir DIR] [--json]",
+          .details = "Times are UTC.\n",
+          .operands = {{.name = "RUN",
+                        .help = "A run's id or path (default: the newest run).",
+                        .required = false,
+                        .completes = Completes::directory}},
+          .options = {{.name = "--dir",
+                       .value = "DIR",
+                       .help = "The directory that holds the runs (default: runs).",
+                       .completes = Completes::directory},
+                      {.name = "--json", .help = "One JSON object."}},
+          .run = status};
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,53 @@
+#pragma once
+
+#include "lockstep/config/batch.h"
+#include "lockstep/config/checkpoint.h"
+#include "lockstep/config/data.h"
+#include "lockstep/config/eval.h"
+#include "lockstep/config/model.h"
+#include "lockstep/config/monitor.h"
+#include "lockstep/config/optim.h"
+#include "lockstep/config/parallel.h"
+#include "lockstep/config/precision.h"
+#include "lockstep/config/run.h"
+#include "lockstep/config/schedule.h"
+#include "lockstep/config/train.h"
+
+namespace lockstep::config {
+
+// Every knob of Lockstep. Reading, printing and checking them: config/load.h,
+// config/print.h.
+struct Config {
+  RunConfig run;
+  ModelConfig model;
+  DataConfig data;
+  BatchConfig batch;
+  OptimConfig optim;
+  ScheduleConfig schedule;
+  TrainConfig train;
+  EvalConfig eval;
+  PrecisionConfig precision;
+  ParallelConfig parallel;
+  CheckpointConfig checkpoint;
+  MonitorConfig monitor;
+};
+
+// The only list of the sections; each section's describe() is the only list of its
+// fields.
+template <typename Visitor>
+void describe(Config& c, Visitor& v) {
+  v.section("run", c.run, "Where a run is kept, and its seed.");
+  v.section("model", c.model, "What is trained.");
+  v.section("data", c.data, "What it is trained on.");
+  v.section("batch", c.batch, "How many samples make a step.");
+  v.section("optim", c.optim, "How the weights are updated.");
+  v.section("schedule", c.schedule, "How the learning rate moves.");
+  v.section("train", c.train, "How long, and what is reported.");
+  v.section("eval", c.eval, "When the model is evaluated.");
+  v.section("precision", c.precision, "The arithmetic.");
+  v.section("parallel", c.parallel, "Devices, ranks and how they share the work.");
+  v.section("checkpoint", c.checkpoint, "What outlives the process.");
+  v.section("monitor", c.monitor, "What is shown and recorded.");
+}
+
+}  // namespace lockstep::config

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lockstep/config/config.h"
+
+namespace lockstep::config {
+
+// Who set a knob.
+enum class Origin {
+  standard,  // "default": the value in its struct
+  recipe,
+  environment,
+  override_,  // "override": key=value on the command line
+  planner,
+};
+
+constexpr std::array<std::string_view, 5> names_of(Origin) {
+  return {"default", "recipe", "environment", "override", "planner"};
+}
+
+struct Source {
+  Origin origin = Origin::standard;
+  // recipe: "recipes/x.yaml:12:7", environment: "LOCKSTEP_OPTIM_LR", override:
+  // "optim.lr=3e-4", planner: its reason; empty for a default.
+  std::string where;
+};
+
+// What stands before the colon in an error about a knob with this source: "x.yaml:3:7",
+// "LOCKSTEP_OPTIM_LR", "override 'optim.lr=3'"; "" for a default or a planner's choice.
+std::string place_of(const Source& source);
+
+struct Loaded {
+  Config config;
+  std::map<std::string, Source> sources;  // one for every key, as "optim.lr"
+  std::string recipe;                     // its path, "" if there was none
+};
+
+// `value` is written as in a recipe: 3e-4, [console, jsonl], auto.
+struct Override {
+  std::string key;
+  std::string value;
+};
+
+// "optim.lr=3e-4"; anything else is Fault::config.
+Override parse_override(std::string_view text);
+
+// Names and values of variables. LOCKSTEP_<SECTION>_<KEY> sets a knob,
+// LOCKSTEP_OPTIM_LR for example; an empty value is as good as none, and what names no
+// section is not ours.
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+// The LOCKSTEP_* variables of this process.
+Environment process_environment();
+
+// An override wins over the environment, that over the recipe, that over the defaults.
+// All problems are reported together, each on a line that starts with its place
+// (file:line:column). Throws Fault::config, and Fault::io if the file can not be read.
+// The result has passed validate().
+Loaded load(const std::filesystem::path& recipe, std::span<const Override> overrides,
+            const Environment& environment);
+
+// The same without a recipe.
+Loaded defaults(std::span<const Override> overrides, const Environment& environment);
+
+// Sets one knob from its text and remembers its source; Fault::config if the key is
+// unknown or the value is not for it. Does not validate().
+void set(Loaded& loaded, std::string_view key, std::string_view value, Source source);
+
+// The knob's value as a recipe spells it; Fault::config if there is no such key.
+std::string get(const Loaded& loaded, std::string_view key);
+
+// Throws Fault::config for knobs that contradict each other, with the arithmetic, and
+// for what this version does not have.
+void validate(const Loaded& loaded);
+
+// Every key, in the order of the sections: "run.dir", ...
+std::vector<std::string> keys();
+
+// The keys whose value is `auto`.
+std::vector<std::string> auto_keys(const Loaded& loaded);
+
+}  // namespace lockstep::config

@@ -1,0 +1,180 @@
+// Knobs that do not fit together, and what this version does not have. A knob that does
+// not fit the machine is the planner's business.
+#include <optional>
+
+#include "lockstep/base/str.h"
+#include "lockstep/config/detail/problems.h"
+#include "lockstep/config/load.h"
+
+namespace lockstep::config {
+namespace {
+
+class Checker {
+ public:
+  explicit Checker(const Loaded& loaded) : loaded_(loaded) {}
+
+  // A problem at the place where `key` was set.
+  void refuse(const std::string& key, const std::string& text) {
+    const auto source = loaded_.sources.find(key);
+    const auto place = source == loaded_.sources.end() ? "" : place_of(source->second);
+    problems_.add(place, key, text);
+  }
+  void finish() const { problems_.throw_if_any(); }
+
+ private:
+  const Loaded& loaded_;
+  detail::Problems problems_;
+};
+
+using Count = std::optional<std::int64_t>;
+
+template <typename T>
+Count count_of(const Auto<T>& value) {
+  return value.is_auto() ? Count() : Count(value.value());
+}
+
+void check_run(Checker& check, const RunConfig& run) {
+  constexpr std::size_t kLongestName = 100;
+  if (run.dir.empty())
+    check.refuse("run.dir", "is empty; name a folder, for example runs");
+  if (run.name.find('/') != std::string::npos) {
+    check.refuse("run.name", str("'", run.name,
+                                 "' is not a plain name; the folder goes to "
+                                 "run.dir"));
+  } else if (!run.name.empty() && run.name[0] == '.') {
+    check.refuse("run.name",
+                 str("'", run.name, "' would be hidden; drop the leading dot"));
+  }
+  if (run.name.size() > kLongestName) {
+    check.refuse("run.name", str("has ", run.name.size(), " bytes; at most ",
+                                 kLongestName, " are allowed"));
+  }
+}
+
+void check_data(Checker& check, const DataConfig& data) {
+  if (data.name == "idx" && data.dir.empty()) {
+    check.refuse("data.name",
+                 "idx has no usual place; set data.dir to the folder of its files");
+  }
+}
+
+// a = b * c, where each may be unknown.
+struct Product {
+  std::string whole, part, times;  // their keys
+  Count a, b, c;
+};
+
+void check_product(Checker& check, const Product& p) {
+  if (!p.a) return;
+  if (p.b && p.c) {
+    if (*p.a == *p.b * *p.c) return;
+    check.refuse(p.whole,
+                 str(*p.a, ", but ", p.part, " * ", p.times, " = ", *p.b, " * ", *p.c,
+                     " = ", *p.b * *p.c, "; leave one of them auto"));
+    return;
+  }
+  const auto& known = p.b ? p.b : p.c;
+  if (!known || *p.a % *known == 0) return;
+  const auto& name = p.b ? p.part : p.times;
+  check.refuse(p.whole, str(*p.a, " is not a multiple of ", name, "=", *known, ": ",
+                            *p.a, " = ", *p.a / *known, " * ", *known, " + ",
+                            *p.a % *known, "; choose ", *p.a - *p.a % *known + *known));
+}
+
+void check_batch(Checker& check, const Config& config) {
+  const auto& batch = config.batch;
+  const auto global = count_of(batch.global);
+  auto per_rank = count_of(batch.per_rank);
+  const auto accumulation = count_of(batch.accumulation);
+  const auto micro = count_of(batch.micro);
+  const auto ranks = count_of(config.parallel.ranks);
+  check_product(check, {"batch.per_rank", "batch.micro", "batch.accumulation", per_rank,
+                        micro, accumulation});
+  if (per_rank) {
+    check_product(check, {"batch.global", "batch.per_rank", "parallel.ranks", global,
+                          per_rank, ranks});
+    return;
+  }
+  check_product(check, {"batch.global", "batch.per_rank", "parallel.ranks", global,
+                        std::nullopt, ranks});
+  if (!global || !ranks || *global % *ranks != 0) return;
+  // per_rank is known by division, so micro and accumulation can be held against it.
+  check_product(check, {"batch.global", "batch.micro", "batch.accumulation",
+                        *global / *ranks, micro, accumulation});
+}
+
+void check_optim(Checker& check, const OptimConfig& optim) {
+  if (!optim.nesterov) return;
+  if (optim.name == Optimizer::adamw) {
+    check.refuse("optim.nesterov",
+                 "true, but optim.name is adamw; Nesterov's form is "
+                 "sgd's: set optim.name=sgd or optim.nesterov=false");
+  } else if (optim.momentum == 0) {
+    check.refuse("optim.nesterov",
+                 "true, but optim.momentum is 0; set optim.momentum above "
+                 "0 or optim.nesterov=false");
+  }
+}
+
+void check_length(Checker& check, const Config& config) {
+  const auto steps = count_of(config.train.steps);
+  const auto epochs = count_of(config.train.epochs);
+  if (steps.value_or(0) > 0 && epochs.value_or(0) > 0) {
+    check.refuse("train.steps", str(*steps, ", but train.epochs is ", *epochs,
+                                    ", too; leave one out, or set train.epochs=auto"));
+  }
+  if (epochs == 0 && steps.value_or(0) == 0) {
+    check.refuse("train.epochs",
+                 "0, and train.steps is not set: there is nothing to train; set one of "
+                 "them");
+  }
+  const auto warmup = config.schedule.warmup_steps;
+  if (steps.value_or(0) > 0 && warmup > *steps) {
+    check.refuse(
+        "schedule.warmup_steps",
+        str(warmup, " is more than train.steps=", *steps, "; choose at most ", *steps));
+  }
+}
+
+void check_version(Checker& check, const Config& config) {
+  const auto& parallel = config.parallel;
+  if (const auto ranks = count_of(parallel.ranks); ranks.value_or(1) > 1) {
+    check.refuse("parallel.ranks", str(*ranks,
+                                       " was asked for, but this version trains on "
+                                       "one rank; set parallel.ranks=1"));
+  }
+  if (parallel.strategy != Strategy::automatic &&
+      parallel.strategy != Strategy::single) {
+    check.refuse("parallel.strategy", str(name_of(parallel.strategy),
+                                          " was asked for, but this version trains "
+                                          "on one rank; set parallel.strategy=single"));
+  }
+  const auto& checkpoint = config.checkpoint;
+  if (checkpoint.every > 0) {
+    check.refuse("checkpoint.every",
+                 str(checkpoint.every,
+                     " was asked for, but this version "
+                     "writes no checkpoints; set checkpoint.every=0"));
+  }
+  if (checkpoint.resume != "auto" && checkpoint.resume != "never") {
+    check.refuse("checkpoint.resume",
+                 str("'", checkpoint.resume,
+                     "' was asked for, but this version reads no "
+                     "checkpoints; set checkpoint.resume to auto or never"));
+  }
+}
+
+}  // namespace
+
+void validate(const Loaded& loaded) {
+  Checker check(loaded);
+  check_run(check, loaded.config.run);
+  check_data(check, loaded.config.data);
+  check_batch(check, loaded.config);
+  check_optim(check, loaded.config.optim);
+  check_length(check, loaded.config);
+  check_version(check, loaded.config);
+  check.finish();
+}
+
+}  // namespace lockstep::config

@@ -1,0 +1,191 @@
+#include "lockstep/data/loader.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
+#include "lockstep/data/permutation.h"
+
+namespace lockstep::data {
+namespace {
+
+constexpr std::int64_t kNever = -1;
+
+// A place in the ring. Batch b lives in slot b % ring size.
+struct Slot {
+  Batch batch;
+  torch::Tensor inputs, targets;  // room for a full batch
+  std::int64_t ready = kNever;    // the number of the batch that is in it
+};
+
+}  // namespace
+
+class Loader::Impl {
+ public:
+  Impl(const Dataset& dataset, const LoaderOptions& options)
+      : dataset_(dataset), options_(options), slots_(options.prefetch + 1) {
+    LOCKSTEP_CHECK(options.batch > 0 && options.workers > 0 && options.prefetch > 0);
+    LOCKSTEP_CHECK(dataset.size() > 0 && options.start.consumed >= 0);
+    batches_per_epoch_ = (dataset.size() + options.batch - 1) / options.batch;
+    // A position inside an epoch need not be a multiple of the batch: the rest of the
+    // epoch is cut into batches from there.
+    first_epoch_batches_ =
+        (dataset.size() - options.start.consumed + options.batch - 1) / options.batch;
+    if (options.epochs) {
+      end_ = first_epoch_batches_ + (*options.epochs - 1) * batches_per_epoch_;
+    }
+    make_slots();
+    for (int i = 0; i < options.workers; ++i) {
+      workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+    }
+  }
+
+  ~Impl() {
+    for (auto& worker : workers_) worker.request_stop();
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    room_.notify_all();
+  }
+
+  const Batch* next() {
+    std::unique_lock lock(mutex_);
+    current_ += 1;
+    room_.notify_all();  // the slot of the batch before is free again
+    if (end_ != kNever && current_ >= end_) return nullptr;
+    auto& slot = slot_of(current_);
+    const auto is_ready = [&] { return slot.ready == current_ || failure_; };
+    if (!is_ready()) {
+      const auto begin = Clock::system().now();
+      filled_.wait(lock, is_ready);
+      waited_seconds_ += seconds_between(begin, Clock::system().now());
+    }
+    if (slot.ready != current_) std::rethrow_exception(failure_);
+    return &slot.batch;
+  }
+
+  double waited_seconds() const noexcept { return waited_seconds_; }
+
+ private:
+  Slot& slot_of(std::int64_t number) {
+    return slots_[static_cast<std::size_t>(number) % slots_.size()];
+  }
+
+  void make_slots() {
+    std::vector<std::int64_t> shape{options_.batch};
+    const auto& sample = dataset_.spec().shape;
+    shape.insert(shape.end(), sample.begin(), sample.end());
+    for (auto& slot : slots_) {
+      slot.inputs = torch::empty(shape, dataset_.spec().dtype);
+      slot.targets = torch::empty({options_.batch}, torch::kInt64);
+    }
+  }
+
+  // Epoch and first sample of batch `number`.
+  Position position_of(std::int64_t number) const {
+    if (number < first_epoch_batches_) {
+      return {options_.start.epoch, options_.start.consumed + number * options_.batch};
+    }
+    const auto after = number - first_epoch_batches_;
+    return {options_.start.epoch + 1 + after / batches_per_epoch_,
+            after % batches_per_epoch_ * options_.batch};
+  }
+
+  void work(const std::stop_token& stop) {
+    while (true) {
+      std::int64_t number = 0;
+      {
+        std::unique_lock lock(mutex_);
+        // A batch may be started when its slot holds neither the batch in use nor one
+        // that is still wanted.
+        room_.wait(lock, [&] {
+          return stopping_ || failure_ || (end_ != kNever && started_ >= end_) ||
+                 started_ < std::max<std::int64_t>(current_, 0) + ring_size();
+        });
+        if (stop.stop_requested() || stopping_ || failure_) return;
+        if (end_ != kNever && started_ >= end_) return;
+        number = started_++;
+      }
+      fill_or_note(number);
+    }
+  }
+
+  std::int64_t ring_size() const { return static_cast<std::int64_t>(slots_.size()); }
+
+  void fill_or_note(std::int64_t number) {
+    std::exception_ptr failure;
+    try {
+      fill(number);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      if (failure) {
+        failure_ = failure;
+      } else {
+        slot_of(number).ready = number;
+      }
+    }
+    filled_.notify_all();
+  }
+
+  void fill(std::int64_t number) {
+    auto& slot = slot_of(number);
+    const Position begin = position_of(number);
+    const auto size = std::min(options_.batch, dataset_.size() - begin.consumed);
+    const auto bytes = static_cast<std::size_t>(dataset_.spec().num_bytes());
+    const Permutation order(static_cast<std::uint64_t>(dataset_.size()), options_.seed,
+                            static_cast<std::uint64_t>(begin.epoch));
+    auto* inputs = static_cast<std::byte*>(slot.inputs.data_ptr());
+    auto* targets = slot.targets.data_ptr<std::int64_t>();
+    for (std::int64_t i = 0; i < size; ++i) {
+      const auto position = static_cast<std::uint64_t>(begin.consumed + i);
+      const auto index = options_.shuffle ? order(position) : position;
+      targets[i] = dataset_.read(static_cast<std::int64_t>(index),
+                                 {inputs + static_cast<std::size_t>(i) * bytes, bytes});
+    }
+    slot.batch = {.begin = begin,
+                  .size = size,
+                  .inputs = slot.inputs.narrow(0, 0, size),
+                  .targets = slot.targets.narrow(0, 0, size),
+                  .ends_epoch = begin.consumed + size == dataset_.size()};
+  }
+
+  const Dataset& dataset_;
+  const LoaderOptions options_;
+  std::int64_t batches_per_epoch_ = 0;
+  std::int64_t first_epoch_batches_ = 0;
+  std::int64_t end_ = kNever;  // number of batches in all
+  std::vector<Slot> slots_;  // `ready` guarded by mutex_; the rest belongs to one side
+
+  std::mutex mutex_;
+  std::condition_variable room_, filled_;
+  std::int64_t started_ = 0;           // batches that workers took; guarded by mutex_
+  std::int64_t current_ = -1;          // the batch in use; guarded by mutex_
+  bool stopping_ = false;              // guarded by mutex_
+  std::exception_ptr failure_;         // guarded by mutex_
+  double waited_seconds_ = 0;          // of the consumer's thread
+  std::vector<std::jthread> workers_;  // last: joined before the rest goes
+};
+
+Loader::Loader(const Dataset& dataset, const LoaderOptions& options)
+    : impl_(std::make_unique<Impl>(dataset, options)) {}
+
+Loader::~Loader() = default;
+
+const Batch* Loader::next() {
+  return impl_->next();
+}
+
+double Loader::waited_seconds() const noexcept {
+  return impl_->waited_seconds();
+}
+
+}  // namespace lockstep::data

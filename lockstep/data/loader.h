@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include <torch/torch.h>
+
+#include "lockstep/data/dataset.h"
+
+namespace lockstep::data {
+
+// Where in the data a run stands. Two integers, so that a resume is exact at any number
+// of ranks.
+struct Position {
+  std::int64_t epoch = 0;
+  std::int64_t consumed = 0;  // samples of this epoch
+
+  auto operator<=>(const Position&) const = default;
+};
+
+// One global batch. The tensors belong to the loader and hold these values until the
+// next call of next().
+struct Batch {
+  Position begin;         // of its first sample
+  std::int64_t size = 0;  // smaller than asked for only at the end of an epoch
+  torch::Tensor inputs;   // (size, ...) in the data set's dtype
+  torch::Tensor targets;  // (size) int64
+  bool ends_epoch = false;
+};
+
+struct LoaderOptions {
+  std::int64_t batch = 1;
+  int workers = 1;
+  int prefetch = 2;  // batches that are ready before they are asked for
+  bool shuffle = true;
+  std::uint64_t seed = 0;
+  Position start;
+  std::optional<std::int64_t> epochs;  // stop after so many; none: go on for ever
+};
+
+// Yields the batches of a data set in the order of the seeded permutation, one epoch
+// after the other; each epoch visits each sample exactly once. Worker threads fill a
+// fixed ring of batches ahead of the consumer, so that the steady state allocates
+// nothing.
+//
+// Threads:  next() by one thread.
+// Lifetime: the data set outlives the loader; the destructor joins the workers.
+class Loader {
+ public:
+  Loader(const Dataset& dataset, const LoaderOptions& options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  // The next batch, or none after the last epoch. Rethrows what a worker threw.
+  const Batch* next();
+
+  // Seconds that next() has spent waiting for workers.
+  double waited_seconds() const noexcept;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::data

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "lockstep/hardware/machine.h"
+
+// What the kernel lets this process use, from files below a root directory.
+namespace lockstep::hardware::detail {
+
+// A small file of /proc or /sys; "" when it is not there.
+std::string read_or_empty(const Path& path);
+
+// The value of a "Key : value" line, trimmed; "" without one.
+std::string line_value(const std::string& text, std::string_view key);
+
+struct Processors {
+  std::string model;
+  int physical = 1;
+  int logical = 1;
+  int sockets = 1;
+};
+Processors processors(const Path& root);
+
+struct Memory {
+  std::int64_t total_bytes = 0;
+  std::int64_t available_bytes = 0;
+};
+Memory memory(const Path& root);
+
+// The tightest limits of this process's cgroup and those above it, version 1 or 2.
+struct CgroupLimits {
+  std::optional<double> cores;
+  std::optional<std::int64_t> memory_bytes;
+  std::optional<std::int64_t> memory_left_bytes;
+};
+CgroupLimits cgroup_limits(const Path& root);
+
+// A variable of this process's environment, read from /proc so that a fixture can set
+// it.
+std::optional<std::string> variable(const Path& root, std::string_view name);
+
+}  // namespace lockstep::hardware::detail

@@ -1,0 +1,50 @@
+#include "lockstep/hardware/machine.h"
+
+#include "lockstep/base/text.h"
+#include "lockstep/hardware/detail/limits.h"
+#include "lockstep/hardware/detail/nvml.h"
+
+namespace lockstep::hardware {
+namespace {
+
+std::string first_line(const Path& path) {
+  const auto content = detail::read_or_empty(path);
+  return std::string(text::trim(content.substr(0, content.find('\n'))));
+}
+
+// PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"
+std::string os_name(const Path& root) {
+  for (const auto& line :
+       text::split(detail::read_or_empty(root / "etc/os-release"), '\n')) {
+    constexpr std::string_view kKey = "PRETTY_NAME=";
+    if (!text::starts_with(line, kKey)) continue;
+    std::string name = line.substr(kKey.size());
+    std::erase(name, '"');
+    return name;
+  }
+  return "";
+}
+
+}  // namespace
+
+Machine detect(const Path& root) {
+  Machine machine;
+  machine.hostname = first_line(root / "proc/sys/kernel/hostname");
+  machine.kernel = first_line(root / "proc/sys/kernel/osrelease");
+  machine.os = os_name(root);
+
+  const auto processors = detail::processors(root);
+  machine.cpu_model = processors.model;
+  machine.physical_cores = processors.physical;
+  machine.logical_cores = processors.logical;
+  machine.sockets = processors.sockets;
+
+  const auto memory = detail::memory(root);
+  machine.memory_total_bytes = memory.total_bytes;
+  machine.memory_available_bytes = memory.available_bytes;
+
+  detail::add_gpus(root, machine);
+  return machine;
+}
+
+}  // namespace lockstep::hardware

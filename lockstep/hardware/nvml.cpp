@@ -1,0 +1,173 @@
+// The only file that knows NVML: a table of functions found at run time, declared here,
+// because no distribution ships its header. The ABI is append-only.
+#include "lockstep/hardware/detail/nvml.h"
+
+#include <array>
+#include <memory>
+#include <optional>
+
+#include <dlfcn.h>
+
+#include "lockstep/base/str.h"
+#include "lockstep/base/text.h"
+#include "lockstep/hardware/detail/limits.h"
+
+namespace lockstep::hardware::detail {
+namespace {
+
+using Device = void*;
+struct MemoryInfo {
+  unsigned long long total, free, used;
+};
+
+struct CloseLibrary {
+  void operator()(void* library) const noexcept { ::dlclose(library); }
+};
+
+class Nvml {
+ public:
+  // Nothing, and why in `note`, if it is not there or does not work.
+  static std::optional<Nvml> load(const std::string& library, std::string& note) {
+    Nvml nvml;
+    nvml.library_.reset(::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL));
+    if (!nvml.library_) {
+      note = "no NVIDIA driver (libnvidia-ml.so.1 is not there)";
+      return std::nullopt;
+    }
+    if (!nvml.find_all()) {
+      note =
+          "libnvidia-ml.so.1 lacks a function of NVML; is the driver older than 450?";
+      return std::nullopt;
+    }
+    if (const int code = nvml.init_(); code != 0) {
+      note = str("NVML does not start: ", nvml.error_string_(code));
+      return std::nullopt;
+    }
+    nvml.started_ = true;
+    return nvml;
+  }
+
+  Nvml(Nvml&&) = default;
+  ~Nvml() {
+    if (library_ && started_) shutdown_();
+  }
+
+  std::string driver_version() const {
+    std::array<char, 96> version{};
+    return driver_version_(version.data(), version.size()) == 0 ? version.data() : "";
+  }
+
+  std::string cuda_version() const {
+    int version = 0;  // 13000 is 13.0
+    if (cuda_version_(&version) != 0) return "";
+    return str(version / 1000, ".", version % 1000 / 10);
+  }
+
+  std::vector<Gpu> gpus() const {
+    std::vector<Gpu> found;
+    unsigned count = 0;
+    if (count_(&count) != 0) return found;
+    for (unsigned i = 0; i < count; ++i) {
+      Device device = nullptr;
+      if (handle_(i, &device) == 0) found.push_back(describe(device));
+    }
+    return found;
+  }
+
+ private:
+  Nvml() = default;
+
+  template <typename Function>
+  bool find(Function*& function, const char* name) {
+    function = reinterpret_cast<Function*>(::dlsym(library_.get(), name));
+    return function != nullptr;
+  }
+
+  bool find_all() {
+    return find(init_, "nvmlInit_v2") && find(shutdown_, "nvmlShutdown") &&
+           find(error_string_, "nvmlErrorString") &&
+           find(count_, "nvmlDeviceGetCount_v2") &&
+           find(handle_, "nvmlDeviceGetHandleByIndex_v2") &&
+           find(name_, "nvmlDeviceGetName") && find(uuid_, "nvmlDeviceGetUUID") &&
+           find(memory_, "nvmlDeviceGetMemoryInfo") &&
+           find(capability_, "nvmlDeviceGetCudaComputeCapability") &&
+           find(driver_version_, "nvmlSystemGetDriverVersion") &&
+           find(cuda_version_, "nvmlSystemGetCudaDriverVersion_v2");
+  }
+
+  Gpu describe(Device device) const {
+    Gpu gpu;
+    std::array<char, 128> text{};
+    if (name_(device, text.data(), text.size()) == 0) gpu.name = text.data();
+    if (uuid_(device, text.data(), text.size()) == 0) gpu.uuid = text.data();
+    MemoryInfo memory{};
+    if (memory_(device, &memory) == 0) {
+      gpu.memory_total_bytes = static_cast<std::int64_t>(memory.total);
+    }
+    capability_(device, &gpu.compute_major, &gpu.compute_minor);
+    return gpu;
+  }
+
+  std::unique_ptr<void, CloseLibrary> library_;
+  bool started_ = false;
+  int (*init_)() = nullptr;
+  int (*shutdown_)() = nullptr;
+  const char* (*error_string_)(int) = nullptr;
+  int (*count_)(unsigned*) = nullptr;
+  int (*handle_)(unsigned, Device*) = nullptr;
+  int (*name_)(Device, char*, unsigned) = nullptr;
+  int (*uuid_)(Device, char*, unsigned) = nullptr;
+  int (*memory_)(Device, MemoryInfo*) = nullptr;
+  int (*capability_)(Device, int*, int*) = nullptr;
+  int (*driver_version_)(char*, unsigned) = nullptr;
+  int (*cuda_version_)(int*) = nullptr;
+};
+
+// An entry of CUDA_VISIBLE_DEVICES: a number, or the beginning of a UUID.
+std::optional<std::size_t> position_of(const std::string& entry,
+                                       const std::vector<Gpu>& all) {
+  if (const auto index = text::to_integer(entry)) {
+    if (*index < 0 || *index >= static_cast<long long>(all.size())) return std::nullopt;
+    return static_cast<std::size_t>(*index);
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!entry.empty() && text::starts_with(all[i].uuid, entry)) return i;
+  }
+  return std::nullopt;
+}
+
+// CUDA's own rule: the list ends at the first entry that names no device.
+std::vector<Gpu> visible(const std::vector<Gpu>& all, const std::string& wanted) {
+  std::vector<Gpu> chosen;
+  for (const auto& entry : text::split(wanted, ',')) {
+    const auto position = position_of(std::string(text::trim(entry)), all);
+    if (!position) break;
+    chosen.push_back(all[*position]);
+  }
+  return chosen;
+}
+
+}  // namespace
+
+void add_gpus(const Path& root, Machine& machine) {
+  // Another root has its own library: a fixture with none has no GPU on any machine.
+  const std::string library =
+      root == "/" ? "libnvidia-ml.so.1" : (root / "usr/lib/libnvidia-ml.so.1").string();
+  const auto nvml = Nvml::load(library, machine.gpu_note);
+  if (!nvml) return;
+  machine.driver_version = nvml->driver_version();
+  machine.cuda_driver_version = nvml->cuda_version();
+  const auto all = nvml->gpus();
+  const auto wanted = variable(root, "CUDA_VISIBLE_DEVICES");
+  machine.gpus = wanted ? visible(all, *wanted) : all;
+  for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
+    machine.gpus[i].index = static_cast<int>(i);
+  }
+  if (!machine.gpus.empty()) return;
+  machine.gpu_note = all.empty()
+                         ? "the NVIDIA driver shows no GPU"
+                         : str("CUDA_VISIBLE_DEVICES='", *wanted,
+                               "' hides all of them (", all.size(), " in the machine)");
+}
+
+}  // namespace lockstep::hardware::detail

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+
+struct CUstream_st;  // cudaStream_t, without the CUDA headers
+
+// The seam to device code: implemented by the CUDA sources, or by no_cuda.cpp. Raw
+// pointers, counts and a stream; no tensor, so that a .cu file compiles in two seconds.
+namespace lockstep::kernels {
+
+// Whether this build has device code of its own. Without it, tensors on a GPU go
+// through LibTorch's operators.
+bool cuda_available() noexcept;
+
+CUstream_st* current_stream(int device);
+
+// out = scale * in + shift
+struct Normalize {
+  float* out;
+  const std::uint8_t* in;
+  float scale;
+  float shift;
+  std::int64_t num_elements;
+};
+
+// Starts on `stream` and checks the launch; does not wait for it.
+void normalize_cuda(const Normalize& args, CUstream_st* stream);
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,16 @@
+#include <c10/cuda/CUDAStream.h>
+
+#include "lockstep/kernels/cuda.h"
+
+namespace lockstep::kernels {
+
+bool cuda_available() noexcept {
+  return true;
+}
+
+CUstream_st* current_stream(int device) {
+  return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device))
+      .stream();
+}
+
+}  // namespace lockstep::kernels

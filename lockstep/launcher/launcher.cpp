@@ -1,0 +1,162 @@
+#include "lockstep/launcher/launcher.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include <poll.h>
+#include <signal.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/units.h"
+
+namespace lockstep::launcher {
+namespace {
+
+using monitor::RunState;
+using Deadline = std::optional<std::chrono::steady_clock::time_point>;
+
+// A rank and what has been asked of it.
+class Watch {
+ public:
+  Watch(const monitor::RunDirectory& run, const WorkerCommand& command,
+        process::Child child)
+      : run_(run), command_(command), child_(std::move(child)) {
+    worker_.rank = command.rank;
+  }
+
+  WorkerEnd until_end(Signals& signals) {
+    while (true) {
+      wait_for_something(signals);
+      while (const auto number = signals.take()) receive(*number);
+      if (const auto end = child_.poll()) {
+        worker_.end = *end;
+        return worker_;
+      }
+      if (deadline_ && std::chrono::steady_clock::now() >= *deadline_) give_up();
+    }
+  }
+
+ private:
+  void wait_for_something(const Signals& signals) {
+    std::array<pollfd, 2> ready{
+        {{.fd = signals.fd(), .events = POLLIN, .revents = 0},
+         {.fd = child_.pidfd(), .events = POLLIN, .revents = 0}}};
+    // Without a pidfd (kernels before 5.3) look at the child every 20 ms.
+    int limit_ms = child_.pidfd() >= 0 ? -1 : 20;
+    if (deadline_) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+          *deadline_ - std::chrono::steady_clock::now());
+      const auto left_ms = static_cast<int>(std::clamp<long>(left.count(), 0, 1 << 30));
+      limit_ms = limit_ms < 0 ? left_ms : std::min(limit_ms, left_ms);
+    }
+    ::poll(ready.data(), ready.size(), limit_ms);
+  }
+
+  void receive(int number) {
+    switch (number) {
+      case SIGINT:
+      case SIGTERM:
+        if (urgent_) return quit(number);
+        urgent_ = true;
+        return stop(number);
+      case SIGHUP:
+        return stop(number);
+      case SIGTSTP:
+        return pause();
+      default:
+        child_.signal(number);
+    }
+  }
+
+  void stop(int number) {
+    child_.signal(number);
+    if (worker_.asked_by != 0) return;
+    worker_.asked_by = number;
+    deadline_ = std::chrono::steady_clock::now() + command_.grace;
+    note_stopping(number);
+    say(str("stopping after this step (", signal_name(number),
+            "); a second one quits at once"));
+  }
+
+  void quit(int number) {
+    if (worker_.killed) return;
+    worker_.killed = true;
+    child_.signal(SIGKILL);
+    say(str("quitting at once (second ", signal_name(number), ")"));
+  }
+
+  void give_up() {
+    deadline_.reset();
+    if (worker_.killed) return;
+    worker_.killed = true;
+    child_.signal(SIGKILL);
+    say(str("rank ", worker_.rank, " did not stop within ",
+            units::exact_duration(command_.grace), "; killed"));
+  }
+
+  // Ctrl-Z: the rank has a group of its own, so the terminal does not stop it for us.
+  void pause() {
+    child_.signal(SIGSTOP);
+    ::raise(SIGSTOP);
+    child_.signal(SIGCONT);
+  }
+
+  // A record that can not be written (full disk) must not end a run that still
+  // computes.
+  void note_stopping(int number) {
+    try {
+      run_.update_record(RunState::stopping, std::nullopt, signal_name(number));
+    } catch (const Error& error) {
+      say(error.what());
+    }
+  }
+
+  void say(std::string_view sentence) const {
+    if (command_.say) command_.say(sentence);
+  }
+
+  const monitor::RunDirectory& run_;
+  const WorkerCommand& command_;
+  process::Child child_;
+  WorkerEnd worker_;
+  Deadline deadline_;
+  bool urgent_ = false;  // SIGINT or SIGTERM has come once
+};
+
+process::Child start(const WorkerCommand& command) {
+  if (!std::filesystem::exists(command.program)) {
+    throw Error(Fault::hardware, "launcher: '", command.program.string(),
+                "' is not there; build it, or copy it beside lockstep");
+  }
+  process::Command child{.arguments = {command.program.string()},
+                         .environment = command.environment,
+                         .directory = {},
+                         .own_group = true};
+  child.arguments.insert(child.arguments.end(), command.arguments.begin(),
+                         command.arguments.end());
+  return process::Child::start(child);
+}
+
+}  // namespace
+
+RunResult run_worker(const monitor::RunDirectory& run, const WorkerCommand& command,
+                     Signals& signals) {
+  std::optional<process::Child> child;
+  try {
+    child.emplace(start(command));
+  } catch (const Error& error) {
+    run.update_record(RunState::failed, shell_status(error.fault()), error.what());
+    throw;
+  }
+  run.update_record(RunState::running, std::nullopt, "");
+  auto result = judge(run, Watch(run, command, std::move(*child)).until_end(signals));
+  try {
+    run.update_record(result.state, result.exit, result.message);
+  } catch (const Error& error) {
+    result.message += str(result.message.empty() ? "" : "\n", error.what());
+  }
+  return result;
+}
+
+}  // namespace lockstep::launcher

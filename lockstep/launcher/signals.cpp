@@ -1,0 +1,42 @@
+#include "lockstep/launcher/signals.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::launcher {
+
+Signals::Signals() {
+  sigset_t ours;
+  ::sigemptyset(&ours);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP}) {
+    ::sigaddset(&ours, number);
+  }
+  file_ = files::Descriptor(::signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK));
+  LOCKSTEP_CHECK(static_cast<bool>(file_), std::strerror(errno));
+  LOCKSTEP_CHECK(::pthread_sigmask(SIG_BLOCK, &ours, &before_) == 0);
+}
+
+Signals::~Signals() {
+  // A signal that nobody took must not strike once it is let through.
+  while (take()) {
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+std::optional<int> Signals::take() {
+  signalfd_siginfo info{};
+  if (::read(file_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
+  return static_cast<int>(info.ssi_signo);
+}
+
+std::string signal_name(int number) {
+  const char* name = ::sigabbrev_np(number);
+  return name == nullptr ? str("signal ", number) : str("SIG", name);
+}
+
+}  // namespace lockstep::launcher

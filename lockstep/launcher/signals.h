@@ -1,0 +1,38 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <signal.h>
+
+#include "lockstep/base/files.h"
+
+namespace lockstep::launcher {
+
+// Receives SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGTSTP as data instead of
+// interruptions, for as long as it lives.
+//
+// Threads: make it before any other thread, so that all of them have the signals
+// blocked.
+class Signals {
+ public:
+  Signals();
+  ~Signals();
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
+  // Readable when a signal has come; for poll().
+  int fd() const noexcept { return file_.get(); }
+
+  // The next signal, without waiting.
+  std::optional<int> take();
+
+ private:
+  files::Descriptor file_;
+  sigset_t before_{};
+};
+
+// "SIGINT".
+std::string signal_name(int number);
+
+}  // namespace lockstep::launcher

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
+
+namespace lockstep::monitor {
+
+// Why a rank failed, for whoever started it. The file has torchrun's form, so that
+// torchrun shows our message as the root cause when it is the launcher.
+struct RankError {
+  Fault fault = Fault::internal;
+  std::string message;
+  int rank = 0;
+  double time = 0;  // seconds since 1970; set by write_error()
+};
+
+void write_error(const files::Path& path, const RankError& error,
+                 const Clock& clock = Clock::system());
+
+// Nothing if the file is missing or not readable as one.
+std::optional<RankError> read_error(const files::Path& path);
+
+}  // namespace lockstep::monitor

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/files.h"
+#include "lockstep/monitor/field.h"
+
+namespace lockstep::monitor {
+
+// Appends what happened in a run to events.jsonl: {"time":...,"event":"started",...}.
+// docs/run_directory.md lists the kinds. Lines of several processes do not mix.
+class EventWriter {
+ public:
+  explicit EventWriter(const files::Path& path, const Clock& clock = Clock::system());
+
+  // The line survives a power cut when this returns: events are rare and each matters.
+  void write(std::string_view kind, std::span<const Field> fields = {});
+  void write(std::string_view kind, std::initializer_list<Field> fields);
+
+ private:
+  files::LineWriter lines_;
+  const Clock& clock_;
+};
+
+struct Event {
+  double time = 0;  // seconds since 1970
+  std::string kind;
+  std::vector<Field> fields;
+};
+
+// The last `count` events, oldest first; a line that is no event (torn by a crash) is
+// left out. A missing file has none.
+std::vector<Event> last_events(const files::Path& path, std::size_t count);
+
+}  // namespace lockstep::monitor

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/files.h"
+#include "lockstep/monitor/field.h"
+
+namespace lockstep::monitor {
+
+enum class Split { train, eval };
+std::string_view name_of(Split split) noexcept;
+
+// The numbers of one moment of a run. A line has step, split, loss and time, then
+// `more` in its order.
+struct Metrics {
+  std::int64_t step = 0;  // finished steps
+  Split split = Split::train;
+  double loss = 0;
+  std::vector<Field> more;  // epoch, accuracy, lr, samples_per_second, ...
+  double time = 0;          // seconds since 1970; set by the writer
+
+  // A number among `more`, by name.
+  std::optional<double> find(std::string_view name) const;
+};
+
+// Appends to metrics.jsonl; a line is with the kernel when write() returns, so a crash
+// of the process loses none.
+class MetricsWriter {
+ public:
+  explicit MetricsWriter(const files::Path& path, const Clock& clock = Clock::system());
+
+  void write(const Metrics& metrics);
+  void sync();  // survives a power cut, too
+
+ private:
+  files::LineWriter lines_;
+  const Clock& clock_;
+};
+
+// Every readable line, in order; a torn one is left out. A missing file has none.
+std::vector<Metrics> read_metrics(const files::Path& path);
+
+// The newest line of a split, looked for in the file's last 64 KiB only.
+std::optional<Metrics> last_metrics(const files::Path& path, Split split);
+
+}  // namespace lockstep::monitor

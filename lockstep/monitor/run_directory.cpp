@@ -1,0 +1,226 @@
+#include "lockstep/monitor/run_directory.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <random>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
+#include "lockstep/base/text.h"
+#include "lockstep/monitor/detail/run_record.h"
+
+namespace lockstep::monitor {
+namespace {
+
+constexpr std::int64_t kRecordLimitBytes = 1 << 20;
+
+void check_name(const std::string& name) {
+  if (name.empty()) return;
+  if (name.front() != '.' && name.find('/') == std::string::npos) return;
+  throw Error(Fault::config, "run.name: '", name,
+              "' can not name a directory; leave out slashes and a leading dot "
+              "(run.dir names the parent)");
+}
+
+// The parent directory, with all that was missing on the way to it; takes it away again
+// unless kept, as far as it is empty.
+class Parent {
+ public:
+  explicit Parent(const Path& path) {
+    std::error_code error;
+    for (auto at = path; !at.empty() && !std::filesystem::exists(at, error) && !error;
+         at = at.parent_path()) {
+      made_.push_back(at);
+    }
+    std::filesystem::create_directories(path, error);
+    if (error) {
+      remove();
+      throw Error(Fault::io, "can not make the directory: ", error.message(),
+                  "; choose another place with run.dir or --run-dir");
+    }
+  }
+  ~Parent() {
+    if (!kept_) remove();
+  }
+  Parent(const Parent&) = delete;
+  Parent& operator=(const Parent&) = delete;
+
+  void keep() noexcept { kept_ = true; }
+
+ private:
+  void remove() noexcept {
+    for (const auto& path : made_) ::rmdir(path.c_str());
+  }
+
+  std::vector<Path> made_;  // deepest first
+  bool kept_ = false;
+};
+
+// The hidden directory a run is made in; removed unless it became the run.
+class Staging {
+ public:
+  explicit Staging(const Path& parent) {
+    std::random_device random;
+    do {
+      path_ = parent / fmt::format(".new-{:08x}", random());
+    } while (!files::make_new_directory(path_));
+  }
+  ~Staging() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  const Path& path() const noexcept { return path_; }
+
+  // False if there is such a directory already, and something in it.
+  bool rename_to(const Path& target) {
+    if (::rename(path_.c_str(), target.c_str()) == 0) {
+      path_.clear();
+      return true;
+    }
+    const int error = errno;
+    if (error == ENOTEMPTY || error == EEXIST || error == ENOTDIR) return false;
+    throw Error(Fault::io, "can not make '", target.string(),
+                "': ", std::strerror(error));
+  }
+
+ private:
+  Path path_;
+};
+
+int next_number(const Path& parent) {
+  long long highest = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(parent)) {
+    const auto name = entry.path().filename().string();
+    const bool digits = name.find_first_not_of("0123456789") == std::string::npos;
+    if (digits && name.size() < 9) {
+      highest = std::max(highest, text::to_integer(name).value_or(0));
+    }
+  }
+  return static_cast<int>(highest) + 1;
+}
+
+void write_content(const Path& directory, const NewRun& run) {
+  files::write_atomically(directory / "config.yaml", run.config_yaml);
+  files::write_atomically(directory / "plan.json", run.plan_json);
+  files::make_new_directory(directory / "logs");
+}
+
+// The directory of the run, renamed from `staging` to its name, or to the first number
+// that is still free at that moment.
+Path move_into_place(Staging& staging, const Path& parent, const std::string& name,
+                     RunRecord record) {
+  int number = name.empty() ? next_number(parent) : 0;
+  while (true) {
+    record.id = name.empty() ? fmt::format("{:04}", number++) : name;
+    files::write_atomically(staging.path() / "run.json", to_json(record));
+    const Path target = parent / record.id;
+    if (staging.rename_to(target)) return target;
+    if (name.empty()) continue;
+    throw Error(
+        Fault::config, "run.name: '", target.string(),
+        "' exists already; choose another run.name (or --run-dir), or remove it");
+  }
+}
+
+}  // namespace
+
+RunDirectory RunDirectory::create(const Path& parent, const NewRun& run,
+                                  const Clock& clock) {
+  check_name(run.name);
+  // "runs/" and "runs" are the same directory, but only one has a parent.
+  const Path clean = parent.empty() ? Path(".") : parent.lexically_normal() / "";
+  const Path where = clean.parent_path();
+  auto record = run.record;
+  if (record.started.empty()) record.started = iso_time(clock.wall());
+
+  try {
+    Parent made(where);
+    Staging staging(where);
+    write_content(staging.path(), run);
+    auto path = move_into_place(staging, where, run.name, record);
+    made.keep();
+    files::sync_directory(where);
+    return RunDirectory(std::move(path));
+  } catch (const Error& error) {
+    if (error.fault() != Fault::io) throw;
+    throw Error(Fault::io, "run.dir: no run can be made in '", where.string(),
+                "': ", error.what());
+  }
+}
+
+RunDirectory RunDirectory::open(const Path& path) {
+  RunDirectory directory(path);
+  std::error_code error;
+  if (!std::filesystem::exists(directory.record_file(), error)) {
+    throw Error(Fault::config, "run: '", path.string(), "' ",
+                std::filesystem::exists(path, error)
+                    ? "is not a run directory (it has no run.json)"
+                    : "does not exist",
+                "; `lockstep runs` lists the runs");
+  }
+  static_cast<void>(directory.read_record());
+  return directory;
+}
+
+Path RunDirectory::log(int rank) const {
+  return path_ / "logs" / fmt::format("rank_{}.log", rank);
+}
+
+Path RunDirectory::error(int rank) const {
+  return path_ / fmt::format("error_rank_{}.json", rank);
+}
+
+RunRecord RunDirectory::read_record() const {
+  return detail::parse_record(files::read(record_file(), kRecordLimitBytes),
+                              record_file().string());
+}
+
+void RunDirectory::update_record(RunState state, std::optional<int> exit,
+                                 const std::string& message, const Clock& clock) const {
+  auto record = read_record();
+  record.state = state;
+  record.exit = exit;
+  record.message = message;
+  record.finished = is_final(state) ? iso_time(clock.wall()) : "";
+  files::write_atomically(record_file(), to_json(record));
+}
+
+RunList list_runs(const Path& parent) {
+  RunList list;
+  std::error_code error;
+  if (!std::filesystem::exists(parent, error)) return list;
+  std::filesystem::directory_iterator entries(parent, error);
+  if (error) {
+    throw Error(Fault::io, "runs: can not read '", parent.string(),
+                "': ", error.message());
+  }
+  for (const auto& entry : entries) {
+    if (entry.path().filename().string().front() == '.') continue;
+    try {
+      auto directory = RunDirectory::open(entry.path());
+      auto record = directory.read_record();
+      list.runs.push_back({std::move(directory), std::move(record)});
+    } catch (const Error& problem) {
+      list.skipped.push_back({entry.path(), problem.what()});
+    }
+  }
+  std::sort(list.runs.begin(), list.runs.end(),
+            [](const RunEntry& a, const RunEntry& b) {
+              return std::pair(a.record.started, a.record.id) >
+                     std::pair(b.record.started, b.record.id);
+            });
+  std::sort(list.skipped.begin(), list.skipped.end(),
+            [](const auto& a, const auto& b) { return a.path < b.path; });
+  return list;
+}
+
+}  // namespace lockstep::monitor

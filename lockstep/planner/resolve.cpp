@@ -1,0 +1,203 @@
+#include <algorithm>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/base/text.h"
+#include "lockstep/planner/plan.h"
+
+namespace lockstep::planner {
+namespace {
+
+using config::Config;
+using hardware::Gpu;
+using hardware::Machine;
+
+// Keeps the plan while it is being made. Every knob is offered; only those that were
+// `auto` take the offer.
+class Resolver {
+ public:
+  explicit Resolver(config::Loaded wanted) : plan_{std::move(wanted), {}} {
+    const auto keys = config::auto_keys(plan_.config);
+    open_ = {keys.begin(), keys.end()};
+  }
+
+  template <typename Value>
+  void offer(const std::string& key, const Value& value, const std::string& because) {
+    if (open_.erase(key) == 0) return;
+    const auto text = str(value);
+    config::set(plan_.config, key, text, {config::Origin::planner, because});
+    plan_.choices.push_back({key, text, because});
+  }
+
+  // For what was asked for and can not be had on this machine.
+  [[noreturn]] void refuse(Fault fault, const std::string& key,
+                           const std::string& text) {
+    const auto place = config::place_of(plan_.config.sources[key]);
+    throw Error(fault, place, place.empty() ? "" : ": ", key, ": ", text);
+  }
+
+  const Config& config() const { return plan_.config.config; }
+  void validate() const { config::validate(plan_.config); }
+  Plan take() {
+    LOCKSTEP_CHECK(open_.empty(), "no rule for ", *open_.begin());
+    return std::move(plan_);
+  }
+
+ private:
+  Plan plan_;
+  std::set<std::string> open_;
+};
+
+std::string compute_of(const Gpu& gpu) {
+  return str(gpu.compute_major, ".", gpu.compute_minor);
+}
+
+void resolve_device(Resolver& r, const Machine& machine) {
+  const auto note = machine.gpu_note.empty() ? "none was found" : machine.gpu_note;
+  if (machine.gpus.empty()) {
+    r.offer("parallel.device", "cpu", str("no GPU: ", note));
+  } else {
+    r.offer("parallel.device", "cuda", str("GPU 0 is a ", machine.gpus[0].name));
+  }
+  if (r.config().parallel.device == config::Device::cuda && machine.gpus.empty()) {
+    r.refuse(Fault::hardware, "parallel.device",
+             str("cuda was asked for, but there is no GPU: ", note,
+                 "; set parallel.device=cpu or auto"));
+  }
+}
+
+// bf16 and tf32 came with compute 8.0; below it they are missing or emulated.
+bool has_tensor_formats(const Gpu& gpu) {
+  return gpu.compute_major >= 8;
+}
+
+void resolve_precision(Resolver& r, const Machine& machine) {
+  const auto mode = r.config().precision.mode;
+  if (r.config().parallel.device == config::Device::cpu) {
+    r.offer("precision.mode", "fp32", "a CPU computes in fp32");
+    if (mode == config::Precision::tf32) {
+      r.refuse(Fault::config, "precision.mode",
+               "tf32 is a format of GPUs, and parallel.device is cpu; set "
+               "precision.mode=fp32");
+    }
+    return;
+  }
+  const auto& gpu = machine.gpus[0];
+  const auto compute = compute_of(gpu);
+  if (has_tensor_formats(gpu)) {
+    r.offer("precision.mode", "bf16",
+            str("compute ", compute, " >= 8.0 has fast bf16; the weights stay fp32"));
+    return;
+  }
+  r.offer("precision.mode", "fp32", str("compute ", compute, " < 8.0 has no bf16"));
+  if (mode == config::Precision::bf16 || mode == config::Precision::tf32) {
+    r.refuse(Fault::hardware, "precision.mode",
+             str(name_of(mode), " needs a GPU of compute 8.0, the ", gpu.name, " has ",
+                 compute, "; set precision.mode=fp32"));
+  }
+}
+
+void resolve_ranks(Resolver& r, const Machine& machine) {
+  const auto gpus = machine.gpus.size();
+  r.offer("parallel.ranks", 1,
+          gpus > 1 ? str("this version trains on one rank, ", gpus - 1, " of ", gpus,
+                         " GPUs stay idle")
+                   : "this version trains on one rank");
+  r.offer("parallel.strategy", "single", "there is 1 rank");
+}
+
+void resolve_threads(Resolver& r, const Machine& machine) {
+  const int cores = std::clamp(machine.physical_cores, 1, 1024);
+  r.offer("parallel.threads", cores, str("physical cores: ", cores));
+  const int logical = std::max(1, machine.logical_cores);
+  constexpr int kMostWorkers = 3;  // a batch of small images is little work
+  r.offer("data.workers", std::clamp(logical - 1, 1, kMostWorkers),
+          str("cores: ", logical, ", one is left to the step, at most ", kMostWorkers));
+  r.offer("data.prefetch", 4, "enough to hide a slow batch, little memory");
+}
+
+void offer_global(Resolver& r) {
+  const auto& batch = r.config().batch;
+  const auto ranks = r.config().parallel.ranks.value();
+  if (!batch.per_rank.is_auto()) {
+    const auto per_rank = batch.per_rank.value();
+    r.offer("batch.global", per_rank * ranks,
+            str("batch.per_rank ", per_rank, " * parallel.ranks ", ranks));
+  } else if (!batch.micro.is_auto() && !batch.accumulation.is_auto()) {
+    const auto micro = batch.micro.value();
+    const auto accumulation = batch.accumulation.value();
+    r.offer("batch.global", micro * accumulation * ranks,
+            str("batch.micro ", micro, " * batch.accumulation ", accumulation,
+                " * parallel.ranks ", ranks));
+  } else {
+    r.offer("batch.global", config::kDefaultGlobalBatch,
+            "the usual size, no batch was named");
+  }
+}
+
+void resolve_batch(Resolver& r) {
+  const auto ranks = r.config().parallel.ranks.value();
+  offer_global(r);
+  r.validate();  // refuses what does not divide, with the arithmetic
+  const auto& batch = r.config().batch;
+  const auto global = batch.global.value();
+  r.offer("batch.per_rank", global / ranks,
+          str("batch.global ", global, " / parallel.ranks ", ranks));
+  const auto per_rank = batch.per_rank.value();
+  if (batch.micro.is_auto()) {
+    r.offer("batch.accumulation", 1, "the share of a rank goes through at once");
+  } else {
+    r.offer("batch.accumulation", per_rank / batch.micro.value(),
+            str("batch.per_rank ", per_rank, " / batch.micro ", batch.micro.value()));
+  }
+  const auto accumulation = batch.accumulation.value();
+  r.offer("batch.micro", per_rank / accumulation,
+          str("batch.per_rank ", per_rank, " / batch.accumulation ", accumulation));
+  const bool cuda = r.config().parallel.device == config::Device::cuda;
+  const auto micro = batch.micro.value();
+  r.offer("batch.eval", std::max<std::int64_t>(micro, cuda ? 1024 : 256),
+          str("no gradients to keep; batch.micro ", micro, " if that were more"));
+}
+
+void resolve_length(Resolver& r) {
+  const auto& train = r.config().train;
+  const auto steps = train.steps.value_or(0);
+  if (steps > 0) {
+    r.offer("train.epochs", 0, str("train.steps ", steps, " decides"));
+  } else {
+    r.offer("train.epochs", 1, "neither train.steps nor train.epochs was named");
+    r.offer("train.steps", 0, str("train.epochs ", train.epochs.value(), " decides"));
+  }
+  r.offer("eval.every", "epoch", "once for each pass over the data, and at the end");
+}
+
+[[noreturn]] void refuse_auto(const std::vector<Choice>& choices) {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& choice : choices) {
+    rows.push_back({str("  ", choice.key, "=", choice.value), "# " + choice.because});
+  }
+  const auto lines = text::table(rows);
+  throw Error(Fault::config, "--no-auto: knobs left auto: ", choices.size(),
+              "; set them, or drop --no-auto to get:\n",
+              lines.substr(0, lines.size() - 1));
+}
+
+}  // namespace
+
+Plan resolve(config::Loaded wanted, const Machine& machine, bool allow_auto) {
+  config::validate(wanted);
+  Resolver resolver(std::move(wanted));
+  resolve_device(resolver, machine);
+  resolve_precision(resolver, machine);
+  resolve_ranks(resolver, machine);
+  resolve_threads(resolver, machine);
+  resolve_batch(resolver);
+  resolve_length(resolver);
+  resolver.validate();
+  auto plan = resolver.take();
+  if (!allow_auto && !plan.choices.empty()) refuse_auto(plan.choices);
+  return plan;
+}
+
+}  // namespace lockstep::planner

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include "lockstep/config/precision.h"
+
+namespace lockstep::precision {
+
+// Which dtype computes what on a device. Parameters are float32 in every mode of today.
+struct Policy {
+  config::Precision mode = config::Precision::fp32;
+  torch::Device device = torch::kCPU;
+};
+
+// Sets what is process-wide: whether float32 products may use TF32. Throws
+// Fault::config for a mode that the device can not do.
+void apply(const Policy& policy);
+
+// Operators run in the policy's dtype (autocast) on this thread while it lives.
+class AutocastScope {
+ public:
+  explicit AutocastScope(const Policy& policy);
+  ~AutocastScope();
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  bool active_;
+  torch::DeviceType device_;
+  bool was_enabled_ = false;
+  torch::Dtype before_ = torch::kFloat32;
+};
+
+}  // namespace lockstep::precision

@@ -1,0 +1,49 @@
+#include "lockstep/train/device.h"
+
+#include <unistd.h>
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
+#include "lockstep/base/text.h"
+#include "lockstep/precision/policy.h"
+
+namespace lockstep::train {
+
+torch::Device choose_device(const config::ParallelConfig& config) {
+  if (config.device != config::Device::cuda) return torch::kCPU;
+  if (!torch::cuda::is_available()) {
+    throw Error(Fault::hardware,
+                "parallel.device: cuda was asked for, but this LibTorch sees "
+                "no GPU; `lockstep doctor` says why, parallel.device=cpu "
+                "trains without one");
+  }
+  return {torch::kCUDA, 0};
+}
+
+void set_up_process(const config::Config& config, const torch::Device& device) {
+  at::set_num_threads(config.parallel.threads.value());
+  torch::manual_seed(config.run.seed);
+  torch::autograd::AnomalyMode::set_enabled(config.train.anomaly);
+  // Choosing convolution algorithms by timing them would make reruns differ.
+  at::globalContext().setBenchmarkCuDNN(false);
+  at::globalContext().setDeterministicCuDNN(true);
+  precision::apply({config.precision.mode, device});
+}
+
+std::int64_t memory_in_use_bytes(const torch::Device& device) {
+  if (device.is_cpu()) {
+    // Second number of statm: pages that are resident.
+    const auto fields = text::split(files::read("/proc/self/statm", 4096), ' ');
+    return fields.size() > 1 ? text::to_integer(fields[1]).value_or(0) * ::getpagesize()
+                             : 0;
+  }
+  const auto stats =
+      at::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+  return stats.allocated_bytes[0].current;  // 0: all pools together
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+#include <torch/torch.h>
+
+#include "lockstep/config/config.h"
+
+namespace lockstep::train {
+
+// The device of a recipe without `auto`. Throws Fault::hardware if it is not there,
+// with the likely cause.
+torch::Device choose_device(const config::ParallelConfig& config);
+
+// What is process-wide: threads, seed, precision, determinism. Called once, before any
+// tensor is made.
+void set_up_process(const config::Config& config, const torch::Device& device);
+
+// Memory in use: what the device's allocator handed out, or the process on a CPU.
+std::int64_t memory_in_use_bytes(const torch::Device& device);
+
+}  // namespace lockstep::train

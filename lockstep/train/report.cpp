@@ -1,0 +1,179 @@
+#include "lockstep/train/report.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include "lockstep/base/log.h"
+#include "lockstep/base/text.h"
+#include "lockstep/base/units.h"
+#include "lockstep/models/summary.h"
+
+namespace lockstep::train {
+namespace {
+
+using monitor::Field;
+
+bool has(const config::MonitorConfig& config, config::Sink sink) {
+  return std::find(config.sinks.begin(), config.sinks.end(), sink) !=
+         config.sinks.end();
+}
+
+std::string percent(double share) {
+  return fmt::format("{:.2f} %", 100 * share);
+}
+
+double rate(std::int64_t count, double seconds) {
+  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+}
+
+std::string how_it_ended(const Result& result) {
+  if (result.stopped_by != 0) {
+    return fmt::format("stopped by {} after step {}", ::strsignal(result.stopped_by),
+                       result.steps);
+  }
+  return result.out_of_time ? "train.max_time reached" : "done";
+}
+
+}  // namespace
+
+std::string model_table(const models::Model& model) {
+  std::vector<std::vector<std::string>> rows{{"layer", "type", "parameters", "size"}};
+  std::int64_t total = 0;
+  std::int64_t trainable = 0;
+  std::int64_t bytes = 0;
+  for (const auto& layer : models::summarize(model)) {
+    rows.push_back({layer.name, layer.type, text::with_commas(layer.num_parameters),
+                    units::format_bytes(layer.num_bytes)});
+    total += layer.num_parameters;
+    trainable += layer.num_trainable;
+    bytes += layer.num_bytes;
+  }
+  rows.push_back({"total", fmt::format("{} trainable", text::with_commas(trainable)),
+                  text::with_commas(total), units::format_bytes(bytes)});
+  return text::table(rows, {2, 3});
+}
+
+std::string to_table(const Result& result) {
+  std::vector<std::vector<std::string>> rows{{"result", how_it_ended(result)}};
+  if (result.eval) {
+    rows.push_back({"test accuracy", percent(result.eval->accuracy)});
+    rows.push_back({"best accuracy", percent(result.best_accuracy)});
+    rows.push_back({"test loss", fmt::format("{:.4f}", result.eval->loss)});
+    rows.push_back({"tested on",
+                    fmt::format("{} samples", text::with_commas(result.eval->count))});
+  }
+  if (result.train_loss)
+    rows.push_back({"train loss", fmt::format("{:.4f}", *result.train_loss)});
+  rows.push_back(
+      {"steps", fmt::format("{} ({} samples)", text::with_commas(result.steps),
+                            text::with_commas(result.samples))});
+  rows.push_back({"time", fmt::format("{:.1f} s, of it training {:.1f} s",
+                                      result.seconds, result.train_seconds)});
+  rows.push_back({"speed", fmt::format("{} samples/s",
+                                       units::format_rate(rate(
+                                           result.samples, result.train_seconds)))});
+  rows.push_back({"memory", units::format_bytes(result.memory_bytes)});
+  if (!result.weights.empty()) rows.push_back({"weights", result.weights});
+  return text::table(rows);
+}
+
+std::string to_json(const Result& result) {
+  std::vector<Field> fields{
+      {"state", how_it_ended(result)},
+      {"steps", result.steps},
+      {"samples", result.samples},
+      {"seconds", result.seconds},
+      {"train_seconds", result.train_seconds},
+      {"samples_per_second", rate(result.samples, result.train_seconds)}};
+  if (result.train_loss) fields.push_back({"train_loss", *result.train_loss});
+  if (result.eval) {
+    fields.push_back({"eval_loss", result.eval->loss});
+    fields.push_back({"eval_accuracy", result.eval->accuracy});
+    fields.push_back({"eval_samples", result.eval->count});
+    fields.push_back({"best_accuracy", result.best_accuracy});
+  }
+  fields.push_back({"memory_bytes", result.memory_bytes});
+  fields.push_back({"weights", result.weights});
+  return monitor::to_json_line(fields);
+}
+
+Reporter::Reporter(const monitor::RunDirectory& run,
+                   const config::MonitorConfig& config, monitor::Console& console)
+    : console_(console),
+      show_(has(config, config::Sink::console) &&
+            config.verbosity != config::Verbosity::quiet),
+      events_(run.events()),
+      heartbeat_(run.heartbeat(), /*rank=*/0, /*ranks=*/1) {
+  if (has(config, config::Sink::jsonl)) metrics_.emplace(run.metrics());
+  beat(0, monitor::Phase::starting);
+}
+
+void Reporter::model(const models::Model& model) {
+  if (show_) console_.print(model_table(model));
+}
+
+void Reporter::started(std::int64_t total_steps) {
+  events_.write("started", {{"rank", std::int64_t{0}}, {"total_steps", total_steps}});
+  console_.start();
+}
+
+void Reporter::train(const TrainReport& report) {
+  if (metrics_) {
+    metrics_->write({.step = report.step,
+                     .split = monitor::Split::train,
+                     .loss = report.means.loss,
+                     .more = {{"epoch", report.epoch},
+                              {"accuracy", report.means.accuracy},
+                              {"lr", report.lr},
+                              {"samples_per_second", report.samples_per_second},
+                              {"data_wait_seconds", report.data_wait_seconds},
+                              {"memory_bytes", report.memory_bytes}}});
+  }
+  if (show_) {
+    console_.progress({.step = report.step,
+                       .total_steps = report.total_steps,
+                       .loss = report.means.loss,
+                       .accuracy = report.means.accuracy,
+                       .lr = report.lr,
+                       .samples_per_second = report.samples_per_second,
+                       .memory_bytes = report.memory_bytes});
+    if (report.step == report.total_steps) console_.finish();
+  }
+}
+
+void Reporter::eval(const EvalReport& report) {
+  if (metrics_) {
+    metrics_->write({.step = report.step,
+                     .split = monitor::Split::eval,
+                     .loss = report.means.loss,
+                     .more = {{"epoch", report.epoch},
+                              {"accuracy", report.means.accuracy},
+                              {"samples", report.means.count},
+                              {"seconds", report.seconds}}});
+  }
+  if (show_) {
+    console_.print(fmt::format(
+        "eval   step {}  epoch {:.1f}  loss {:.4f}  accuracy {}\n", report.step,
+        report.epoch, report.means.loss, percent(report.means.accuracy)));
+  }
+}
+
+void Reporter::beat(std::int64_t step, monitor::Phase phase) noexcept {
+  heartbeat_.beat(step, phase);
+}
+
+void Reporter::finished(const Result& result) {
+  console_.finish();
+  if (metrics_) metrics_->sync();
+  events_.write(result.stopped_by != 0 ? "stopped" : "done",
+                {{"rank", std::int64_t{0}},
+                 {"steps", result.steps},
+                 {"reason", how_it_ended(result)}});
+  beat(result.steps, monitor::Phase::finished);
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,99 @@
+#include "lockstep/train/step.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/kernels/normalize.h"
+
+namespace lockstep::train {
+
+Tally::Tally(const torch::Device& device)
+    : sums_(torch::zeros({2}, torch::dtype(torch::kFloat64).device(device))) {}
+
+void Tally::add(const torch::Tensor& loss_sum, const torch::Tensor& correct,
+                std::int64_t count) {
+  sums_.select(0, 0).add_(loss_sum);
+  sums_.select(0, 1).add_(correct);
+  count_ += count;
+}
+
+void Tally::reset() {
+  sums_.zero_();
+  count_ = 0;
+}
+
+Tally::Means Tally::means() const {
+  const auto host = sums_.cpu();
+  const auto count = static_cast<double>(std::max<std::int64_t>(count_, 1));
+  return {host[0].item<double>() / count, host[1].item<double>() / count, count_};
+}
+
+InputStage::InputStage(data::SampleSpec spec, std::int64_t batch,
+                       torch::MemoryFormat format, const torch::Device& device)
+    : spec_(std::move(spec)), device_(device) {
+  std::vector<std::int64_t> shape{batch};
+  shape.insert(shape.end(), spec_.shape.begin(), spec_.shape.end());
+  const auto options = torch::dtype(torch::kFloat32).device(device);
+  const bool channels_last =
+      format == torch::MemoryFormat::ChannelsLast && spec_.shape.size() == 3;
+  inputs_ = torch::empty(
+      shape, channels_last ? options.memory_format(torch::MemoryFormat::ChannelsLast)
+                           : options);
+  // With one channel both layouts have the same order in memory: no second buffer.
+  if (channels_last && spec_.shape[0] > 1) planes_ = torch::empty(shape, options);
+}
+
+InputStage::Samples InputStage::stage(const torch::Tensor& inputs,
+                                      const torch::Tensor& targets) {
+  const auto count = inputs.size(0);
+  LOCKSTEP_CHECK(count <= inputs_.size(0), count, " > ", inputs_.size(0));
+  auto ready = inputs_.narrow(0, 0, count);
+  auto target = planes_.defined() ? planes_.narrow(0, 0, count) : ready;
+  kernels::normalize(target, inputs.to(device_), spec_.scale, spec_.shift);
+  if (planes_.defined()) ready.copy_(target);
+  return {ready, targets.to(device_)};
+}
+
+void use_layout(models::Model& model) {
+  for (auto& parameter : model.parameters()) {
+    if (parameter.dim() == 4) {
+      parameter.set_data(parameter.detach().contiguous(model.memory_format()));
+    }
+  }
+}
+
+Outcome forward(models::Model& model, const InputStage::Samples& samples,
+                const precision::Policy& policy) {
+  torch::Tensor logits;  // (B, classes)
+  {
+    const precision::AutocastScope autocast(policy);
+    logits = model.forward(samples.inputs);
+  }
+  // The loss is summed in float32 whatever the model computed in.
+  const auto loss =
+      torch::cross_entropy_loss(logits.to(torch::kFloat32), samples.targets,
+                                /*weight=*/{}, at::Reduction::Sum);
+  const auto correct = logits.detach().argmax(1).eq(samples.targets).sum();
+  return {loss, correct};
+}
+
+Step::Step(Parts parts)
+    : parts_(std::move(parts)),
+      stage_(parts_.spec, parts_.micro_batch, parts_.model->memory_format(),
+             parts_.policy.device) {}
+
+void Step::run(const data::Batch& batch, double lr, Tally& tally) {
+  parts_.parameters.zero_gradients();
+  for (std::int64_t begin = 0; begin < batch.size; begin += parts_.micro_batch) {
+    const auto count = std::min(parts_.micro_batch, batch.size - begin);
+    const auto samples = stage_.stage(batch.inputs.narrow(0, begin, count),
+                                      batch.targets.narrow(0, begin, count));
+    const auto outcome = forward(*parts_.model, samples, parts_.policy);
+    (outcome.loss_sum / static_cast<double>(batch.size)).backward();
+    tally.add(outcome.loss_sum.detach(), outcome.correct, count);
+  }
+  parts_.optimizer.step(parts_.parameters.values(), parts_.parameters.gradients(), lr);
+}
+
+}  // namespace lockstep::train

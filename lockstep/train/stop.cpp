@@ -1,0 +1,45 @@
+#include "lockstep/train/stop.h"
+
+#include <array>
+#include <atomic>
+
+#include <signal.h>
+#include <unistd.h>
+
+namespace lockstep::train {
+namespace {
+
+// A handler can reach nothing but what is static.
+std::atomic<int> asked{0};                 // NOLINT: see above
+std::array<struct sigaction, 2> before{};  // NOLINT: see above
+constexpr std::array kSignals = {SIGINT, SIGTERM};
+
+void on_signal(int number) {
+  int none = 0;
+  const bool first = asked.compare_exchange_strong(none, number);
+  if (!first && number == SIGINT) ::_exit(128 + SIGINT);
+}
+
+}  // namespace
+
+StopRequest::StopRequest() {
+  asked = 0;
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    struct sigaction action {};
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    ::sigaction(kSignals[i], &action, &before[i]);
+  }
+}
+
+StopRequest::~StopRequest() {
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    ::sigaction(kSignals[i], &before[i], nullptr);
+  }
+}
+
+int StopRequest::signal() const noexcept {
+  return asked.load(std::memory_order_relaxed);
+}
+
+}  // namespace lockstep::train

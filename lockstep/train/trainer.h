@@ -1,0 +1,18 @@
+#pragma once
+
+#include "lockstep/config/config.h"
+#include "lockstep/monitor/run_directory.h"
+#include "lockstep/train/report.h"
+#include "lockstep/train/stop.h"
+
+namespace lockstep::train {
+
+// Trains what `config`, in which no knob is `auto`, describes, and returns what came of
+// it; the run directory gets the metrics, the events and the final weights.
+//
+// Same config, same machine, same number of threads: the same losses to the last bit on
+// a CPU.
+Result train(const config::Config& config, const monitor::RunDirectory& run,
+             Reporter& reporter, const StopRequest& stop);
+
+}  // namespace lockstep::train

@@ -1,0 +1,166 @@
+// `lockstep runs` and `lockstep status` over run directories in every condition.
+#include <nlohmann/json.hpp>
+
+#include "lockstep/monitor/events.h"
+#include "lockstep/monitor/heartbeat.h"
+#include "lockstep/monitor/metrics.h"
+#include "lockstep/monitor/run_directory.h"
+#include "tests/cli/rig.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+using test::lockstep_in_process;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class Runs : public ::testing::Test {
+ protected:
+  monitor::RunDirectory add(const std::string& name, monitor::RunRecord record) {
+    clock_.advance(std::chrono::seconds(10));
+    record.recipe = "r.yaml";
+    return monitor::RunDirectory::create(
+        parent_.path(),
+        {.name = name, .record = record, .config_yaml = "", .plan_json = "{}"}, clock_);
+  }
+
+  monitor::RunDirectory add_trained(const std::string& name) {
+    const auto run = add(name, monitor::record_of_this_process());
+    monitor::EventWriter(run.events(), clock_)
+        .write("started", {{"total_steps", std::int64_t{200}}});
+    monitor::MetricsWriter metrics(run.metrics(), clock_);
+    metrics.write({.step = 50, .loss = 0.75, .more = {{"lr", 0.001}}});
+    metrics.write({.step = 50,
+                   .split = monitor::Split::eval,
+                   .loss = 0.5,
+                   .more = {{"accuracy", 0.875}}});
+    monitor::HeartbeatWriter(run.heartbeat(), 0, 1, clock_)
+        .beat(60, monitor::Phase::training);
+    clock_.advance(std::chrono::seconds(65));
+    run.update_record(monitor::RunState::done, 0, "", clock_);
+    return run;
+  }
+
+  static monitor::RunRecord of_a_dead_process() {
+    auto record = monitor::record_of_this_process();
+    record.pid = 0x7FFFFFFF;
+    return record;
+  }
+
+  std::string dir() const { return parent_.path().string(); }
+
+  files::TemporaryDirectory parent_;
+  ManualClock clock_;
+};
+
+TEST_F(Runs, TheTableHasARowForEveryRun) {
+  add("first", monitor::record_of_this_process());
+  add_trained("second");
+  const auto outcome = lockstep_in_process({"runs", dir()});
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("ID      STATE    RECIPE  STARTED"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr("second  done     r.yaml  2023-11-14 22:13:40     01:05    60  "
+                        "0.7500    0.8750\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("first   planned  r.yaml"));
+  EXPECT_LT(outcome.out.find("second"), outcome.out.find("first"));
+}
+
+TEST_F(Runs, JsonHasTheSameFacts) {
+  add_trained("x");
+  test::write_file(parent_.path() / "notes.txt", "");
+  const auto report = json::parse(lockstep_in_process({"runs", dir(), "--json"}).out);
+  ASSERT_EQ(report.at("runs").size(), 1U);
+  const auto& run = report.at("runs")[0];
+  EXPECT_EQ(run.at("id"), "x");
+  EXPECT_EQ(run.at("state"), "done");
+  EXPECT_EQ(run.at("exit"), 0);
+  EXPECT_EQ(run.at("step"), 60);
+  EXPECT_EQ(run.at("total_steps"), 200);
+  EXPECT_EQ(run.at("duration_seconds"), 65.0);
+  EXPECT_EQ(run.at("train").at("loss"), 0.75);
+  EXPECT_EQ(run.at("eval").at("accuracy"), 0.875);
+  EXPECT_EQ(report.at("skipped").size(), 1U);
+}
+
+TEST_F(Runs, ARunWhoseProcessIsGoneHasFailed) {
+  const auto run = add("lost", of_a_dead_process());
+  run.update_record(monitor::RunState::running, std::nullopt, "");
+  EXPECT_THAT(lockstep_in_process({"runs", dir()}).out,
+              HasSubstr("failed (process is gone)"));
+  const auto report =
+      json::parse(lockstep_in_process({"status", "--dir", dir(), "--json"}).out);
+  EXPECT_EQ(report.at("state"), "failed");
+  EXPECT_EQ(report.at("process_is_gone"), true);
+}
+
+TEST_F(Runs, AFinishedRunOfADeadProcessStaysAsItEnded) {
+  const auto run = add("ended", of_a_dead_process());
+  run.update_record(monitor::RunState::stopped, 130, "stopped by SIGINT");
+  EXPECT_THAT(lockstep_in_process({"runs", dir()}).out, HasSubstr("stopped"));
+}
+
+TEST_F(Runs, NoRunsIsNotAnError) {
+  const auto outcome = lockstep_in_process({"runs", "/no/such/place"});
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.out, IsEmpty());
+  EXPECT_THAT(outcome.err, HasSubstr("no runs in '/no/such/place'"));
+}
+
+TEST_F(Runs, SkippedEntriesAreNamedOnStandardError) {
+  add("x", {});
+  std::filesystem::create_directory(parent_.path() / "other");
+  const auto outcome = lockstep_in_process({"runs", dir()});
+  EXPECT_THAT(outcome.err, HasSubstr("other"));
+  EXPECT_THAT(outcome.err, HasSubstr("it has no run.json"));
+}
+
+TEST_F(Runs, StatusShowsTheNewestByDefault) {
+  add_trained("old");
+  add_trained("new");
+  const auto outcome = lockstep_in_process({"status", "--dir", dir()});
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("run       new  ("));
+  EXPECT_THAT(outcome.out, HasSubstr("state     done\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("step      60/200 (30 %)\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("train     step 50  loss 0.75  lr 0.001\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("eval      step 50  loss 0.5  accuracy 0.875\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("started  total_steps 200\n"));
+}
+
+TEST_F(Runs, StatusFindsARunByIdOrPath) {
+  add_trained("old");
+  add_trained("new");
+  const auto by_id = lockstep_in_process({"status", "old", "--dir", dir()});
+  EXPECT_THAT(by_id.out, HasSubstr("run       old  ("));
+  EXPECT_EQ(lockstep_in_process({"status", dir() + "/old"}).out, by_id.out);
+}
+
+TEST_F(Runs, StatusOfALiveRunHasItsHeartbeat) {
+  const auto run = add("live", monitor::record_of_this_process());
+  run.update_record(monitor::RunState::running, std::nullopt, "");
+  monitor::HeartbeatWriter(run.heartbeat(), 0, 1).beat(7, monitor::Phase::evaluating);
+  const auto outcome = lockstep_in_process({"status", "live", "--dir", dir()});
+  EXPECT_THAT(outcome.out, HasSubstr("state      running\n"));
+  EXPECT_THAT(outcome.out, HasSubstr(" s ago, evaluating\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("step       7\n"));
+}
+
+TEST_F(Runs, StatusOfAnUnknownRunGetsASuggestion) {
+  add_trained("baseline");
+  const auto outcome = lockstep_in_process({"status", "basline", "--dir", dir()});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("did you mean 'baseline'?"));
+  EXPECT_EQ(lockstep_in_process({"status", "--dir", "/no/such/place"}).status, 2);
+}
+
+TEST_F(Runs, StatusOfADamagedRunNamesTheFile) {
+  test::write_file(parent_.path() / "bad" / "run.json", "{");
+  const auto outcome = lockstep_in_process({"status", "bad", "--dir", dir()});
+  EXPECT_EQ(outcome.status, 3);
+  EXPECT_THAT(outcome.err, HasSubstr("bad/run.json: is damaged"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,213 @@
+// `lockstep train` as a program, with shell scripts in the worker's place.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lockstep/base/text.h"
+#include "lockstep/monitor/run_directory.h"
+#include "tests/cli/rig.h"
+
+namespace lockstep {
+namespace {
+
+using monitor::RunDirectory;
+using monitor::RunState;
+using test::Rig;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+TEST(Train, MakesTheRunAndRunsTheWorkerInIt) {
+  const Rig rig("echo \"result of $1 $2 ($LOCKSTEP_RESULT)\"; echo progress >&2\n");
+  const auto output = rig.run({"train", "recipe.yaml", "optim.lr=0.5"});
+  EXPECT_EQ(output.end.exit_status, 0) << output.err;
+  EXPECT_EQ(output.out, "result of --run-dir runs/0001 ()\n");
+  EXPECT_THAT(output.err, HasSubstr("plan parallel.device = "));
+  EXPECT_THAT(output.err, HasSubstr("run  runs/0001\n"));
+  EXPECT_THAT(output.err, HasSubstr("progress\n"));
+
+  const auto run = RunDirectory::open(rig.path("runs/0001"));
+  const auto record = run.read_record();
+  EXPECT_EQ(record.state, RunState::done);
+  EXPECT_EQ(record.recipe, "recipe.yaml");
+  EXPECT_EQ(record.command, "lockstep train recipe.yaml optim.lr=0.5");
+  EXPECT_THAT(test::read_file(run.config()), HasSubstr("lr: 0.5"));
+  EXPECT_THAT(test::read_file(run.config()), Not(HasSubstr(": auto\n")));
+  EXPECT_THAT(test::read_file(run.plan()), HasSubstr("parallel.device"));
+}
+
+TEST(Train, JsonIsAskedOfTheWorker) {
+  const Rig rig("echo \"$LOCKSTEP_RESULT\"\n");
+  EXPECT_EQ(rig.run({"train", "recipe.yaml", "--json", "-q"}).out, "json\n");
+}
+
+TEST(Train, QuietSaysNothingOfItsOwn) {
+  const Rig rig;
+  const auto output = rig.run({"train", "recipe.yaml", "-q"});
+  EXPECT_EQ(output.end.exit_status, 0);
+  EXPECT_THAT(output.err, IsEmpty());
+}
+
+TEST(Train, RunDirIsTheRunsDirectory) {
+  const Rig rig("echo \"$2\"\n");
+  const auto output = rig.run({"train", "recipe.yaml", "--run-dir", "my runs/one"});
+  EXPECT_EQ(output.end.exit_status, 0) << output.err;
+  EXPECT_EQ(output.out, "my runs/one\n");
+  const auto again = rig.run({"train", "recipe.yaml", "--run-dir", "my runs/one"});
+  EXPECT_EQ(again.end.exit_status, 2);
+  EXPECT_THAT(again.err, HasSubstr("my runs/one' exists already"));
+  EXPECT_THAT(test::names_in(rig.path("my runs")), ElementsAre("one"));
+}
+
+TEST(Train, DryRunPrintsThePlanAndWritesNothing) {
+  const Rig rig;
+  const auto before = test::names_in(rig.path("."));
+  const auto output = rig.run({"train", "recipe.yaml", "--dry-run"});
+  EXPECT_EQ(output.end.exit_status, 0);
+  EXPECT_THAT(output.out, HasSubstr("plan parallel.ranks = 1"));
+  const auto json = rig.run({"train", "recipe.yaml", "-n", "--json"});
+  EXPECT_THAT(json.out, ::testing::StartsWith("{"));
+  EXPECT_EQ(test::names_in(rig.path(".")), before);
+}
+
+TEST(Train, NoAutoRefusesWhatIsLeftOpen) {
+  const Rig rig;
+  const auto output = rig.run({"train", "recipe.yaml", "--no-auto"});
+  EXPECT_EQ(output.end.exit_status, 2);
+  EXPECT_THAT(output.err, HasSubstr("parallel.device"));
+  EXPECT_FALSE(std::filesystem::exists(rig.path("runs")));
+}
+
+TEST(Train, AWrongRequestLeavesNothingBehind) {
+  const Rig rig;
+  test::write_file(rig.path("bad.yaml"), "optim: {lr: -1}\n");
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"train"},
+           {"train", "missing.yaml"},
+           {"train", "bad.yaml"},
+           {"train", "recipe.yaml", "optim.rl=1"},
+           {"train", "recipe.yaml", "--ranks", "4"},
+           {"train", "recipe.yaml", "--resume", "some/checkpoint"},
+           {"train", "recipe.yaml", "--grace-period", "0"},
+           {"train", "recipe.yaml", "--rnks", "1"}}) {
+    const auto output = rig.run(words);
+    EXPECT_THAT(output.end.exit_status, ::testing::AnyOf(2, 3))
+        << text::join(words, " ");
+    EXPECT_THAT(output.err, ::testing::StartsWith("lockstep: error: "));
+    EXPECT_THAT(output.out, IsEmpty());
+    EXPECT_FALSE(std::filesystem::exists(rig.path("runs"))) << text::join(words, " ");
+  }
+}
+
+TEST(Train, AMissingWorkerIsOneClearLine) {
+  const Rig rig;
+  std::filesystem::remove(rig.path("bin/lockstep_worker"));
+  const auto output = rig.run({"train", "recipe.yaml"});
+  EXPECT_EQ(output.end.exit_status, 3);
+  EXPECT_THAT(output.err, HasSubstr("bin/lockstep_worker' is not there; build it"));
+  EXPECT_FALSE(std::filesystem::exists(rig.path("runs")));
+}
+
+TEST(Train, ARunDirectoryThatCanNotBeMadeIsOneClearLine) {
+  const Rig rig;
+  test::write_file(rig.path("file"), "");
+  const auto output = rig.run({"train", "recipe.yaml", "run.dir=file/runs"});
+  EXPECT_EQ(output.end.exit_status, 3);
+  EXPECT_THAT(output.err, HasSubstr("run.dir: no run can be made in 'file/runs'"));
+}
+
+TEST(Train, AFailedWorkersErrorIsPrintedOnce) {
+  const Rig rig(
+      "echo '{\"message\":{\"message\":\"lockstep.Fault.io: data: no such set\"},"
+      "\"fault\":\"io\"}' > $2/error_rank_0.json; exit 4\n");
+  const auto output = rig.run({"train", "recipe.yaml", "-q"});
+  EXPECT_EQ(output.end.exit_status, 3);
+  EXPECT_EQ(output.err,
+            "lockstep: error: data: no such set\n"
+            "lockstep: the run is kept in runs/0001\n");
+  EXPECT_EQ(RunDirectory::open(rig.path("runs/0001")).read_record().state,
+            RunState::failed);
+}
+
+TEST(Train, ACrashIsAnErrorLineNotAStackTrace) {
+  const Rig rig("kill -SEGV $$\n");
+  const auto output = rig.run({"train", "recipe.yaml", "-q"});
+  EXPECT_EQ(output.end.exit_status, 139);
+  EXPECT_THAT(output.err,
+              ::testing::StartsWith("lockstep: error: rank 0 ended by signal 11"));
+}
+
+// The program with a worker that says when it is ready, and whom to signal.
+class RunningTrain : public ::testing::Test {
+ protected:
+  void start(const std::string& traps) {
+    ::mkfifo(rig_.path("never").c_str(), 0600);
+    rig_.worker(traps +
+                "echo $$ > pid.new; mv pid.new pid\n"
+                "cat never & while :; do wait; done\n");
+    auto command = rig_.command({"train", "recipe.yaml", "-q"});
+    command.err = process::Stream::pipe;
+    child_.emplace(process::Child::start(command));
+    ASSERT_TRUE(
+        test::eventually([this] { return std::filesystem::exists(rig_.path("pid")); }));
+    worker_ = static_cast<pid_t>(
+        *text::to_integer(text::trim(test::read_file(rig_.path("pid")))));
+  }
+
+  char worker_state() const {
+    const auto stat = test::read_file("/proc/" + std::to_string(worker_) + "/stat");
+    return stat.empty() ? 'X' : stat[stat.rfind(')') + 2];
+  }
+
+  bool worker_is_gone() const {
+    return test::eventually([this] {
+      const char state = worker_state();
+      return state == 'X' || state == 'Z';
+    });
+  }
+
+  Rig rig_;
+  std::optional<process::Child> child_;
+  pid_t worker_ = 0;
+};
+
+TEST_F(RunningTrain, CtrlCStopsTheWorkerAndEndsWithItsStatus) {
+  start("trap 'exit 130' INT\n");
+  child_->signal(SIGINT);
+  const auto end = child_->wait_for(test::kPatience);
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->exit_status, 130);
+  const auto record = RunDirectory::open(rig_.path("runs/0001")).read_record();
+  EXPECT_EQ(record.state, RunState::stopped);
+  EXPECT_EQ(record.message, "stopped by SIGINT");
+}
+
+TEST_F(RunningTrain, KillingTheProgramKillsTheWorker) {
+  start("trap '' TERM HUP INT\n");
+  ::kill(child_->pid(), SIGKILL);
+  EXPECT_EQ(child_->wait().signal, SIGKILL);
+  EXPECT_TRUE(worker_is_gone());
+  const auto status = rig_.run({"status"});
+  EXPECT_THAT(status.out, HasSubstr("failed (process is gone)"));
+}
+
+TEST_F(RunningTrain, CtrlZStopsBothAndFgContinuesBoth) {
+  start("trap 'exit 143' TERM\n");
+  child_->signal(SIGTSTP);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child_->pid(), &status, WUNTRACED), child_->pid());
+  EXPECT_TRUE(WIFSTOPPED(status));
+  EXPECT_TRUE(test::eventually([this] { return worker_state() == 'T'; }));
+  child_->signal(SIGCONT);
+  EXPECT_TRUE(test::eventually([this] { return worker_state() != 'T'; }));
+  child_->signal(SIGTERM);
+  const auto end = child_->wait_for(test::kPatience);
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->exit_status, 143);
+}
+
+}  // namespace
+}  // namespace lockstep

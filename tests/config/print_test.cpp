@@ -1,0 +1,165 @@
+// What is printed loads back to what was printed.
+#include "lockstep/config/print.h"
+
+#include <cmath>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/config/recipe_file.h"
+
+using ::testing::HasSubstr;
+
+namespace lockstep::test {
+namespace {
+
+// For every key a value that is not its default and that no other value contradicts.
+const std::vector<config::Override>& unusual_values() {
+  static const std::vector<config::Override> kValues = {
+      {"run.dir", "\"my runs: # 1, \\\"x\\\" \\\\ é\""},
+      {"run.name", "0001"},
+      {"run.seed", "18446744073709551615"},
+      {"model.name", "mlp"},
+      {"model.hidden", "300"},
+      {"model.layers", "7"},
+      {"model.dropout", "0.1"},
+      {"data.name", "idx"},
+      {"data.dir", "/null"},
+      {"data.shuffle", "no"},
+      {"data.train_samples", "1000"},
+      {"data.eval_samples", "99999999999"},
+      {"data.workers", "3"},
+      {"data.prefetch", "1024"},
+      {"batch.global", "48"},
+      {"batch.per_rank", "48"},
+      {"batch.accumulation", "3"},
+      {"batch.micro", "16"},
+      {"batch.eval", "1"},
+      {"optim.name", "sgd"},
+      {"optim.lr", "0.30000000000000004"},
+      {"optim.weight_decay", "5e-324"},
+      {"optim.momentum", "0.99999999999999989"},
+      {"optim.nesterov", "on"},
+      {"optim.beta1", "0.1"},
+      {"optim.beta2", "2.2250738585072014e-308"},
+      {"optim.eps", "1.7976931348623157e308"},
+      {"schedule.name", "cosine"},
+      {"schedule.warmup_steps", "5"},
+      {"schedule.final_ratio", "0.3333333333333333"},
+      {"train.steps", "1e11"},
+      {"train.epochs", "0"},
+      {"train.max_time", "1.234s"},
+      {"train.log_every", "1"},
+      {"train.anomaly", "true"},
+      {"eval.every", "epoch"},
+      {"precision.mode", "bf16"},
+      {"parallel.strategy", "single"},
+      {"parallel.ranks", "1"},
+      {"parallel.zero_stage", "3"},
+      {"parallel.bucket_bytes", "1000001"},
+      {"parallel.device", "cuda"},
+      {"parallel.threads", "2"},
+      {"checkpoint.every", "0"},  // this version refuses all others
+      {"checkpoint.keep", "1"},
+      {"checkpoint.resume", "never"},
+      {"checkpoint.final_weights", "off"},
+      {"monitor.sinks", "[]"},
+      {"monitor.verbosity", "debug"},
+  };
+  return kValues;
+}
+
+}  // namespace
+
+TEST(Print, EveryKeyHasAnUnusualValueInThisTest) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : unusual_values()) keys.push_back(key);
+  EXPECT_EQ(keys, config::keys());
+}
+
+TEST(Print, YamlLoadsBackToTheSameValues) {
+  const auto before = config::defaults(unusual_values(), {});
+  for (const bool with_sources : {false, true}) {
+    const auto after = RecipeFile(config::to_yaml(before, with_sources)).load();
+    for (const auto& [key, value] : unusual_values()) {
+      EXPECT_EQ(config::get(after, key), config::get(before, key));
+      EXPECT_EQ(after.sources.at(key).origin, config::Origin::recipe) << key;
+    }
+    EXPECT_EQ(config::to_yaml(after, false), config::to_yaml(before, false));
+  }
+}
+
+TEST(Print, DoublesKeepTheirBits) {
+  const auto before = config::defaults(unusual_values(), {});
+  const auto after = RecipeFile(config::to_yaml(before, false)).load().config;
+  EXPECT_EQ(after.optim.lr, 0.1 + 0.2);
+  EXPECT_EQ(after.optim.weight_decay, 5e-324) << "the smallest there is";
+  EXPECT_EQ(after.optim.momentum, std::nextafter(1.0, 0.0));
+  EXPECT_EQ(after.optim.eps, std::numeric_limits<double>::max());
+  EXPECT_EQ(after.run.dir, "my runs: # 1, \"x\" \\ é");
+}
+
+TEST(Print, TextsThatLookLikeSomethingElseStayTexts) {
+  for (const auto* name :
+       {"null", "NULL", "~", "true", "1e3", "-", "a: b", "[x]", "#1", "' '", "*x", "&x",
+        "!x", "%x", "@x", "{", "?", "|", "---x"}) {
+    auto before = config::defaults({}, {});
+    before.config.run.name = name;
+    EXPECT_EQ(RecipeFile(config::to_yaml(before, true)).load().config.run.name, name);
+  }
+}
+
+TEST(Print, DefaultsLoadBackWithTheirAutos) {
+  const auto before = config::defaults({}, {});
+  const auto after = RecipeFile(config::to_yaml(before, true)).load();
+  EXPECT_EQ(config::auto_keys(after), config::auto_keys(before));
+  EXPECT_EQ(config::to_yaml(after, false), config::to_yaml(before, false));
+}
+
+TEST(Print, CommentsSayWhereAValueCameFromAndAreAligned) {
+  const RecipeFile recipe("optim: {lr: 0.5}\n");
+  auto loaded = recipe.load({{"optim.eps", "1e-6"}}, {{"LOCKSTEP_OPTIM_BETA1", "0.5"}});
+  config::set(loaded, "parallel.ranks", "1", {config::Origin::planner, "one\nrank"});
+  const auto yaml = config::to_yaml(loaded, true);
+  EXPECT_THAT(yaml, HasSubstr(" # recipe " + recipe.path().string() + ":1:13\n"));
+  EXPECT_THAT(yaml, HasSubstr(" # override optim.eps=1e-6\n"));
+  EXPECT_THAT(yaml, HasSubstr(" # environment LOCKSTEP_OPTIM_BETA1\n"));
+  EXPECT_THAT(yaml, HasSubstr(" # planner: one rank\n"));
+  std::map<std::size_t, int> columns;
+  std::istringstream lines(yaml);
+  for (std::string line; std::getline(lines, line);) {
+    const auto comment = line.find(" # ");
+    if (comment != std::string::npos) ++columns[comment];
+  }
+  EXPECT_EQ(columns.size(), 1u) << yaml;
+}
+
+TEST(Print, JsonHasTypedValuesAndSources) {
+  const auto loaded = config::defaults(unusual_values(), {});
+  const auto json = nlohmann::json::parse(config::to_json(loaded));
+  EXPECT_EQ(json["optim"]["lr"]["value"].get<double>(), 0.1 + 0.2);
+  EXPECT_EQ(json["optim"]["lr"]["source"], "override");
+  EXPECT_EQ(json["optim"]["lr"]["where"], "optim.lr=0.30000000000000004");
+  EXPECT_EQ(json["run"]["seed"]["value"].get<std::uint64_t>(), ~std::uint64_t{0});
+  EXPECT_EQ(json["train"]["anomaly"]["value"], true);
+  EXPECT_EQ(json["parallel"]["bucket_bytes"]["value"], 1000001);
+  EXPECT_EQ(json["eval"]["every"]["value"], "epoch");
+  EXPECT_EQ(json["monitor"]["sinks"]["value"], nlohmann::json::array());
+  EXPECT_EQ(nlohmann::json::parse(
+                config::to_json(config::defaults({}, {})))["monitor"]["sinks"]["value"],
+            (nlohmann::json{"console", "jsonl"}));
+  for (const auto& key : config::keys()) {
+    const auto dot = key.find('.');
+    EXPECT_TRUE(json[key.substr(0, dot)].contains(key.substr(dot + 1))) << key;
+  }
+}
+
+TEST(Print, TableHasALineForEveryKnob) {
+  const auto table = config::to_table(config::defaults({}, {}));
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'),
+            static_cast<std::ptrdiff_t>(config::keys().size()) + 1);
+  EXPECT_THAT(table,
+              HasSubstr("\noptim.lr                  0.001             default\n"));
+}
+
+}  // namespace lockstep::test

@@ -1,0 +1,120 @@
+// Knobs that do not fit together, and what this version refuses.
+#include "tests/config/recipe_file.h"
+
+using ::testing::HasSubstr;
+
+namespace lockstep::test {
+
+TEST(Validate, PrintsTheArithmeticOfMicroBatches) {
+  EXPECT_EQ(
+      problem_of("batch: {per_rank: 64, micro: 16, accumulation: 2}\n"),
+      "x.yaml:1:19: batch.per_rank: 64, but batch.micro * batch.accumulation = 16 * 2 "
+      "= 32; leave one of them auto");
+  EXPECT_THAT(
+      problem_of("batch: {per_rank: 64, micro: 24}\n"),
+      HasSubstr("64 is not a multiple of batch.micro=24: 64 = 2 * 24 + 16; choose 72"));
+}
+
+TEST(Validate, PrintsTheArithmeticOfRanks) {
+  EXPECT_THAT(
+      problem_of("batch: {global: 100, per_rank: 32}\nparallel: {ranks: 3}\n"),
+      HasSubstr("batch.global: 100, but batch.per_rank * parallel.ranks = 32 * 3 = "
+                "96; leave one of them auto"));
+  EXPECT_THAT(
+      problem_of("batch: {global: 100}\nparallel: {ranks: 3}\n"),
+      HasSubstr("batch.global: 100 is not a multiple of parallel.ranks=3: 100 = 33 * "
+                "3 + 1; choose 102"));
+}
+
+TEST(Validate, HoldsMicroBatchesAgainstTheGlobalOne) {
+  EXPECT_THAT(
+      problem_of(
+          "batch: {global: 64, micro: 16, accumulation: 3}\nparallel: {ranks: 1}\n"),
+      HasSubstr(
+          "batch.global: 64, but batch.micro * batch.accumulation = 16 * 3 = 48"));
+}
+
+TEST(Validate, TakesFormsThatAgree) {
+  const RecipeFile recipe(
+      "batch: {global: 64, per_rank: 64, micro: 16, accumulation: 4}\n"
+      "parallel: {ranks: 1}\n");
+  EXPECT_NO_THROW(recipe.load());
+}
+
+TEST(Validate, StepsAndEpochsContradictEachOther) {
+  EXPECT_EQ(
+      problem_of("train: {steps: 5, epochs: 2}\n"),
+      "x.yaml:1:16: train.steps: 5, but train.epochs is 2, too; leave one out, or set "
+      "train.epochs=auto");
+  EXPECT_EQ(with({{"train.steps", "5"}, {"train.epochs", "0"}}).train.epochs.value(), 0)
+      << "0: not the measure";
+  EXPECT_THAT(problem_with("train.epochs", "0"),
+              HasSubstr("there is nothing to train"));
+}
+
+TEST(Validate, WarmUpEndsBeforeTraining) {
+  EXPECT_THAT(problem_of("train: {steps: 5}\nschedule: {warmup_steps: 6}\n"),
+              HasSubstr("schedule.warmup_steps: 6 is more than train.steps=5"));
+  EXPECT_NO_THROW(with({{"train.steps", "5"}, {"schedule.warmup_steps", "5"}}));
+}
+
+TEST(Validate, NesterovNeedsSgdWithMomentum) {
+  EXPECT_THAT(problem_with("optim.nesterov", "true"), HasSubstr("set optim.name=sgd"));
+  EXPECT_THAT(problem_of("optim: {name: sgd, nesterov: on, momentum: 0}\n"),
+              HasSubstr("optim.momentum is 0"));
+  EXPECT_NO_THROW(with({{"optim.name", "sgd"}, {"optim.nesterov", "on"}}));
+  EXPECT_NO_THROW(with({{"optim.momentum", "0.5"}}))
+      << "a default of sgd's, no contradiction";
+}
+
+TEST(Validate, BetasAreBelowOne) {
+  EXPECT_THAT(problem_with("optim.beta1", "1"), HasSubstr("at least 0 and below 1"));
+  EXPECT_THAT(problem_with("optim.beta2", "-0.1"), HasSubstr("at least 0 and below 1"));
+}
+
+TEST(Validate, IdxFilesNeedTheirFolder) {
+  EXPECT_THAT(problem_with("data.name", "idx"), HasSubstr("set data.dir"));
+  EXPECT_NO_THROW(with({{"data.name", "idx"}, {"data.dir", "/data"}}));
+}
+
+TEST(Validate, RefusesWhatThisVersionLacks) {
+  EXPECT_EQ(
+      problem_with("parallel.ranks", "2"),
+      "override 'parallel.ranks=2': parallel.ranks: 2 was asked for, but this version "
+      "trains on one rank; set parallel.ranks=1");
+  for (const auto* strategy : {"data_parallel", "ddp", "zero"}) {
+    EXPECT_THAT(problem_with("parallel.strategy", strategy),
+                HasSubstr("set parallel.strategy=single"));
+  }
+  EXPECT_THAT(problem_with("checkpoint.every", "10"),
+              HasSubstr("set checkpoint.every=0"));
+  EXPECT_THAT(problem_with("checkpoint.resume", "/some/where"),
+              HasSubstr("set checkpoint.resume to auto or never"));
+  EXPECT_NO_THROW(with({{"parallel.ranks", "1"},
+                        {"parallel.strategy", "single"},
+                        {"parallel.zero_stage", "3"},
+                        {"checkpoint.resume", "never"}}));
+}
+
+TEST(Validate, RunNamesArePlain) {
+  EXPECT_NO_THROW(with({{"run.name", "my run-2.b"}}));
+  for (const auto* name : {"a/b", "/", "../up"}) {
+    EXPECT_THAT(problem_with("run.name", name), HasSubstr("is not a plain name"))
+        << name;
+  }
+  for (const auto* name : {".", "..", ".hidden"}) {
+    EXPECT_THAT(problem_with("run.name", name), HasSubstr("would be hidden")) << name;
+  }
+  EXPECT_NO_THROW(with({{"run.name", std::string(100, 'x')}}));
+  EXPECT_THAT(problem_with("run.name", std::string(101, 'x')),
+              HasSubstr("has 101 bytes"));
+  EXPECT_THAT(problem_with("run.dir", ""), HasSubstr("run.dir: is empty"));
+}
+
+TEST(Validate, ReportsAllContradictionsTogether) {
+  const auto text = problem_of("train: {steps: 5, epochs: 2}\noptim: {nesterov: on}\n");
+  EXPECT_THAT(text, HasSubstr("train.steps"));
+  EXPECT_THAT(text, HasSubstr("optim.nesterov"));
+}
+
+}  // namespace lockstep::test

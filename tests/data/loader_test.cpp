@@ -1,0 +1,154 @@
+#include "lockstep/data/loader.h"
+
+#include <cstring>
+#include <set>
+#include <thread>
+
+#include "lockstep/data/permutation.h"
+#include "tests/support/support.h"
+
+namespace lockstep::data {
+namespace {
+
+// Sample i is the 32-bit number i; its target is i mod 10.
+class Numbers : public Dataset {
+ public:
+  explicit Numbers(std::int64_t size, std::int64_t broken = -1)
+      : size_(size), broken_(broken) {
+    spec_.shape = {1};
+    spec_.dtype = torch::kInt32;
+    spec_.num_classes = 10;
+  }
+  std::int64_t size() const noexcept override { return size_; }
+  const SampleSpec& spec() const noexcept override { return spec_; }
+  std::int64_t read(std::int64_t index, std::span<std::byte> input) const override {
+    if (index == broken_) throw Error(Fault::io, "sample ", index, " is broken");
+    const auto value = static_cast<std::int32_t>(index);
+    std::memcpy(input.data(), &value, sizeof value);
+    return index % 10;
+  }
+
+ private:
+  std::int64_t size_, broken_;
+  SampleSpec spec_;
+};
+
+std::vector<int> values_of(const Batch& batch) {
+  const auto* begin = batch.inputs.data_ptr<std::int32_t>();
+  return {begin, begin + batch.inputs.numel()};
+}
+
+std::vector<int> all_values(const Dataset& dataset, const LoaderOptions& options) {
+  Loader loader(dataset, options);
+  std::vector<int> all;
+  while (const auto* batch = loader.next()) {
+    const auto values = values_of(*batch);
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+TEST(Loader, AnEpochVisitsEachSampleOnceInTheOrderOfThePermutation) {
+  const Numbers numbers(103);
+  const auto values = all_values(numbers, {.batch = 10, .seed = 7, .epochs = 1});
+  std::vector<int> expected;
+  const Permutation order(103, 7, 0);
+  for (std::uint64_t i = 0; i < 103; ++i)
+    expected.push_back(static_cast<int>(order(i)));
+  EXPECT_EQ(values, expected);
+}
+
+TEST(Loader, TheOrderDoesNotDependOnWorkersOrPrefetch) {
+  const Numbers numbers(1003);
+  const auto one = all_values(numbers, {.batch = 16, .seed = 7, .epochs = 3});
+  EXPECT_EQ(one.size(), 3009u);
+  EXPECT_EQ(
+      one,
+      all_values(numbers,
+                 {.batch = 16, .workers = 4, .prefetch = 7, .seed = 7, .epochs = 3}));
+  EXPECT_EQ(
+      one,
+      all_values(numbers,
+                 {.batch = 16, .workers = 3, .prefetch = 1, .seed = 7, .epochs = 3}));
+}
+
+TEST(Loader, OnlyTheLastBatchOfAnEpochIsShort) {
+  const Numbers numbers(25);
+  Loader loader(numbers, {.batch = 10, .epochs = 2});
+  std::vector<std::int64_t> sizes;
+  std::vector<bool> ends;
+  while (const auto* batch = loader.next()) {
+    sizes.push_back(batch->size);
+    ends.push_back(batch->ends_epoch);
+    EXPECT_EQ(batch->inputs.size(0), batch->size);
+    EXPECT_EQ(batch->targets.size(0), batch->size);
+  }
+  EXPECT_EQ(sizes, (std::vector<std::int64_t>{10, 10, 5, 10, 10, 5}));
+  EXPECT_EQ(ends, (std::vector<bool>{false, false, true, false, false, true}));
+}
+
+TEST(Loader, TargetsBelongToTheirSamples) {
+  const Numbers numbers(100);
+  Loader loader(numbers, {.batch = 7, .workers = 3, .epochs = 1});
+  while (const auto* batch = loader.next()) {
+    const auto expected = batch->inputs.flatten().remainder(10).to(torch::kInt64);
+    EXPECT_TRUE(batch->targets.equal(expected));
+  }
+}
+
+TEST(Loader, StartsAtAnyPosition) {
+  const Numbers numbers(50);
+  const auto whole = all_values(numbers, {.batch = 8, .seed = 3, .epochs = 2});
+  const auto rest = all_values(
+      numbers,
+      {.batch = 8, .seed = 3, .start = {.epoch = 0, .consumed = 24}, .epochs = 2});
+  EXPECT_EQ(rest, std::vector<int>(whole.begin() + 24, whole.end()));
+  Loader second(numbers, {.batch = 8, .seed = 3, .start = {.epoch = 1, .consumed = 0}});
+  EXPECT_EQ(values_of(*second.next()),
+            std::vector<int>(whole.begin() + 50, whole.begin() + 58));
+}
+
+TEST(Loader, WithoutShuffleTheOrderIsThatOfTheFile) {
+  const Numbers numbers(5);
+  EXPECT_EQ(all_values(numbers, {.batch = 2, .shuffle = false, .epochs = 1}),
+            (std::vector<int>{0, 1, 2, 3, 4}));
+}
+
+TEST(Loader, ABatchKeepsItsValuesUntilTheNextCall) {
+  const Numbers numbers(1000);
+  Loader loader(numbers, {.batch = 10, .workers = 4, .prefetch = 2});
+  for (int i = 0; i < 300; ++i) {
+    const auto* batch = loader.next();
+    const auto first = values_of(*batch);
+    std::this_thread::yield();  // let the workers run into the ring if they can
+    EXPECT_EQ(values_of(*batch), first);
+  }
+}
+
+TEST(Loader, GoodBatchesComeBeforeTheErrorOfABadOne) {
+  const Numbers numbers(40, /*broken=*/25);
+  Loader loader(numbers, {.batch = 10, .workers = 2, .shuffle = false});
+  EXPECT_NE(loader.next(), nullptr);
+  EXPECT_NE(loader.next(), nullptr);
+  EXPECT_THAT(test::error_text(Fault::io, [&] { loader.next(); }),
+              testing::HasSubstr("sample 25 is broken"));
+}
+
+TEST(Loader, SteadyStateReusesItsBuffers) {
+  const Numbers numbers(1000);
+  Loader loader(numbers, {.batch = 10, .workers = 2, .prefetch = 3});
+  std::set<const void*> places;
+  for (int i = 0; i < 200; ++i) places.insert(loader.next()->inputs.data_ptr());
+  EXPECT_EQ(places.size(), 4u);  // prefetch and the one in use
+}
+
+TEST(Loader, CanBeDroppedInTheMiddle) {
+  const Numbers numbers(100000);
+  for (int i = 0; i < 20; ++i) {
+    Loader loader(numbers, {.batch = 100, .workers = 4, .prefetch = 8});
+    loader.next();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::data

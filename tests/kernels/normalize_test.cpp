@@ -1,0 +1,54 @@
+#include "lockstep/kernels/normalize.h"
+
+#include <cmath>
+
+#include "tests/support/support.h"
+
+namespace lockstep::kernels {
+namespace {
+
+torch::Tensor all_bytes(std::int64_t count) {
+  return torch::arange(count).remainder(256).to(torch::kUInt8);
+}
+
+TEST(Normalize, RoundsOnceForEveryByte) {
+  const auto in = all_bytes(256);
+  auto out = torch::empty({256});
+  const float scale = 1 / (255 * 0.353F);
+  const float shift = -0.286F / 0.353F;
+  normalize(out, in, scale, shift);
+  for (int i = 0; i < 256; ++i) {
+    EXPECT_EQ(out[i].item<float>(), std::fma(scale, static_cast<float>(i), shift)) << i;
+  }
+}
+
+TEST(Normalize, AnEmptyBatchIsFine) {
+  auto out = torch::empty({0, 1, 28, 28});
+  normalize(out, torch::empty({0, 1, 28, 28}, torch::kUInt8), 1, 0);
+}
+
+TEST(Normalize, WrongDtypesAreOurBug) {
+  auto out = torch::empty({4});
+  test::error_text(Fault::internal, [&] { normalize(out, torch::zeros({4}), 1, 0); });
+  test::error_text(Fault::internal, [&] { normalize(out, all_bytes(5), 1, 0); });
+}
+
+TEST(NormalizeGpu, EqualsTheCpuToTheBit) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  for (const std::int64_t count : {0, 1, 3, 4, 5, 1023, 100'003}) {
+    for (const std::int64_t skip : {0, 1, 2}) {  // views that are not aligned
+      if (skip > count) continue;
+      const auto in = all_bytes(count).narrow(0, skip, count - skip);
+      auto expected = torch::empty({count - skip});
+      normalize(expected, in, 0.0111F, -0.81F);
+      auto room = torch::empty({count}, torch::kCUDA);
+      auto out = room.narrow(0, skip, count - skip);
+      normalize(out, all_bytes(count).cuda().narrow(0, skip, count - skip), 0.0111F,
+                -0.81F);
+      EXPECT_TRUE(out.cpu().equal(expected)) << count << " from " << skip;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::kernels

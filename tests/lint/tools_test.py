@@ -1,0 +1,170 @@
+"""Tests of tools/: each kind of mistake in a small tree is found, and a sound tree passes."""
+
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+LAYERS = "control base:\ncontrol cli: base\ndata comm: base\ndata kernels: base\n"
+
+
+class ToolTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name) / "a tree"
+        self.write("layers.txt", LAYERS)
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def run_tool(self, name, *arguments):
+        command = [sys.executable, str(TOOLS / name), str(self.root), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def passes(self, name, *arguments):
+        result = self.run_tool(name, *arguments)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+    def fails(self, name, *arguments, saying):
+        result = self.run_tool(name, *arguments)
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertIn(saying, result.stdout + result.stderr)
+
+
+class Layers(ToolTest):
+    def include(self, source, header):
+        self.write(source, f"#include {header}\n")
+
+    def check_fails(self, saying):
+        self.fails("check_layers.py", str(self.root / "layers.txt"), saying=saying)
+
+    def test_a_sound_tree_passes(self):
+        self.include("lockstep/cli/main.cpp", '"lockstep/base/text.h"')
+        self.include("lockstep/comm/gloo.cpp", "<torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>")
+        self.include("lockstep/comm/local.cpp", '"lockstep/comm/detail/queue.h"')
+        self.include("tests/comm/local_test.cpp", '"lockstep/comm/detail/queue.h"')
+        self.include("lockstep/kernels/add_cuda.cu", '"lockstep/kernels/cuda.h"')
+        self.passes("check_layers.py", str(self.root / "layers.txt"))
+
+    def test_an_arrow_that_is_not_declared(self):
+        self.include("lockstep/comm/local.cpp", '"lockstep/cli/command.h"')
+        self.check_fails("comm does not depend on cli")
+
+    def test_torch_in_the_control_plane(self):
+        for header in ("<torch/torch.h>", "<ATen/ATen.h>", "<c10/util/Exception.h>"):
+            self.include("lockstep/base/text.cpp", header)
+            self.check_fails("base is control plane")
+
+    def test_torch_in_the_control_program(self):
+        self.include("apps/lockstep.cpp", "<torch/torch.h>")
+        self.check_fails("control plane")
+
+    def test_a_module_in_the_loader(self):
+        self.include("apps/lockstep_worker.cpp", '"lockstep/base/text.h"')
+        self.check_fails("the loader")
+
+    def test_a_private_header_of_another_module(self):
+        self.include("lockstep/cli/main.cpp", '"lockstep/base/detail/text.h"')
+        self.check_fails("private to base")
+
+    def test_a_private_header_in_a_test_of_another_module(self):
+        self.include("tests/cli/main_test.cpp", '"lockstep/base/detail/text.h"')
+        self.check_fails("private to base")
+
+    def test_gloo_in_a_second_source(self):
+        for header in ("<gloo/allreduce.h>", "<torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>"):
+            self.include("lockstep/comm/rendezvous.cpp", header)
+            self.check_fails("gloo's headers")
+
+    def test_cuda_outside_kernels(self):
+        self.write("lockstep/comm/add.cu", "")
+        self.check_fails("CUDA sources")
+
+    def test_a_module_that_is_not_declared(self):
+        self.write("lockstep/extra/extra.cpp", "")
+        self.check_fails("'extra' is not declared")
+
+    def test_a_control_only_build_leaves_the_data_plane_alone(self):
+        self.write("layers.txt", "control base:\n")
+        self.include("lockstep/comm/local.cpp", "<torch/torch.h>")
+        self.passes("check_layers.py", str(self.root / "layers.txt"))
+
+
+class Tree(ToolTest):
+    def test_a_sound_tree_passes(self):
+        self.write("lockstep/base/CMakeLists.txt", "lockstep_module(base\n  SOURCES text.cpp)")
+        self.write("lockstep/base/text.cpp", "")
+        self.passes("check_tree.py")
+
+    def test_a_source_in_no_list(self):
+        self.write("lockstep/base/CMakeLists.txt", "lockstep_module(base SOURCES a_text.cpp)")
+        self.write("lockstep/base/text.cpp", "")
+        self.fails("check_tree.py", saying="text.cpp: not named")
+
+    def test_a_source_that_only_a_comment_names(self):
+        self.write("tests/base/CMakeLists.txt", "lockstep_tests(base) # text_test.cpp")
+        self.write("tests/base/text_test.cpp", "")
+        self.fails("check_tree.py", saying="never compiled")
+
+    def test_a_folder_without_a_list(self):
+        self.write("lockstep/kernels/add_cuda.cu", "")
+        self.fails("check_tree.py", saying="add_cuda.cu: not named")
+
+    def test_tests_in_a_file_that_is_not_called_so(self):
+        self.write("tests/base/CMakeLists.txt", "lockstep_tests(base SOURCES text.cpp)")
+        self.write("tests/base/text.cpp", "TEST(Text, Works) {}\n")
+        self.fails("check_tree.py", saying="must end in _test.cpp")
+
+
+class Format(ToolTest):
+    def setUp(self):
+        super().setUp()
+        self.write(".clang-format", "BasedOnStyle: Google\n")
+
+    def test_a_formatted_source_passes(self):
+        self.write("a.cpp", "int main() { return 0; }\n")
+        self.passes("check_format.py")
+
+    def test_another_format_fails_and_is_fixed(self):
+        self.write("a.cpp", "int  main( )\n{ return 0 ; }\n")
+        self.fails("check_format.py", saying="--fix-format")
+        self.passes("check_format.py", "--fix")
+        self.passes("check_format.py")
+
+
+class Docs(ToolTest):
+    def setUp(self):
+        super().setUp()
+        self.readme = "# Name\n\n./scripts/demo.sh and ./scripts/test.sh\n\n## Next step: go!\n"
+        self.write("README.md", self.readme)
+
+    def test_sound_documents_pass(self):
+        self.write("docs/a b.md", "[r](../README.md#next-step-go) [x](https://example.org/y)")
+        self.write("README.md", self.readme + "[docs](docs/a%20b.md) [here](#name)\n```\n[n](no.md)\n```\n")
+        self.passes("check_docs.py")
+
+    def test_a_link_to_nothing(self):
+        self.write("docs/a.md", "[text](missing.md)")
+        self.fails("check_docs.py", saying="missing.md, which does not exist")
+
+    def test_a_link_to_no_heading(self):
+        self.write("docs/a.md", "[text](../README.md#nothing)")
+        self.fails("check_docs.py", saying="no such heading")
+
+    def test_a_readme_without_a_command(self):
+        self.write("README.md", "./scripts/demo.sh")
+        self.fails("check_docs.py", saying="does not name ./scripts/test.sh")
+
+    def test_a_path_of_one_machine(self):
+        for path in ("/home/somebody/x", "/root/.cache/y"):
+            self.write("docs/a.md", f"see `{path}`\n")
+            self.fails("check_docs.py", saying=f"{path} is a path of one machine")
+
+
+if __name__ == "__main__":
+    unittest.main()

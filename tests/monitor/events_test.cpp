@@ -1,0 +1,64 @@
+#include "lockstep/monitor/events.h"
+
+#include "tests/support/support.h"
+
+namespace lockstep {
+namespace {
+
+using monitor::EventWriter;
+
+TEST(Events, ALineHasTimeAndKindFirst) {
+  const files::TemporaryDirectory directory;
+  const auto path = directory.path() / "events.jsonl";
+  ManualClock clock;
+  EventWriter events(path, clock);
+  events.write("started",
+               {{"ranks", std::int64_t{1}}, {"text", std::string("a\"b\n")}});
+  events.write("done");
+  EXPECT_EQ(test::read_file(path),
+            "{\"time\":1700000000.0,\"event\":\"started\",\"ranks\":1,"
+            "\"text\":\"a\\\"b\\n\"}\n"
+            "{\"time\":1700000000.0,\"event\":\"done\"}\n");
+}
+
+TEST(Events, TheLastOnesComeOldestFirst) {
+  const files::TemporaryDirectory directory;
+  const auto path = directory.path() / "events.jsonl";
+  EXPECT_TRUE(monitor::last_events(path, 3).empty());
+  EventWriter events(path);
+  for (int i = 0; i < 5; ++i) events.write("step", {{"i", std::int64_t{i}}});
+  const auto last = monitor::last_events(path, 2);
+  ASSERT_EQ(last.size(), 2U);
+  EXPECT_EQ(std::get<std::int64_t>(last[0].fields[0].value), 3);
+  EXPECT_EQ(std::get<std::int64_t>(last[1].fields[0].value), 4);
+  EXPECT_EQ(last[1].kind, "step");
+}
+
+TEST(Events, ATornLineIsLeftOut) {
+  const files::TemporaryDirectory directory;
+  const auto path = directory.path() / "events.jsonl";
+  EventWriter(path).write("started");
+  test::write_file(path, test::read_file(path) + "{\"time\":1,\"event\":\"do");
+  const auto last = monitor::last_events(path, 10);
+  ASSERT_EQ(last.size(), 1U);
+  EXPECT_EQ(last[0].kind, "started");
+}
+
+TEST(Fields, NestedValuesArriveAsTheirJson) {
+  const auto fields = monitor::parse_json_line("{\"a\":[1,2],\"b\":null,\"c\":true}");
+  ASSERT_TRUE(fields);
+  ASSERT_EQ(fields->size(), 3U);
+  EXPECT_EQ(std::get<std::string>((*fields)[0].value), "[1,2]");
+  EXPECT_EQ(std::get<std::string>((*fields)[1].value), "null");
+  EXPECT_TRUE(std::get<bool>((*fields)[2].value));
+  EXPECT_EQ(monitor::number_of((*fields)[2]), std::nullopt);
+}
+
+TEST(Fields, AnUnsignedNumberBeyondInt64IsADouble) {
+  const auto fields = monitor::parse_json_line("{\"a\":18446744073709551615}");
+  ASSERT_TRUE(fields);
+  EXPECT_EQ(monitor::number_of((*fields)[0]), 18446744073709551615.0);
+}
+
+}  // namespace
+}  // namespace lockstep

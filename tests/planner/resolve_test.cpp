@@ -1,0 +1,253 @@
+// The planner on machines that nobody has to own.
+#include <nlohmann/json.hpp>
+
+#include "lockstep/config/print.h"
+#include "lockstep/planner/plan.h"
+#include "tests/support/support.h"
+
+using ::testing::HasSubstr;
+
+namespace lockstep::test {
+namespace {
+
+using Wanted = std::vector<config::Override>;
+
+hardware::Machine cpu_machine(int physical, int logical) {
+  hardware::Machine machine;
+  machine.physical_cores = physical;
+  machine.logical_cores = logical;
+  machine.gpu_note = "libnvidia-ml.so.1 is not there";
+  return machine;
+}
+
+hardware::Machine gpu_machine(const std::string& name, int major, int minor) {
+  auto machine = cpu_machine(8, 16);
+  machine.gpu_note = "";
+  machine.gpus.resize(1);
+  machine.gpus[0].name = name;
+  machine.gpus[0].compute_major = major;
+  machine.gpus[0].compute_minor = minor;
+  return machine;
+}
+
+const hardware::Machine kTwoCores = cpu_machine(2, 2);
+const hardware::Machine kH100 = gpu_machine("NVIDIA H100", 9, 0);
+const hardware::Machine kV100 = gpu_machine("Tesla V100", 7, 0);
+
+planner::Plan plan_for(const Wanted& wanted, const hardware::Machine& machine) {
+  return planner::resolve(config::defaults(wanted, {}), machine, true);
+}
+
+std::string refusal(const Wanted& wanted, const hardware::Machine& machine,
+                    Fault fault = Fault::config) {
+  return error_text(fault, [&] { plan_for(wanted, machine); });
+}
+
+std::string reason(const planner::Plan& plan, const std::string& key) {
+  for (const auto& choice : plan.choices) {
+    if (choice.key == key) return choice.because;
+  }
+  return "not chosen";
+}
+
+}  // namespace
+
+TEST(Planner, LeavesNoKnobAuto) {
+  for (const auto& machine : {kTwoCores, kH100, kV100, cpu_machine(64, 128)}) {
+    for (const Wanted& wanted :
+         {Wanted{}, Wanted{{"train.steps", "5"}}, Wanted{{"batch.micro", "32"}}}) {
+      const auto plan = plan_for(wanted, machine);
+      EXPECT_THAT(config::auto_keys(plan.config), ::testing::IsEmpty());
+      EXPECT_NO_THROW(config::validate(plan.config));
+    }
+  }
+}
+
+TEST(Planner, ItsConfigLoadsBackAndNeedsNoSecondPlan) {
+  const auto plan = plan_for({{"train.steps", "5"}}, kTwoCores);
+  const files::TemporaryDirectory directory;
+  const auto path = directory.path() / "config.yaml";
+  write_file(path, config::to_yaml(plan.config, true));
+  const auto again = planner::resolve(config::load(path, {}, {}), kTwoCores, false);
+  EXPECT_THAT(again.choices, ::testing::IsEmpty());
+  EXPECT_EQ(config::to_yaml(again.config, false), config::to_yaml(plan.config, false));
+}
+
+TEST(Planner, TwoCoresWithoutAGpu) {
+  const auto plan = plan_for({}, kTwoCores);
+  const auto& config = plan.config.config;
+  EXPECT_EQ(config.parallel.device, config::Device::cpu);
+  EXPECT_EQ(config.parallel.ranks.value(), 1);
+  EXPECT_EQ(config.parallel.strategy, config::Strategy::single);
+  EXPECT_EQ(config.parallel.threads.value(), 2);
+  EXPECT_EQ(config.precision.mode, config::Precision::fp32);
+  EXPECT_EQ(config.data.workers.value(), 1);
+  EXPECT_EQ(config.data.prefetch.value(), 4);
+  EXPECT_EQ(reason(plan, "parallel.device"), "no GPU: libnvidia-ml.so.1 is not there");
+  EXPECT_EQ(plan.config.sources.at("parallel.device").origin, config::Origin::planner);
+  EXPECT_EQ(plan.config.sources.at("parallel.device").where,
+            reason(plan, "parallel.device"));
+}
+
+TEST(Planner, ManyCoresAndOneCore) {
+  const auto many = plan_for({}, cpu_machine(64, 128)).config.config;
+  EXPECT_EQ(many.parallel.threads.value(), 64);
+  EXPECT_EQ(many.data.workers.value(), 3);
+  const auto one = plan_for({}, cpu_machine(0, 0)).config.config;
+  EXPECT_EQ(one.parallel.threads.value(), 1) << "whatever a broken /proc says";
+  EXPECT_EQ(one.data.workers.value(), 1);
+}
+
+TEST(Planner, ANewGpuComputesInBf16) {
+  const auto plan = plan_for({}, kH100);
+  EXPECT_EQ(plan.config.config.parallel.device, config::Device::cuda);
+  EXPECT_EQ(plan.config.config.precision.mode, config::Precision::bf16);
+  EXPECT_EQ(reason(plan, "precision.mode"),
+            "compute 9.0 >= 8.0 has fast bf16; the weights stay fp32");
+}
+
+TEST(Planner, AnOldGpuComputesInFp32) {
+  const auto plan = plan_for({}, kV100);
+  EXPECT_EQ(plan.config.config.precision.mode, config::Precision::fp32);
+  EXPECT_EQ(reason(plan, "precision.mode"), "compute 7.0 < 8.0 has no bf16");
+  for (const auto* mode : {"bf16", "tf32"}) {
+    EXPECT_EQ(refusal({{"precision.mode", mode}}, kV100, Fault::hardware),
+              std::string("override 'precision.mode=") + mode +
+                  "': precision.mode: " + mode +
+                  " needs a GPU of compute 8.0, the Tesla V100 has 7.0; set "
+                  "precision.mode=fp32");
+  }
+}
+
+TEST(Planner, KeepsWhatWasAskedFor) {
+  const auto plan = plan_for({{"parallel.device", "cpu"},
+                              {"precision.mode", "bf16"},
+                              {"parallel.threads", "1"},
+                              {"data.workers", "7"}},
+                             kH100);
+  const auto& config = plan.config.config;
+  EXPECT_EQ(config.parallel.device, config::Device::cpu);
+  EXPECT_EQ(config.precision.mode, config::Precision::bf16);
+  EXPECT_EQ(config.parallel.threads.value(), 1);
+  EXPECT_EQ(config.data.workers.value(), 7);
+  EXPECT_EQ(reason(plan, "data.workers"), "not chosen");
+  EXPECT_EQ(plan.config.sources.at("data.workers").origin, config::Origin::override_);
+}
+
+TEST(Planner, RefusesAGpuThatIsNotThere) {
+  EXPECT_EQ(
+      refusal({{"parallel.device", "cuda"}}, kTwoCores, Fault::hardware),
+      "override 'parallel.device=cuda': parallel.device: cuda was asked for, but "
+      "there is no GPU: libnvidia-ml.so.1 is not there; set parallel.device=cpu or "
+      "auto");
+}
+
+TEST(Planner, RefusesTf32OnTheCpu) {
+  EXPECT_THAT(refusal({{"precision.mode", "tf32"}}, kTwoCores),
+              HasSubstr("tf32 is a format of GPUs, and parallel.device is cpu"));
+  EXPECT_EQ(plan_for({{"precision.mode", "tf32"}}, kH100).config.config.precision.mode,
+            config::Precision::tf32);
+}
+
+TEST(Planner, SaysThatMoreGpusStayIdle) {
+  auto machine = kH100;
+  machine.gpus.resize(4, machine.gpus[0]);
+  EXPECT_EQ(reason(plan_for({}, machine), "parallel.ranks"),
+            "this version trains on one rank, 3 of 4 GPUs stay idle");
+}
+
+namespace {
+
+struct BatchCase {
+  Wanted wanted;
+  std::int64_t global, per_rank, accumulation, micro;
+};
+
+}  // namespace
+
+TEST(Planner, CompletesEveryFormOfABatch) {
+  const std::vector<BatchCase> cases = {
+      {{}, 128, 128, 1, 128},
+      {{{"batch.global", "64"}}, 64, 64, 1, 64},
+      {{{"batch.per_rank", "32"}}, 32, 32, 1, 32},
+      {{{"batch.per_rank", "32"}, {"batch.accumulation", "4"}}, 32, 32, 4, 8},
+      {{{"batch.micro", "8"}, {"batch.accumulation", "4"}}, 32, 32, 4, 8},
+      {{{"batch.micro", "32"}}, 128, 128, 4, 32},
+      {{{"batch.accumulation", "2"}}, 128, 128, 2, 64},
+      {{{"batch.global", "96"}, {"batch.micro", "32"}}, 96, 96, 3, 32},
+  };
+  for (const auto& expected : cases) {
+    const auto plan = plan_for(expected.wanted, kTwoCores);
+    const auto& batch = plan.config.config.batch;
+    SCOPED_TRACE(planner::to_json(plan));
+    EXPECT_EQ(batch.global.value(), expected.global);
+    EXPECT_EQ(batch.per_rank.value(), expected.per_rank);
+    EXPECT_EQ(batch.accumulation.value(), expected.accumulation);
+    EXPECT_EQ(batch.micro.value(), expected.micro);
+    EXPECT_GE(batch.eval.value(), expected.micro);
+  }
+}
+
+TEST(Planner, RefusesABatchThatDoesNotDivide) {
+  EXPECT_EQ(
+      refusal({{"batch.micro", "100"}}, kTwoCores),
+      "batch.global: 128 is not a multiple of batch.micro=100: 128 = 1 * 100 + 28; "
+      "choose 200");
+  EXPECT_THAT(
+      refusal({{"batch.global", "100"}, {"batch.accumulation", "3"}}, kTwoCores),
+      HasSubstr("batch.global: 100 is not a multiple of batch.accumulation=3"));
+  EXPECT_THAT(refusal({{"batch.global", "64"}, {"batch.per_rank", "32"}}, kTwoCores),
+              HasSubstr("batch.per_rank * parallel.ranks = 32 * 1 = 32"));
+}
+
+TEST(Planner, EitherStepsOrEpochsDecide) {
+  const auto neither = plan_for({}, kTwoCores).config.config.train;
+  EXPECT_EQ(neither.epochs.value(), 1);
+  EXPECT_EQ(neither.steps.value(), 0);
+  const auto steps = plan_for({{"train.steps", "30"}}, kTwoCores).config.config.train;
+  EXPECT_EQ(steps.epochs.value(), 0);
+  EXPECT_EQ(steps.steps.value(), 30);
+  const auto epochs = plan_for({{"train.epochs", "5"}}, kTwoCores).config.config.train;
+  EXPECT_EQ(epochs.epochs.value(), 5);
+  EXPECT_EQ(epochs.steps.value(), 0);
+}
+
+TEST(Planner, EvaluatesAfterEachEpoch) {
+  EXPECT_EQ(plan_for({}, kTwoCores).config.config.eval.every.value(),
+            config::kEachEpoch);
+  const auto never = plan_for({{"eval.every", "0"}}, kTwoCores);
+  EXPECT_EQ(never.config.config.eval.every.value(), 0);
+}
+
+TEST(Planner, EveryReasonIsOneShortSentence) {
+  for (const auto& choice : plan_for({}, kH100).choices) {
+    EXPECT_FALSE(choice.because.empty()) << choice.key;
+    EXPECT_LT(choice.because.size(), 80u) << choice.because;
+    EXPECT_EQ(choice.because.find('\n'), std::string::npos);
+  }
+}
+
+TEST(Planner, NoAutoListsWhatIsLeftAndWhatItWouldBe) {
+  const auto wanted = config::defaults({}, {});
+  const auto text =
+      error_text(Fault::config, [&] { planner::resolve(wanted, kTwoCores, false); });
+  EXPECT_THAT(text, HasSubstr("--no-auto: knobs left auto: " +
+                              std::to_string(config::auto_keys(wanted).size())));
+  const auto plan = planner::resolve(wanted, kTwoCores, true);
+  for (const auto& key : config::auto_keys(wanted)) {
+    EXPECT_THAT(text,
+                HasSubstr("\n  " + key + "=" + config::get(plan.config, key) + " "));
+  }
+}
+
+TEST(Planner, JsonHasTheChoicesAndTheirReasons) {
+  const auto plan = plan_for({}, kTwoCores);
+  const auto json = nlohmann::json::parse(planner::to_json(plan));
+  EXPECT_EQ(json["version"], 1);
+  ASSERT_EQ(json["choices"].size(), plan.choices.size());
+  EXPECT_EQ(json["choices"][0]["key"], "parallel.device");
+  EXPECT_EQ(json["choices"][0]["value"], "cpu");
+  EXPECT_THAT(json["choices"][0]["because"].get<std::string>(), HasSubstr("no GPU"));
+}
+
+}  // namespace lockstep::test

@@ -1,0 +1,85 @@
+#include "lockstep/precision/policy.h"
+
+#include "tests/support/support.h"
+
+namespace lockstep::precision {
+namespace {
+
+using config::Precision;
+
+torch::Dtype product_dtype() {
+  return torch::mm(torch::ones({2, 2}), torch::ones({2, 2})).scalar_type();
+}
+
+TEST(Autocast, Bf16ProductsInsideTheScopeOnly) {
+  {
+    const AutocastScope scope({Precision::bf16, torch::kCPU});
+    EXPECT_EQ(product_dtype(), torch::kBFloat16);
+  }
+  EXPECT_EQ(product_dtype(), torch::kFloat32);
+}
+
+TEST(Autocast, Fp32LeavesThingsAlone) {
+  const AutocastScope scope({Precision::fp32, torch::kCPU});
+  EXPECT_EQ(product_dtype(), torch::kFloat32);
+}
+
+TEST(Autocast, ScopesNest) {
+  const AutocastScope outer({Precision::bf16, torch::kCPU});
+  {
+    const AutocastScope inner({Precision::bf16, torch::kCPU});
+    EXPECT_EQ(product_dtype(), torch::kBFloat16);
+  }
+  EXPECT_EQ(product_dtype(), torch::kBFloat16);
+}
+
+// A copy of the weight from before the update must not be used after it.
+TEST(Autocast, AnUpdateBetweenScopesIsSeen) {
+  auto weight = torch::ones({2, 2}, torch::requires_grad());
+  const auto product = [&] {
+    const AutocastScope scope({Precision::bf16, torch::kCPU});
+    return torch::mm(torch::ones({2, 2}), weight)[0][0].item<float>();
+  };
+  EXPECT_EQ(product(), 2);
+  {
+    const torch::NoGradGuard no_grad;
+    weight.fill_(3);
+  }
+  EXPECT_EQ(product(), 6);
+}
+
+TEST(Autocast, GradientsOfParametersStayFp32) {
+  auto weight = torch::ones({2, 2}, torch::requires_grad());
+  torch::Tensor loss;
+  {
+    const AutocastScope scope({Precision::bf16, torch::kCPU});
+    loss = torch::mm(torch::ones({2, 2}), weight).sum();
+  }
+  loss.backward();
+  EXPECT_EQ(weight.grad().scalar_type(), torch::kFloat32);
+}
+
+TEST(Policy, Tf32OnACpuIsRefused) {
+  EXPECT_THAT(test::error_text(Fault::config,
+                               [] {
+                                 apply({Precision::tf32, torch::kCPU});
+                               }),
+              testing::HasSubstr("precision.mode"));
+}
+
+TEST(PolicyGpu, Tf32ChangesProductsAndFp32DoesNot) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  torch::manual_seed(1);
+  const auto a = torch::randn({256, 256}, torch::kCUDA);
+  const auto exact = torch::mm(a.to(torch::kFloat64), a.to(torch::kFloat64));
+  const auto error = [&](Precision mode) {
+    apply({mode, torch::Device(torch::kCUDA, 0)});
+    return (torch::mm(a, a).to(torch::kFloat64) - exact).abs().max().item<double>();
+  };
+  EXPECT_LT(error(Precision::fp32), 1e-3);  // 256 products, 24 bits
+  EXPECT_GT(error(Precision::tf32), 1e-3);  // 11 bits
+  EXPECT_LT(error(Precision::fp32), 1e-3);
+}
+
+}  // namespace
+}  // namespace lockstep::precision

@@ -1,0 +1,114 @@
+#include "tests/support/support.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace lockstep::test {
+
+Path source_root() {
+  return LOCKSTEP_SOURCE_DIR;
+}
+
+Path binary(const std::string& name) {
+  return Path(LOCKSTEP_BINARY_DIR) / name;
+}
+
+Path fixture(const std::string& below) {
+  return source_root() / "tests" / below;
+}
+
+process::Output run(std::vector<std::string> arguments,
+                    std::vector<std::pair<std::string, std::string>> environment) {
+  return process::run({.arguments = std::move(arguments),
+                       .environment = std::move(environment),
+                       .directory = {}},
+                      kPatience);
+}
+
+std::optional<Error> error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+std::string error_text(Fault fault, const std::function<void()>& body) {
+  const auto error = error_of(body);
+  if (!error) {
+    ADD_FAILURE() << "no error, but fault " << name_of(fault) << " was expected";
+    return "";
+  }
+  EXPECT_EQ(name_of(error->fault()), name_of(fault)) << error->what();
+  return error->what();
+}
+
+int in_child(const std::function<int()>& body) {
+  std::fflush(nullptr);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    int status = 99;
+    try {
+      status = body();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "in_child: %s\n", error.what());
+    }
+    std::fflush(nullptr);
+    ::_exit(status);
+  }
+  int status = 0;
+  if (pid < 0 || ::waitpid(pid, &status, 0) != pid) return -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+void limit_file_size(long bytes) {
+  ::signal(SIGXFSZ, SIG_IGN);  // write() then fails with EFBIG
+  const rlimit limit{static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes)};
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+bool become_nobody() {
+  constexpr uid_t kNobody = 65534;
+  return ::getuid() != 0 ||
+         (::setgid(kNobody) == 0 && ::setuid(kNobody) == 0 && ::getuid() == kNobody);
+}
+
+bool eventually(const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+void write_file(const Path& path, const std::string& content) {
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << content;
+}
+
+std::string read_file(const Path& path) {
+  std::ostringstream content;
+  content << std::ifstream(path, std::ios::binary).rdbuf();
+  return content.str();
+}
+
+std::vector<std::string> names_in(const Path& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace lockstep::test

@@ -1,0 +1,66 @@
+// The binaries work when they are copied to another place, and say one clear line where
+// LibTorch is missing.
+#include <cstdlib>
+
+#include "tests/system/command.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+class Carry : public testing::Test {
+ protected:
+  Carry() {
+    for (const auto* name : {"lockstep", "lockstep_worker", "liblockstep_worker.so"}) {
+      std::filesystem::create_directories(bin_);
+      std::filesystem::copy_file(test::binary(name), bin_ / name);
+    }
+  }
+
+  files::TemporaryDirectory folder_;
+  test::Path bin_ = folder_.path() / "a path with spaces" / "bin";
+};
+
+TEST_F(Carry, TrainsFromAnotherPlaceWithSpacesInItsPath) {
+  const auto run = folder_.path() / "my runs" / "first run";
+  const auto output =
+      process::run({.arguments = {(bin_ / "lockstep").string(), "train",
+                                  test::quick_recipe(), "--run-dir", run.string()}},
+                   std::chrono::minutes(2));
+  EXPECT_EQ(output.end.shell_status(), 0) << output.err;
+  EXPECT_TRUE(std::filesystem::exists(run / "model.safetensors"));
+}
+
+TEST_F(Carry, AMissingLibTorchIsOneClearLine) {
+  const auto output = process::run(
+      {.arguments = {(bin_ / "lockstep_worker").string(), "--version"},
+       .environment = {{"LOCKSTEP_LIBTORCH", (folder_.path() / "none").string()}}},
+      test::kPatience);
+  EXPECT_EQ(output.end.shell_status(), 3);
+  EXPECT_THAT(output.err, HasSubstr("LOCKSTEP_LIBTORCH"));
+  EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << output.err;
+}
+
+TEST_F(Carry, TrainShowsTheSameLine) {
+  const auto output = process::run(
+      {.arguments = {(bin_ / "lockstep").string(), "train", test::quick_recipe(),
+                     "--run-dir", (folder_.path() / "r").string()},
+       .environment = {{"LOCKSTEP_LIBTORCH", (folder_.path() / "none").string()}}},
+      test::kPatience);
+  EXPECT_EQ(output.end.shell_status(), 3) << output.err;
+  EXPECT_THAT(output.err, HasSubstr("LOCKSTEP_LIBTORCH"));
+}
+
+TEST_F(Carry, TheSmallLibrariesAreLinkedIn) {
+  for (const auto* name : {"lockstep", "liblockstep_worker.so"}) {
+    const auto output = test::run({"readelf", "-d", (bin_ / name).string()});
+    ASSERT_TRUE(output.end.ok()) << output.err;
+    for (const auto* library : {"yaml", "fmt", "spdlog", "libz.so"}) {
+      EXPECT_THAT(output.out, testing::Not(HasSubstr(library))) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,200 @@
+#include <nlohmann/json.hpp>
+#include <signal.h>
+
+#include "lockstep/base/text.h"
+#include "lockstep/config/load.h"
+#include "lockstep/monitor/events.h"
+#include "lockstep/monitor/heartbeat.h"
+#include "tests/support/oracle.h"
+#include "tests/system/command.h"
+
+namespace lockstep {
+namespace {
+
+using monitor::RunDirectory;
+using monitor::RunState;
+using testing::HasSubstr;
+
+class Train : public testing::Test {
+ protected:
+  process::Output train(std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments{"train", test::quick_recipe(), "--run-dir",
+                                       run_.string()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return test::lockstep_command(arguments);
+  }
+
+  files::TemporaryDirectory folder_;
+  test::Path run_ = folder_.path() / "run";
+};
+
+TEST_F(Train, LeavesACompleteRunDirectory) {
+  const auto output = train();
+  ASSERT_EQ(output.end.shell_status(), 0) << output.err;
+  EXPECT_THAT(output.out, HasSubstr("test accuracy"));
+  const auto run = RunDirectory::open(run_);
+  const auto record = run.read_record();
+  EXPECT_EQ(record.state, RunState::done);
+  EXPECT_EQ(record.exit, 0);
+  EXPECT_TRUE(config::auto_keys(config::load(run.config(), {}, {})).empty());
+  EXPECT_FALSE(monitor::read_metrics(run.metrics()).empty());
+  EXPECT_TRUE(monitor::last_metrics(run.metrics(), monitor::Split::eval));
+  EXPECT_FALSE(monitor::last_events(run.events(), 10).empty());
+  EXPECT_EQ(monitor::HeartbeatReader(run.heartbeat()).read(0)->phase,
+            monitor::Phase::finished);
+  EXPECT_TRUE(std::filesystem::exists(run.log(0)));
+  EXPECT_TRUE(std::filesystem::exists(run_ / "model.safetensors"));
+  EXPECT_NO_THROW(nlohmann::json::parse(test::read_file(run.plan())));
+}
+
+TEST_F(Train, EveryLineOfMetricsHasWhatOthersRelyOn) {
+  ASSERT_EQ(train().end.shell_status(), 0);
+  std::istringstream lines(test::read_file(run_ / "metrics.jsonl"));
+  std::string line;
+  int count = 0;
+  while (std::getline(lines, line)) {
+    const auto json = nlohmann::json::parse(line);
+    EXPECT_TRUE(json["step"].is_number_integer()) << line;
+    EXPECT_THAT((std::vector<std::string>{"train", "eval"}),
+                testing::Contains(json["split"].get<std::string>()));
+    EXPECT_TRUE(json["loss"].is_number()) << line;
+    EXPECT_TRUE(json["time"].is_number()) << line;
+    ++count;
+  }
+  EXPECT_GT(count, 2);
+}
+
+TEST_F(Train, ARerunHasTheSameLossesToTheLastBit) {
+  ASSERT_EQ(train({"train.log_every=1"}).end.shell_status(), 0);
+  const auto first = test::losses_in(run_);
+  run_ = folder_.path() / "again";
+  ASSERT_EQ(train({"train.log_every=1"}).end.shell_status(), 0);
+  EXPECT_EQ(first, test::losses_in(run_));
+  EXPECT_GT(first.size(), 10u);
+}
+
+TEST_F(Train, PyTorchFindsTheSameAccuracyInTheSavedWeights) {
+  LOCKSTEP_NEEDS_ORACLE();
+  ASSERT_EQ(train().end.shell_status(), 0);
+  const auto eval = monitor::last_metrics(run_ / "metrics.jsonl", monitor::Split::eval);
+  ASSERT_TRUE(eval);
+  test::expect_oracle_agrees(
+      "accuracy.py",
+      {(run_ / "model.safetensors").string(), str(*eval->find("samples")),
+       text::from_double(*eval->find("accuracy")), text::from_double(eval->loss)});
+}
+
+TEST_F(Train, TheResultIsAlsoAJsonObject) {
+  const auto output = train({"--json"});
+  ASSERT_EQ(output.end.shell_status(), 0) << output.err;
+  const auto json = nlohmann::json::parse(output.out);
+  EXPECT_GT(json["eval_accuracy"], 0.3);
+}
+
+TEST_F(Train, DebugRunsAFewSmallSteps) {
+  const auto output = train({"--debug"});
+  ASSERT_EQ(output.end.shell_status(), 0) << output.err;
+  const auto loaded = config::load(run_ / "config.yaml", {}, {});
+  EXPECT_LE(loaded.config.train.steps.value(), 10);
+  EXPECT_LE(loaded.config.batch.global.value(), 8);
+  EXPECT_TRUE(loaded.config.train.anomaly);
+}
+
+TEST_F(Train, NoAutoRefusesWhatIsLeftAuto) {
+  const auto output = train({"--no-auto"});
+  EXPECT_EQ(output.end.shell_status(), 2);
+  EXPECT_THAT(output.err, HasSubstr("parallel.ranks"));
+  EXPECT_FALSE(std::filesystem::exists(run_));
+}
+
+// Starts an endless run and waits until it has taken a step.
+class Running {
+ public:
+  Running(const test::Path& run, bool inherit = false)
+      : run_(run),
+        child_(process::Child::start(
+            {.arguments = {test::binary("lockstep").string(), "train",
+                           test::quick_recipe(), "--run-dir", run.string(),
+                           "train.steps=1000000", "train.log_every=1"},
+             .out = inherit ? process::Stream::inherit : process::Stream::discard,
+             .err = inherit ? process::Stream::inherit : process::Stream::discard})) {}
+
+  bool wait_for_a_step() {
+    return test::eventually([&] {
+      return monitor::last_metrics(run_ / "metrics.jsonl", monitor::Split::train)
+          .has_value();
+    });
+  }
+  int worker_pid() const {
+    return monitor::HeartbeatReader(run_ / "heartbeat").read(0)->pid;
+  }
+  process::Child& child() { return child_; }
+
+ private:
+  test::Path run_;
+  process::Child child_;
+};
+
+bool is_gone(int pid) {
+  return test::eventually([&] { return ::kill(pid, 0) != 0; });
+}
+
+TEST_F(Train, OneInterruptEndsItCleanlyAndSaysSo) {
+  Running running(run_);
+  ASSERT_TRUE(running.wait_for_a_step());
+  const int worker = running.worker_pid();
+  running.child().signal(SIGINT);
+  const auto end = running.child().wait_for(test::kPatience);
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->shell_status(), 130);
+  EXPECT_TRUE(is_gone(worker));
+  const auto record = RunDirectory::open(run_).read_record();
+  EXPECT_EQ(record.state, RunState::stopped);
+  EXPECT_EQ(monitor::last_events(run_ / "events.jsonl", 1).back().kind, "stopped");
+}
+
+TEST_F(Train, SigtermEndsItCleanlyToo) {
+  Running running(run_);
+  ASSERT_TRUE(running.wait_for_a_step());
+  running.child().signal(SIGTERM);
+  const auto end = running.child().wait_for(test::kPatience);
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->shell_status(), 143);
+  EXPECT_EQ(RunDirectory::open(run_).read_record().state, RunState::stopped);
+}
+
+TEST_F(Train, AKilledWorkerIsReportedWithItsSignal) {
+  Running running(run_);
+  ASSERT_TRUE(running.wait_for_a_step());
+  ::kill(running.worker_pid(), SIGKILL);
+  const auto end = running.child().wait_for(test::kPatience);
+  ASSERT_TRUE(end);
+  EXPECT_NE(end->shell_status(), 0);
+  const auto record = RunDirectory::open(run_).read_record();
+  EXPECT_EQ(record.state, RunState::failed);
+  EXPECT_THAT(record.message, HasSubstr("signal 9"));
+}
+
+TEST_F(Train, AKilledCommandTakesItsWorkerAlong) {
+  Running running(run_);
+  ASSERT_TRUE(running.wait_for_a_step());
+  const int worker = running.worker_pid();
+  running.child().signal(SIGKILL);
+  ASSERT_TRUE(running.child().wait_for(test::kPatience));
+  EXPECT_TRUE(is_gone(worker));
+  const auto status = test::lockstep_command({"status", run_.string()});
+  EXPECT_THAT(status.out, HasSubstr("process is gone"));
+}
+
+TEST_F(Train, StatusAndRunsReadTheRunDirectory) {
+  ASSERT_EQ(train().end.shell_status(), 0);
+  const auto status = test::lockstep_command({"status", run_.string(), "--json"});
+  ASSERT_EQ(status.end.shell_status(), 0) << status.err;
+  EXPECT_EQ(nlohmann::json::parse(status.out)["state"], "done");
+  const auto runs = test::lockstep_command({"runs", folder_.path().string()});
+  EXPECT_THAT(runs.out, HasSubstr("done"));
+  EXPECT_THAT(runs.out, HasSubstr("fashion_mnist_quick"));
+}
+
+}  // namespace
+}  // namespace lockstep

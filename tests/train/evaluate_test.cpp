@@ -1,0 +1,52 @@
+#include "lockstep/train/evaluate.h"
+
+#include <signal.h>
+
+#include "tests/support/support.h"
+#include "tests/train/small_data.h"
+
+namespace lockstep::train {
+namespace {
+
+TEST(Evaluate, CountsEverySampleOnceWhateverTheBatch) {
+  const test::SmallImages data(53);
+  torch::manual_seed(1);
+  const auto model =
+      models::build({.name = "mlp", .hidden = 16}, {data.spec().shape, 4});
+  const StopRequest stop;
+  auto config = test::small_config();
+  std::vector<Tally::Means> all;
+  for (const std::int64_t batch : {1, 7, 53, 100}) {
+    config.batch.eval = batch;
+    all.push_back(
+        *evaluate(*model, data, config, {config::Precision::fp32, torch::kCPU}, stop));
+    EXPECT_EQ(all.back().count, 53);
+    EXPECT_EQ(all.back().accuracy, all.front().accuracy);
+    EXPECT_NEAR(all.back().loss, all.front().loss, 1e-5);
+  }
+}
+
+TEST(Evaluate, TurnsDropoutOffAndTrainingModeOnAgain) {
+  const test::SmallImages data(16);
+  const auto model = models::build({.name = "mlp", .hidden = 64, .dropout = 0.9},
+                                   {data.spec().shape, 4});
+  const StopRequest stop;
+  const auto config = test::small_config();
+  const precision::Policy policy{config::Precision::fp32, torch::kCPU};
+  const auto once = evaluate(*model, data, config, policy, stop);
+  EXPECT_EQ(once->loss, evaluate(*model, data, config, policy, stop)->loss);
+  EXPECT_TRUE(model->is_training());
+}
+
+TEST(Evaluate, EndsWhenAskedToStop) {
+  const test::SmallImages data(16);
+  const auto model =
+      models::build({.name = "mlp", .hidden = 16}, {data.spec().shape, 4});
+  const StopRequest stop;
+  ::raise(SIGTERM);
+  EXPECT_FALSE(evaluate(*model, data, test::small_config(),
+                        {config::Precision::fp32, torch::kCPU}, stop));
+}
+
+}  // namespace
+}  // namespace lockstep::train

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <random>
+
+#include "lockstep/config/config.h"
+#include "lockstep/data/dataset.h"
+#include "lockstep/data/loader.h"
+
+namespace lockstep::test {
+
+// Images of noise whose class is brighter: something a network can learn in a few
+// steps.
+class SmallImages : public data::Dataset {
+ public:
+  explicit SmallImages(std::int64_t size, std::int64_t channels = 1) : size_(size) {
+    spec_.shape = {channels, 8, 8};
+    spec_.num_classes = 4;
+    spec_.scale = 1 / 64.0F;
+    spec_.shift = -2;
+  }
+  std::int64_t size() const noexcept override { return size_; }
+  const data::SampleSpec& spec() const noexcept override { return spec_; }
+  std::int64_t read(std::int64_t index, std::span<std::byte> input) const override {
+    std::minstd_rand random(static_cast<unsigned>(index + 1));
+    const auto label = index % 4;
+    for (auto& pixel : input) {
+      pixel = static_cast<std::byte>(random() % 64 + static_cast<unsigned>(label) * 48);
+    }
+    return label;
+  }
+
+ private:
+  std::int64_t size_;
+  data::SampleSpec spec_;
+};
+
+// A config with no `auto` left, for a small model on a CPU.
+inline config::Config small_config() {
+  config::Config c;
+  c.model.name = "mlp";
+  c.model.hidden = 16;
+  c.batch.global = 8;
+  c.batch.per_rank = 8;
+  c.batch.accumulation = 1;
+  c.batch.micro = 8;
+  c.batch.eval = 16;
+  c.data.workers = 2;
+  c.data.prefetch = 2;
+  c.train.steps = 0;
+  c.train.epochs = 1;
+  c.eval.every = 0;
+  c.precision.mode = config::Precision::fp32;
+  c.parallel.strategy = config::Strategy::single;
+  c.parallel.ranks = 1;
+  c.parallel.device = config::Device::cpu;
+  c.parallel.threads = 1;
+  return c;
+}
+
+}  // namespace lockstep::test

@@ -1,0 +1,141 @@
+#include "lockstep/train/step.h"
+
+#include <torch/optim/adamw.h>
+
+#include "tests/support/support.h"
+#include "tests/train/small_data.h"
+
+namespace lockstep::train {
+namespace {
+
+// Everything one rank needs for steps, made anew from a seed.
+struct Rig {
+  explicit Rig(const test::SmallImages& data, std::int64_t micro,
+               const char* name = "mlp",
+               config::Precision mode = config::Precision::fp32)
+      : policy{mode, torch::kCPU} {
+    torch::manual_seed(11);
+    model = models::build({.name = name, .hidden = 16},
+                          {data.spec().shape, data.spec().num_classes});
+    parameters.emplace(*model);
+    optimizer = optim::make_optimizer(config, parameters->values());
+    step.emplace(
+        Step::Parts{model, *parameters, *optimizer, policy, data.spec(), micro});
+  }
+
+  config::OptimConfig config{.lr = 0.01};
+  precision::Policy policy;
+  std::shared_ptr<models::Model> model;
+  std::optional<optim::FlatParameters> parameters;
+  std::unique_ptr<optim::Optimizer> optimizer;
+  std::optional<Step> step;
+  Tally tally{torch::kCPU};
+};
+
+TEST(Step, EqualsAPlainLoopOfLibTorch) {
+  const test::SmallImages data(32);
+  Rig rig(data, 8);
+  torch::manual_seed(11);
+  const auto plain =
+      models::build({.name = "mlp", .hidden = 16}, {data.spec().shape, 4});
+  torch::optim::AdamW adamw(plain->parameters(),
+                            torch::optim::AdamWOptions(0.01).weight_decay(0.01));
+  data::Loader ours(data, {.batch = 8, .epochs = 2});
+  data::Loader theirs(data, {.batch = 8, .epochs = 2});
+  while (const auto* batch = ours.next()) {
+    rig.step->run(*batch, 0.01, rig.tally);
+    const auto* again = theirs.next();
+    adamw.zero_grad();
+    const auto x =
+        again->inputs.to(torch::kFloat32) * data.spec().scale + data.spec().shift;
+    torch::cross_entropy_loss(plain->forward(x), again->targets).backward();
+    adamw.step();
+  }
+  const auto expected = plain->named_parameters();
+  for (const auto& item : rig.model->named_parameters()) {
+    // Eight updates of size 0.01; the fused update rounds in another order.
+    EXPECT_TRUE(item.value().allclose(expected[item.key()], 1e-4, 1e-6)) << item.key();
+  }
+}
+
+// The rule of the global batch: how a batch is cut does not matter, also when the last
+// piece is short.
+TEST(Step, MicroBatchesGiveTheGradientOfTheWholeBatch) {
+  const test::SmallImages data(24);
+  std::vector<torch::Tensor> gradients;
+  std::vector<double> losses;
+  for (const std::int64_t micro : {24, 8, 7, 1}) {
+    Rig rig(data, micro);
+    data::Loader loader(data, {.batch = 24});
+    rig.step->run(*loader.next(), 0.01, rig.tally);
+    gradients.push_back(rig.parameters->gradients().clone());
+    losses.push_back(rig.tally.means().loss);
+    EXPECT_EQ(rig.tally.means().count, 24);
+  }
+  for (std::size_t i = 1; i < gradients.size(); ++i) {
+    // Sums of 24 terms in another order.
+    EXPECT_TRUE(gradients[i].allclose(gradients[0], 1e-4, 1e-6)) << i;
+    EXPECT_NEAR(losses[i], losses[0], 1e-6);
+  }
+}
+
+TEST(Step, AShortLastBatchIsAveragedOverItsOwnSize) {
+  const test::SmallImages data(11);
+  Rig rig(data, 8);
+  data::Loader loader(data, {.batch = 8, .shuffle = false, .epochs = 1});
+  loader.next();
+  const auto* last = loader.next();
+  ASSERT_EQ(last->size, 3);
+  rig.step->run(*last, 0, rig.tally);
+  const auto x =
+      last->inputs.to(torch::kFloat32) * data.spec().scale + data.spec().shift;
+  const auto loss = torch::cross_entropy_loss(rig.model->forward(x), last->targets);
+  EXPECT_NEAR(rig.tally.means().loss, loss.item<double>(), 1e-6);
+  const auto expected = torch::autograd::grad({loss}, rig.model->parameters());
+  std::size_t i = 0;
+  for (const auto& p : rig.model->parameters()) {
+    EXPECT_TRUE(p.grad().allclose(expected[i++], 1e-4, 1e-6));
+  }
+}
+
+TEST(Step, ManyChannelsAreBroughtIntoTheModelsLayout) {
+  const test::SmallImages data(8, /*channels=*/3);
+  InputStage stage(data.spec(), 8, torch::MemoryFormat::ChannelsLast, torch::kCPU);
+  data::Loader loader(data, {.batch = 8});
+  const auto* batch = loader.next();
+  const auto samples = stage.stage(batch->inputs, batch->targets);
+  EXPECT_TRUE(samples.inputs.is_contiguous(torch::MemoryFormat::ChannelsLast));
+  const auto expected =
+      batch->inputs.to(torch::kFloat32) * data.spec().scale + data.spec().shift;
+  EXPECT_TRUE(samples.inputs.allclose(expected, 0, 1e-6));  // one rounding against two
+}
+
+TEST(Step, Bf16TrainsToNearlyTheSameLoss) {
+  const test::SmallImages data(64);
+  const auto loss_after = [&](config::Precision mode) {
+    Rig rig(data, 16, "mlp", mode);
+    data::Loader loader(data, {.batch = 16, .epochs = 20});
+    while (const auto* batch = loader.next()) {
+      rig.tally.reset();
+      rig.step->run(*batch, 0.01, rig.tally);
+    }
+    return rig.tally.means().loss;
+  };
+  const auto exact = loss_after(config::Precision::fp32);
+  EXPECT_LT(exact, 0.5);  // 1.39 before training
+  EXPECT_NEAR(loss_after(config::Precision::bf16), exact, 0.1);
+}
+
+TEST(Tally, MeansAreOverSamplesNotBatches) {
+  Tally tally(torch::kCPU);
+  tally.add(torch::tensor(3.0), torch::tensor(1), 3);
+  tally.add(torch::tensor(5.0), torch::tensor(1), 1);
+  EXPECT_DOUBLE_EQ(tally.means().loss, 2);
+  EXPECT_DOUBLE_EQ(tally.means().accuracy, 0.5);
+  tally.reset();
+  EXPECT_EQ(tally.means().count, 0);
+  EXPECT_DOUBLE_EQ(tally.means().loss, 0);
+}
+
+}  // namespace
+}  // namespace lockstep::train

@@ -1,0 +1,162 @@
+#include "lockstep/train/trainer.h"
+
+#include <signal.h>
+
+#include "lockstep/monitor/console.h"
+#include "tests/support/support.h"
+#include "tests/train/small_data.h"
+
+namespace lockstep::train {
+namespace {
+
+// The first samples of the real data, a small model.
+config::Config quick_config() {
+  auto config = test::small_config();
+  config.data.train_samples = 200;
+  config.data.eval_samples = 50;
+  config.batch.global = 16;
+  config.batch.micro = 16;
+  config.train.log_every = 1;
+  return config;
+}
+
+struct Run {
+  Result result;
+  std::vector<monitor::Metrics> metrics;
+  std::vector<std::string> events;
+  bool has_weights = false;
+};
+
+Run run_once(const config::Config& config, int signal_before = 0) {
+  const files::TemporaryDirectory folder;
+  const auto run = monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+  monitor::Console console({.write = [](std::string_view) {}});
+  const StopRequest stop;
+  if (signal_before != 0) ::raise(signal_before);
+  Run done;
+  {
+    Reporter reporter(run, config.monitor, console);
+    done.result = train(config, run, reporter, stop);
+  }
+  done.metrics = monitor::read_metrics(run.metrics());
+  for (const auto& event : monitor::last_events(run.events(), 100)) {
+    done.events.push_back(event.kind);
+  }
+  done.has_weights = std::filesystem::exists(run.path() / "model.safetensors");
+  return done;
+}
+
+std::vector<double> losses_of(const Run& run) {
+  std::vector<double> losses;
+  for (const auto& m : run.metrics) losses.push_back(m.loss);
+  return losses;
+}
+
+TEST(Trainer, TrainsForTheEpochsAskedForAndEvaluatesAtTheEnd) {
+  auto config = quick_config();
+  config.train.epochs = 2;
+  const auto run = run_once(config);
+  EXPECT_EQ(run.result.steps, 2 * 13);  // 200 / 16, rounded up
+  EXPECT_EQ(run.result.samples, 400);
+  ASSERT_TRUE(run.result.eval);
+  EXPECT_EQ(run.result.eval->count, 50);
+  EXPECT_EQ(run.metrics.size(), 27u);
+  EXPECT_EQ(run.metrics.back().split, monitor::Split::eval);
+  EXPECT_LT(run.metrics[25].loss, run.metrics[0].loss);
+  EXPECT_THAT(run.events, testing::ElementsAre("started", "done"));
+  EXPECT_TRUE(run.has_weights);
+}
+
+TEST(Trainer, SameSeedSameLossesToTheLastBit) {
+  auto config = quick_config();
+  config.model.name = "cnn";
+  config.model.dropout = 0.3;
+  const auto first = run_once(config);
+  config.data.workers = 4;  // reading ahead is not part of the result
+  config.data.prefetch = 5;
+  const auto second = run_once(config);
+  EXPECT_EQ(losses_of(first), losses_of(second));
+  EXPECT_EQ(first.result.eval->accuracy, second.result.eval->accuracy);
+  config.run.seed = 43;
+  EXPECT_NE(losses_of(first), losses_of(run_once(config)));
+}
+
+TEST(Trainer, StepsWinOverEpochsAndCrossTheirEnd) {
+  auto config = quick_config();
+  config.train.steps = 20;
+  const auto run = run_once(config);
+  EXPECT_EQ(run.result.steps, 20);
+  EXPECT_EQ(run.result.samples, 200 + 7 * 16);
+}
+
+TEST(Trainer, EvaluatesAsOftenAsAsked) {
+  auto config = quick_config();
+  config.train.steps = 10;
+  config.eval.every = 4;
+  std::vector<std::int64_t> steps;
+  for (const auto& m : run_once(config).metrics) {
+    if (m.split == monitor::Split::eval) steps.push_back(m.step);
+  }
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{4, 8, 10}));
+  config.eval.every = config::kEachEpoch;
+  config.train.steps = 30;
+  steps.clear();
+  for (const auto& m : run_once(config).metrics) {
+    if (m.split == monitor::Split::eval) steps.push_back(m.step);
+  }
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{13, 26, 30}));
+}
+
+TEST(Trainer, AStopRequestEndsItAtAStepBoundary) {
+  const auto run = run_once(quick_config(), SIGTERM);
+  EXPECT_EQ(run.result.stopped_by, SIGTERM);
+  EXPECT_EQ(run.result.steps, 0);
+  EXPECT_FALSE(run.result.eval);
+  EXPECT_FALSE(run.has_weights);
+  EXPECT_THAT(run.events, testing::ElementsAre("started", "stopped"));
+}
+
+TEST(Trainer, ATimeLimitEndsItWithAnEvaluation) {
+  auto config = quick_config();
+  config.train.steps = 1'000'000;
+  config.train.max_time = std::chrono::milliseconds(1);
+  const auto run = run_once(config);
+  EXPECT_TRUE(run.result.out_of_time);
+  EXPECT_LT(run.result.steps, 1'000'000);
+  EXPECT_TRUE(run.result.eval);
+}
+
+TEST(Trainer, ADivergingLossNamesTheStepAndTheKnob) {
+  auto config = quick_config();
+  config.optim.name = config::Optimizer::sgd;
+  config.optim.lr = 1e30;
+  config.train.steps = 50;
+  const auto message = test::error_text(Fault::config, [&] { run_once(config); });
+  EXPECT_THAT(message, testing::HasSubstr("by step "));
+  EXPECT_THAT(message, testing::HasSubstr("optim.lr"));
+}
+
+TEST(Trainer, AskingForAGpuThatIsNotThereIsRefused) {
+  if (torch::cuda::is_available()) GTEST_SKIP() << "there is a GPU";
+  auto config = quick_config();
+  config.parallel.device = config::Device::cuda;
+  EXPECT_THAT(test::error_text(Fault::hardware, [&] { run_once(config); }),
+              testing::HasSubstr("parallel.device"));
+}
+
+TEST(TrainerGpu, LearnsOnAGpuAsOnACpu) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  auto config = quick_config();
+  config.model.name = "cnn";
+  config.train.epochs = 5;
+  const auto cpu = run_once(config);
+  config.parallel.device = config::Device::cuda;
+  const auto gpu = run_once(config);
+  EXPECT_NEAR(gpu.metrics[0].loss, cpu.metrics[0].loss, 1e-4);
+  EXPECT_NEAR(gpu.metrics[60].loss, cpu.metrics[60].loss, 0.1);
+  config.precision.mode = config::Precision::bf16;
+  EXPECT_NEAR(run_once(config).metrics[0].loss, cpu.metrics[0].loss, 0.05);
+}
+
+}  // namespace
+}  // namespace lockstep::train
