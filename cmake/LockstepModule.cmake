@@ -62,6 +62,7 @@ function(lockstep_tests name)
     target_precompile_headers(test_${name} REUSE_FROM lockstep_torch_pch)
     target_link_options(test_${name} PRIVATE ${LOCKSTEP_TORCH_LINK_OPTIONS})
   endif()
+  # One thread each: threads of tests that run side by side spin against each other.
   gtest_discover_tests(test_${name} DISCOVERY_MODE PRE_TEST
-    PROPERTIES LABELS "${arg_LABEL}" TIMEOUT ${arg_TIMEOUT})
+    PROPERTIES LABELS "${arg_LABEL}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT OMP_NUM_THREADS=1)
 endfunction()

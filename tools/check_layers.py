@@ -17,7 +17,13 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 GLOO = re.compile(r"^gloo/|ProcessGroupGloo\.hpp$")
 GLOO_HOME = "lockstep/comm/gloo.cpp"
-LOADER = "apps/lockstep_worker.cpp"
+# A program is no module: it may use what this module may.
+PROGRAMS = {
+    "apps/lockstep.cpp": "cli",
+    "apps/lockstep_worker.cpp": "config",
+    "apps/worker_entry.h": "config",
+    "apps/worker_main.cpp": "train",
+}
 SOURCES = (".h", ".cpp", ".cu", ".cuh")
 
 
@@ -55,8 +61,6 @@ def check_any(path, include):
     # A test of a module may look inside it.
     if used and "/detail/" in include and path.parts[:2][-1] != used:
         return f"includes {include}, which is private to {used}"
-    if path.as_posix() == LOADER and (used or TORCH.search(include)):
-        return f"includes {include}, but the loader must start where nothing else is"
     return None
 
 
@@ -71,10 +75,9 @@ def check_module(include, module, layers):
 
 
 def module_of(path):
-    """A program links modules instead of being one; `lockstep` is its command line."""
     if path.parts[0] == "lockstep" and len(path.parts) > 2:
         return path.parts[1]
-    return "cli" if path.as_posix() == "apps/lockstep.cpp" else None
+    return PROGRAMS.get(path.as_posix())
 
 
 def check(root, layers):

@@ -93,10 +93,12 @@ std::string bash_command(const Command& command) {
                        bash_reply(option_words(command), Completes::nothing) +
                        "\n        return\n      fi\n";
   if (command.takes_overrides) {
-    script +=
-        "      mapfile -t COMPREPLY < <(compgen -W \"$knobs\" -- \"$cur\")\n"
-        "      if [[ -n $cur && ${#COMPREPLY[@]} -gt 0 ]]; then\n"
-        "        compopt -o nospace 2>/dev/null\n        return\n      fi\n";
+    script += "      mapfile -t COMPREPLY < <(compgen -W \"" +
+              text::join(operand_words(command), " ") +
+              " $knobs\" -- \"$cur\")\n"
+              "      if [[ -n $cur && ${#COMPREPLY[@]} -gt 0 ]]; then\n"
+              "        [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null\n"
+              "        return\n      fi\n";
   }
   return script + "      compopt -o filenames 2>/dev/null\n      " +
          bash_reply(operand_words(command), operand_paths(command)) + "\n      ;;\n";

@@ -117,6 +117,7 @@ void apply_debug(config::Loaded& loaded) {
     set_for_debug(loaded, "train.epochs", "auto");
     set_for_debug(loaded, "train.steps", "5");
   }
+  set_for_debug(loaded, "schedule.warmup_steps", "0");
   debug_batch(loaded);
   if (loaded.config.data.eval_samples == 0) {
     set_for_debug(loaded, "data.eval_samples", "256");

@@ -205,6 +205,22 @@ void apply_file(Loading& loading, const std::filesystem::path& recipe) {
   }
 }
 
+// train.steps and train.epochs say the same thing in two ways: the one that was set by
+// whoever has the last word replaces the other. Set by the same one, they contradict.
+void settle_length(Loaded& loaded) {
+  auto& steps = loaded.sources["train.steps"];
+  auto& epochs = loaded.sources["train.epochs"];
+  auto& train = loaded.config.train;
+  if (train.steps.value_or(0) == 0 || train.epochs.value_or(0) == 0) return;
+  if (steps.origin > epochs.origin) {
+    train.epochs = {};
+    epochs = steps;
+  } else if (epochs.origin > steps.origin) {
+    train.steps = {};
+    steps = epochs;
+  }
+}
+
 void finish(Loading& loading, std::span<const Override> overrides,
             const Environment& environment) {
   apply_environment(loading, environment);
@@ -212,6 +228,7 @@ void finish(Loading& loading, std::span<const Override> overrides,
     apply_override(loading, key, value, {Origin::override_, str(key, "=", value)});
   }
   loading.problems.throw_if_any();
+  settle_length(loading.loaded);
   validate(loading.loaded);
 }
 

@@ -27,9 +27,13 @@ class Watch {
 
   WorkerEnd until_end(Signals& signals) {
     while (true) {
-      wait_for_something(signals);
+      const bool ended = wait_for_something(signals);
       while (const auto number = signals.take()) receive(*number);
-      if (const auto end = child_.poll()) {
+      // While the rank is dead but not reaped its group's number is still its own:
+      // whatever it started goes with it.
+      if (ended) child_.signal(SIGKILL);
+      const auto end = ended || child_.pidfd() < 0 ? child_.poll() : std::nullopt;
+      if (end) {
         worker_.end = *end;
         return worker_;
       }
@@ -38,7 +42,8 @@ class Watch {
   }
 
  private:
-  void wait_for_something(const Signals& signals) {
+  // A signal, the end of the rank (true) or the deadline.
+  bool wait_for_something(const Signals& signals) {
     std::array<pollfd, 2> ready{
         {{.fd = signals.fd(), .events = POLLIN, .revents = 0},
          {.fd = child_.pidfd(), .events = POLLIN, .revents = 0}}};
@@ -50,7 +55,7 @@ class Watch {
       const auto left_ms = static_cast<int>(std::clamp<long>(left.count(), 0, 1 << 30));
       limit_ms = limit_ms < 0 ? left_ms : std::min(limit_ms, left_ms);
     }
-    ::poll(ready.data(), ready.size(), limit_ms);
+    return ::poll(ready.data(), ready.size(), limit_ms) > 0 && ready[1].revents != 0;
   }
 
   void receive(int number) {
@@ -142,6 +147,8 @@ process::Child start(const WorkerCommand& command) {
 
 RunResult run_worker(const monitor::RunDirectory& run, const WorkerCommand& command,
                      Signals& signals) {
+  // Before the rank exists: if this fails, there is nothing to clean up.
+  run.update_record(RunState::running, std::nullopt, "");
   std::optional<process::Child> child;
   try {
     child.emplace(start(command));
@@ -149,7 +156,6 @@ RunResult run_worker(const monitor::RunDirectory& run, const WorkerCommand& comm
     run.update_record(RunState::failed, shell_status(error.fault()), error.what());
     throw;
   }
-  run.update_record(RunState::running, std::nullopt, "");
   auto result = judge(run, Watch(run, command, std::move(*child)).until_end(signals));
   try {
     run.update_record(result.state, result.exit, result.message);

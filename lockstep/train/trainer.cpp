@@ -29,7 +29,13 @@ std::int64_t total_steps(const config::Config& config, std::int64_t num_samples)
   const auto batch = config.batch.global.value();
   const auto per_epoch = (num_samples + batch - 1) / batch;
   const auto steps = config.train.steps.value();
-  return steps > 0 ? steps : config.train.epochs.value() * per_epoch;
+  const auto total = steps > 0 ? steps : config.train.epochs.value() * per_epoch;
+  if (config.schedule.warmup_steps > total) {
+    throw Error(Fault::config, "schedule.warmup_steps: ", config.schedule.warmup_steps,
+                " is more than the run has steps: ", config.train.epochs.value(),
+                " epochs * ", per_epoch, " steps = ", total);
+  }
+  return total;
 }
 
 data::LoaderOptions loader_options(const config::Config& config) {

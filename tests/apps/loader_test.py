@@ -1,16 +1,17 @@
 """Tests of apps/lockstep_worker.cpp: whatever is wrong with LibTorch, the user sees one
-line and exit status 3. LibTorch and the worker library are stand-ins of a few lines.
+line and exit status 3. LibTorch and the worker library are stand-ins of a few lines, and
+LOADER is that source built with a LibTorch folder that does not exist.
 
-usage: loader_test.py COMPILER
+usage: loader_test.py COMPILER LOADER
 """
 
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[2] / "apps" / "lockstep_worker.cpp"
 REMEDY = "; set LOCKSTEP_LIBTORCH to the folder of LibTorch 2.11.0 (it has lib/ and include/)"
 WORKER = r"""
 #include <cstdio>
@@ -29,8 +30,7 @@ class LoaderTest(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.built = Path(cls.folder.name)
-        baked = cls.built / "baked" / "lib"
-        cls.compile(SOURCE, cls.built / "loader", f'-DLOCKSTEP_TORCH_LIB="{baked}"', "-DLOCKSTEP_WITH_CUDA=0")
+        shutil.copy(LOADER, cls.built / "loader")
         cls.library("libc10.so", "int c10_answer() { return 1; }")
         cls.library("libtorch_cpu.so", TORCH)
         cls.library("liblockstep_worker.so", WORKER)
@@ -40,14 +40,11 @@ class LoaderTest(unittest.TestCase):
         cls.folder.cleanup()
 
     @classmethod
-    def compile(cls, source, target, *options):
-        subprocess.run([COMPILER, "-std=c++20", *options, source, "-o", target], check=True)
-
-    @classmethod
     def library(cls, name, text):
         source = cls.built / f"{name}.cpp"
         source.write_text(text)
-        cls.compile(source, cls.built / name, "-shared", "-fPIC")
+        command = [COMPILER, "-shared", "-fPIC", source, "-o", cls.built / name]
+        subprocess.run(command, check=True)
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -141,5 +138,6 @@ class LoaderTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    COMPILER = sys.argv.pop(1)
+    COMPILER, LOADER = sys.argv[1:3]
+    del sys.argv[1:3]
     unittest.main()

@@ -105,10 +105,10 @@ TEST(Version, IsOneLineOrOneObject) {
   EXPECT_EQ(plain.status, 0);
   EXPECT_THAT(plain.out, ::testing::MatchesRegex("lockstep [0-9.]+ \\(git .*\\)\n"));
   EXPECT_EQ(lockstep_in_process({"--version"}).out, plain.out);
-  const auto json = lockstep_in_process({"version", "--json"});
-  EXPECT_THAT(json.out, HasSubstr("\"name\":\"lockstep\",\"version\":\""));
+  const auto object = lockstep_in_process({"version", "--json"});
+  EXPECT_THAT(object.out, HasSubstr("\"name\":\"lockstep\",\"version\":\""));
   for (const auto* field : {"\"git\":", "\"compiler\":", "\"build_type\":"}) {
-    EXPECT_THAT(json.out, HasSubstr(field));
+    EXPECT_THAT(object.out, HasSubstr(field));
   }
 }
 

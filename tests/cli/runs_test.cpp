@@ -55,7 +55,8 @@ class Runs : public ::testing::Test {
 };
 
 TEST_F(Runs, TheTableHasARowForEveryRun) {
-  add("first", monitor::record_of_this_process());
+  add("first", monitor::record_of_this_process())
+      .update_record(monitor::RunState::stopped, 130, "", clock_);
   add_trained("second");
   const auto outcome = lockstep_in_process({"runs", dir()});
   EXPECT_EQ(outcome.status, 0);
@@ -63,7 +64,7 @@ TEST_F(Runs, TheTableHasARowForEveryRun) {
   EXPECT_THAT(outcome.out,
               HasSubstr("second  done     r.yaml  2023-11-14 22:13:40     01:05    60  "
                         "0.7500    0.8750\n"));
-  EXPECT_THAT(outcome.out, HasSubstr("first   planned  r.yaml"));
+  EXPECT_THAT(outcome.out, HasSubstr("first   stopped  r.yaml"));
   EXPECT_LT(outcome.out.find("second"), outcome.out.find("first"));
 }
 

@@ -39,6 +39,14 @@ TEST(Train, MakesTheRunAndRunsTheWorkerInIt) {
   EXPECT_THAT(test::read_file(run.plan()), HasSubstr("parallel.device"));
 }
 
+TEST(Train, TheConfigOfARunIsARecipe) {
+  const Rig rig;
+  EXPECT_EQ(rig.run({"train", "recipe.yaml", "optim.lr=0.3"}).end.exit_status, 0);
+  const auto again = rig.run({"train", "runs/0001/config.yaml", "--no-auto"});
+  EXPECT_EQ(again.end.exit_status, 0) << again.err;
+  EXPECT_THAT(test::read_file(rig.path("runs/0002/config.yaml")), HasSubstr("lr: 0.3"));
+}
+
 TEST(Train, JsonIsAskedOfTheWorker) {
   const Rig rig("echo \"$LOCKSTEP_RESULT\"\n");
   EXPECT_EQ(rig.run({"train", "recipe.yaml", "--json", "-q"}).out, "json\n");
@@ -68,8 +76,8 @@ TEST(Train, DryRunPrintsThePlanAndWritesNothing) {
   const auto output = rig.run({"train", "recipe.yaml", "--dry-run"});
   EXPECT_EQ(output.end.exit_status, 0);
   EXPECT_THAT(output.out, HasSubstr("plan parallel.ranks = 1"));
-  const auto json = rig.run({"train", "recipe.yaml", "-n", "--json"});
-  EXPECT_THAT(json.out, ::testing::StartsWith("{"));
+  const auto object = rig.run({"train", "recipe.yaml", "-n", "--json"});
+  EXPECT_THAT(object.out, ::testing::StartsWith("{"));
   EXPECT_EQ(test::names_in(rig.path(".")), before);
 }
 
@@ -143,11 +151,10 @@ TEST(Train, ACrashIsAnErrorLineNotAStackTrace) {
 // The program with a worker that says when it is ready, and whom to signal.
 class RunningTrain : public ::testing::Test {
  protected:
-  void start(const std::string& traps) {
+  void start(const std::string& traps,
+             const std::string& wait_forever = "cat never & while :; do wait; done\n") {
     ::mkfifo(rig_.path("never").c_str(), 0600);
-    rig_.worker(traps +
-                "echo $$ > pid.new; mv pid.new pid\n"
-                "cat never & while :; do wait; done\n");
+    rig_.worker(traps + "echo $$ > pid.new; mv pid.new pid\n" + wait_forever);
     auto command = rig_.command({"train", "recipe.yaml", "-q"});
     command.err = process::Stream::pipe;
     child_.emplace(process::Child::start(command));
@@ -186,7 +193,7 @@ TEST_F(RunningTrain, CtrlCStopsTheWorkerAndEndsWithItsStatus) {
 }
 
 TEST_F(RunningTrain, KillingTheProgramKillsTheWorker) {
-  start("trap '' TERM HUP INT\n");
+  start("trap '' TERM HUP INT\n", "exec cat never\n");
   ::kill(child_->pid(), SIGKILL);
   EXPECT_EQ(child_->wait().signal, SIGKILL);
   EXPECT_TRUE(worker_is_gone());

@@ -28,8 +28,8 @@ TEST(Gloo, ThreeRanksAsThreadsAgreeOnASum) {
 }
 
 TEST(Gloo, ARankThatNeverComesIsACommFault) {
-  const auto store =
-      c10::make_intrusive<c10d::HashStore>(std::chrono::milliseconds(200));
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  store->setTimeout(std::chrono::milliseconds(200));
   const auto message = test::error_text(Fault::comm, [&] {
     make_gloo({.store = store,
                .rank = 0,

@@ -5,6 +5,12 @@ using ::testing::HasSubstr;
 
 namespace lockstep::test {
 
+TEST(Validate, AnOverrideOfTheLengthReplacesTheRecipes) {
+  const auto loaded = RecipeFile("train: {epochs: 5}\n").load({{"train.steps", "7"}});
+  EXPECT_EQ(loaded.config.train.steps.value(), 7);
+  EXPECT_TRUE(loaded.config.train.epochs.is_auto());
+}
+
 TEST(Validate, PrintsTheArithmeticOfMicroBatches) {
   EXPECT_EQ(
       problem_of("batch: {per_rank: 64, micro: 16, accumulation: 2}\n"),

@@ -205,6 +205,15 @@ TEST_F(Launcher, AWorkerThatIgnoresTheStopIsKilledAfterTheGracePeriod) {
   EXPECT_EQ(said_[1], "rank 0 did not stop within 30ms; killed");
 }
 
+TEST_F(Launcher, NothingThatTheWorkerStartedOutlivesIt) {
+  const auto result = run("cat $never & echo $! >> $notes; exit 0");
+  EXPECT_EQ(result.state, RunState::done);
+  EXPECT_TRUE(test::eventually([&] {
+    const auto stat = test::read_file("/proc/" + notes().front() + "/stat");
+    return stat.empty() || stat.find(") Z ") != std::string::npos;
+  }));
+}
+
 TEST_F(Launcher, TheWorkerHasAProcessGroupOfItsOwn) {
   run("ps -o pgid= -p $$ | tr -d ' ' >> $notes; echo $$ >> $notes");
   const auto lines = notes();

@@ -7,7 +7,7 @@ import unittest
 from pathlib import Path
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
-LAYERS = "control base:\ncontrol cli: base\ndata comm: base\ndata kernels: base\n"
+LAYERS = "control base:\ncontrol config: base\ncontrol cli: base\ndata comm: base\ndata kernels: base\n"
 
 
 class ToolTest(unittest.TestCase):
@@ -64,9 +64,13 @@ class Layers(ToolTest):
         self.include("apps/lockstep.cpp", "<torch/torch.h>")
         self.check_fails("control plane")
 
-    def test_a_module_in_the_loader(self):
-        self.include("apps/lockstep_worker.cpp", '"lockstep/base/text.h"')
-        self.check_fails("the loader")
+    def test_torch_in_the_loader(self):
+        self.include("apps/lockstep_worker.cpp", "<torch/torch.h>")
+        self.check_fails("control plane")
+
+    def test_too_much_in_the_loader(self):
+        self.include("apps/lockstep_worker.cpp", '"lockstep/comm/gloo.h"')
+        self.check_fails("does not depend on comm")
 
     def test_a_private_header_of_another_module(self):
         self.include("lockstep/cli/main.cpp", '"lockstep/base/detail/text.h"')

@@ -42,7 +42,7 @@ TEST(FlatParameters, ValuesAndGradientsAreViewsOfTheBuffers) {
   FlatParameters flat(net);
   flat.values().fill_(0.5);
   for (const auto& p : net.parameters()) {
-    if (p.requires_grad()) EXPECT_TRUE(p.eq(0.5).all().item<bool>());
+    EXPECT_EQ(p.eq(0.5).all().item<bool>(), p.requires_grad());
   }
   EXPECT_TRUE(net.frozen.eq(1).all().item<bool>());
   net.forward(torch::randn({2, 3, 6, 6})).sum().backward();

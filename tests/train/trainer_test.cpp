@@ -136,6 +136,14 @@ TEST(Trainer, ADivergingLossNamesTheStepAndTheKnob) {
   EXPECT_THAT(message, testing::HasSubstr("optim.lr"));
 }
 
+TEST(Trainer, AWarmUpLongerThanTheRunShowsTheArithmetic) {
+  auto config = quick_config();
+  config.train.epochs = 2;
+  config.schedule.warmup_steps = 27;
+  EXPECT_THAT(test::error_text(Fault::config, [&] { run_once(config); }),
+              testing::HasSubstr("2 epochs * 13 steps = 26"));
+}
+
 TEST(Trainer, AskingForAGpuThatIsNotThereIsRefused) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "there is a GPU";
   auto config = quick_config();
