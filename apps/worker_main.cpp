@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "apps/worker_entry.h"
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <torch/torch.h>
@@ -59,6 +60,18 @@ Arguments parse(int argc, char** argv) {
   return arguments;
 }
 
+// What a library that is loaded says about itself through a function of C, such as
+// ncclGetVersion(int*); "none" where it is not loaded.
+std::string version_by(const char* function, int major_factor) {
+  void* symbol = ::dlsym(RTLD_DEFAULT, function);
+  int version = 0;
+  if (symbol == nullptr || reinterpret_cast<int (*)(int*)>(symbol)(&version) != 0) {
+    return "none";
+  }
+  return fmt::format("{}.{}", version / major_factor,
+                     version % major_factor / (major_factor / 100));
+}
+
 void print_version(bool json) {
   const std::vector<monitor::Field> fields{
       {"lockstep", std::string(LOCKSTEP_VERSION)},
@@ -66,7 +79,8 @@ void print_version(bool json) {
       {"libtorch_path", std::string(std::getenv("LOCKSTEP_LIBTORCH_FOUND") != nullptr
                                         ? std::getenv("LOCKSTEP_LIBTORCH_FOUND")
                                         : "")},
-      {"cuda", std::string(torch::cuda::is_available() ? "available" : "none")},
+      {"cuda", version_by("cudaRuntimeGetVersion", 1000)},
+      {"nccl", version_by("ncclGetVersion", 10000)},
       {"cuda_available", torch::cuda::is_available()},
       {"cudnn", torch::cuda::cudnn_is_available()
                     ? std::to_string(at::detail::getCUDAHooks().versionCuDNN())

@@ -213,10 +213,10 @@ void settle_length(Loaded& loaded) {
   auto& train = loaded.config.train;
   if (train.steps.value_or(0) == 0 || train.epochs.value_or(0) == 0) return;
   if (steps.origin > epochs.origin) {
-    train.epochs = {};
+    train.epochs = Auto<std::int64_t>();
     epochs = steps;
   } else if (epochs.origin > steps.origin) {
-    train.steps = {};
+    train.steps = Auto<std::int64_t>();
     steps = epochs;
   }
 }

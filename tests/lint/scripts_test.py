@@ -216,7 +216,7 @@ class LibTorchChecks(unittest.TestCase):
         self.write("include/torch/headeronly/version.h", "".join(lines))
 
     def says(self):
-        command = ["cmake", "-S", self.project, "-B", self.project / "b", f"-DLOCKSTEP_LIBTORCH={self.torch}"]
+        command = ["cmake", "-G", "Ninja", "-S", self.project, "-B", self.project / "b", f"-DLOCKSTEP_LIBTORCH={self.torch}"]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         self.assertNotEqual(result.returncode, 0)
         return " ".join(result.stderr.split())
