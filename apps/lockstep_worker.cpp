@@ -33,6 +33,11 @@ constexpr char kRemedy[] =
     "; set LOCKSTEP_LIBTORCH to the folder of LibTorch 2.11.0 (it has lib/ and "
     "include/)";
 
+constexpr char kCudaRemedy[] =
+    "; this is the CUDA build: use one without CUDA here, or set LOCKSTEP_LIBTORCH to "
+    "a "
+    "LibTorch 2.11.0 with all its CUDA libraries";
+
 struct LoadError : std::runtime_error {
   explicit LoadError(const std::string& what, const std::string& remedy = kRemedy)
       : std::runtime_error(what + remedy) {}
@@ -83,10 +88,11 @@ void check_whole(const fs::path& library) {
 
 // Global, as Python loads them: LibTorch's libraries find each other's symbols, and the
 // kernels that a library registers are found by all.
-void* open_library(const fs::path& library, int visibility) {
-  if (library.is_absolute()) check_whole(library);
+void* open_library(const fs::path& library, int visibility,
+                   const char* remedy = kRemedy) {
+  check_whole(library);
   void* handle = dlopen(library.c_str(), RTLD_NOW | visibility);
-  if (handle == nullptr) throw LoadError(dlerror());
+  if (handle == nullptr) throw LoadError(dlerror(), remedy);
   return handle;
 }
 
@@ -143,8 +149,8 @@ lockstep::WorkerMain load_worker() {
   open_library(torch / "libc10.so", RTLD_GLOBAL);
   open_library(torch / "libtorch_cpu.so", RTLD_GLOBAL);
   if (LOCKSTEP_WITH_CUDA) {
-    open_library(torch / "libc10_cuda.so", RTLD_GLOBAL);
-    open_library(torch / "libtorch_cuda.so", RTLD_GLOBAL);
+    open_library(torch / "libc10_cuda.so", RTLD_GLOBAL, kCudaRemedy);
+    open_library(torch / "libtorch_cuda.so", RTLD_GLOBAL, kCudaRemedy);
   }
   const fs::path library =
       fs::read_symlink("/proc/self/exe").replace_filename("liblockstep_worker.so");

@@ -68,8 +68,9 @@ std::string version_by(const char* function, int major_factor) {
   if (symbol == nullptr || reinterpret_cast<int (*)(int*)>(symbol)(&version) != 0) {
     return "none";
   }
-  return fmt::format("{}.{}", version / major_factor,
-                     version % major_factor / (major_factor / 100));
+  const int minor_factor = major_factor / 100;
+  return fmt::format("{}.{}.{}", version / major_factor,
+                     version % major_factor / minor_factor, version % minor_factor);
 }
 
 void print_version(bool json) {

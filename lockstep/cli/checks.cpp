@@ -239,10 +239,21 @@ std::vector<Check> check_all(const Context& context, const std::string& run_dir)
 
 std::vector<std::pair<std::string, std::string>> relevant_environment(
     const Context& context) {
-  constexpr std::array<std::string_view, 14> kPrefixes = {
-      "NCCL_",   "TORCH_",       "GLOO_",           "LOCKSTEP_", "OMP_",
-      "KMP_",    "MKL_",         "CUDA_",           "PYTORCH_",  "NVIDIA_",
-      "ONEDNN_", "SLURM_JOB_ID", "LD_LIBRARY_PATH", "USE_LIBUV"};
+  constexpr std::array<std::string_view, 15> kPrefixes = {"NCCL_",
+                                                          "TORCH_",
+                                                          "GLOO_",
+                                                          "LOCKSTEP_",
+                                                          "OMP_",
+                                                          "KMP_",
+                                                          "MKL_",
+                                                          "CUDA_",
+                                                          "PYTORCH_",
+                                                          "NVIDIA_TF32_OVERRIDE",
+                                                          "NVIDIA_VISIBLE_DEVICES",
+                                                          "ONEDNN_",
+                                                          "SLURM_JOB_ID",
+                                                          "LD_LIBRARY_PATH",
+                                                          "USE_LIBUV"};
   constexpr std::array<std::string_view, 6> kSecrets = {
       "TOKEN", "SECRET", "PASSWORD", "_KEY", "CREDENTIAL", "AUTH"};
   const auto found_in = [](const auto& list, const auto& test) {
