@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lockstep/base/str.h"
 #include "lockstep/base/text.h"
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/cli/detail/train.h"
@@ -15,8 +16,8 @@ std::string plan_text(const planner::Plan& plan, bool color) {
   for (const auto& choice : plan.choices) {
     const auto knob = choice.key + " = " + choice.value;
     const std::string padding(width - text::columns(knob) + 2, ' ');
-    result += "plan " + knob + padding +
-              toned("# " + choice.because, Tone::dim, color) + "\n";
+    result += str("plan ", knob, padding,
+                  toned("# " + choice.because, Tone::dim, color), "\n");
   }
   return result;
 }

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <map>
 
+#include <unistd.h>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/text.h"
 #include "lockstep/config/detail/knobs.h"
 #include "lockstep/config/detail/problems.h"
-
-extern char** environ;
 
 namespace lockstep::config {
 namespace {
@@ -45,7 +45,8 @@ struct Loading {
     loaded.sources[knob.key] = std::move(source);
   }
 
-  void assign_text(const detail::Knob& knob, std::string_view text, Source source) {
+  void assign_text(const detail::Knob& knob, std::string_view text,
+                   const Source& source) {
     try {
       assign(knob, detail::parse_value(text), source);
     } catch (const detail::SyntaxError& error) {

@@ -93,7 +93,11 @@ Console::Console(ConsoleOptions options, const Clock& clock)
     : options_(std::move(options)), clock_(clock), started_(clock.now()) {}
 
 Console::~Console() {
-  finish();
+  try {
+    finish();
+  } catch (const std::exception&) {
+    // Nobody is left to tell.
+  }
 }
 
 void Console::start() {

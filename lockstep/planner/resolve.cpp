@@ -174,6 +174,7 @@ void resolve_length(Resolver& r) {
 
 [[noreturn]] void refuse_auto(const std::vector<Choice>& choices) {
   std::vector<std::vector<std::string>> rows;
+  rows.reserve(choices.size());
   for (const auto& choice : choices) {
     rows.push_back({str("  ", choice.key, "=", choice.value), "# " + choice.because});
   }

@@ -9,7 +9,6 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
 #include "lockstep/base/text.h"
-#include "lockstep/precision/policy.h"
 
 namespace lockstep::train {
 
@@ -24,14 +23,16 @@ torch::Device choose_device(const config::ParallelConfig& config) {
   return {torch::kCUDA, 0};
 }
 
-void set_up_process(const config::Config& config, const torch::Device& device) {
+precision::Policy set_up_process(const config::Config& config) {
+  const precision::Policy policy{config.precision.mode, choose_device(config.parallel)};
   at::set_num_threads(config.parallel.threads.value());
   torch::manual_seed(config.run.seed);
   torch::autograd::AnomalyMode::set_enabled(config.train.anomaly);
   // Choosing convolution algorithms by timing them would make reruns differ.
   at::globalContext().setBenchmarkCuDNN(false);
   at::globalContext().setDeterministicCuDNN(true);
-  precision::apply({config.precision.mode, device});
+  precision::apply(policy);
+  return policy;
 }
 
 std::int64_t memory_in_use_bytes(const torch::Device& device) {

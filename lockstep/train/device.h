@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "lockstep/config/config.h"
+#include "lockstep/precision/policy.h"
 
 namespace lockstep::train {
 
@@ -12,9 +13,9 @@ namespace lockstep::train {
 // with the likely cause.
 torch::Device choose_device(const config::ParallelConfig& config);
 
-// What is process-wide: threads, seed, precision, determinism. Called once, before any
-// tensor is made.
-void set_up_process(const config::Config& config, const torch::Device& device);
+// Sets what is process-wide (threads, seed, precision, determinism) and returns the
+// device with its precision. Called once, before any tensor is made.
+precision::Policy set_up_process(const config::Config& config);
 
 // Memory in use: what the device's allocator handed out, or the process on a CPU.
 std::int64_t memory_in_use_bytes(const torch::Device& device);

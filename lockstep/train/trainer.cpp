@@ -1,4 +1,4 @@
-// The training loop. Read train() from top to bottom: it is the whole story.
+// The training loop: read Training::run().
 #include "lockstep/train/trainer.h"
 
 #include <algorithm>
@@ -46,129 +46,179 @@ data::LoaderOptions loader_options(const config::Config& config) {
           .seed = config.run.seed};
 }
 
-// Whether the model is evaluated after this step (the last step always is).
-bool evaluates_after(const config::Config& config, std::int64_t step, bool ends_epoch) {
-  const auto every = config.eval.every.value();
-  if (every == config::kEachEpoch) return ends_epoch;
-  return every > 0 && step % every == 0;
+std::shared_ptr<models::Model> build_model(const config::Config& config,
+                                           const data::SampleSpec& spec,
+                                           const torch::Device& device) {
+  auto model = models::build(config.model, {spec.shape, spec.num_classes});
+  model->to(device);
+  use_layout(*model);
+  return model;
 }
 
-void check_finite(const TrainReport& report, const optim::FlatParameters& parameters) {
-  if (std::isfinite(report.means.loss)) return;
-  const auto culprit = parameters.first_non_finite_gradient();
-  throw Error(
-      Fault::config, "train: the loss is ", report.means.loss, " by step ", report.step,
-      " (rank 0", culprit.empty() ? "" : ", first bad gradient: " + culprit,
-      "); lower optim.lr (now ", report.lr, ") or lengthen schedule.warmup_steps");
-}
+// One training run. The members are made in this order, from the device to the loader;
+// run() is the loop.
+class Training {
+ public:
+  Training(const config::Config& config, const monitor::RunDirectory& run,
+           Reporter& reporter, const StopRequest& stop)
+      : config_(config),
+        run_(run),
+        reporter_(reporter),
+        stop_(stop),
+        policy_(set_up_process(config)),
+        train_data_(data::open(config.data, data::Split::train)),
+        eval_data_(data::open(config.data, data::Split::eval)),
+        last_step_(total_steps(config, train_data_->size())),
+        model_(build_model(config, train_data_->spec(), policy_.device)),
+        parameters_(*model_),
+        optimizer_(optim::make_optimizer(config.optim, parameters_.values())),
+        step_({.model = model_,
+               .parameters = parameters_,
+               .optimizer = *optimizer_,
+               .policy = policy_,
+               .spec = train_data_->spec(),
+               .micro_batch = config.batch.micro.value()}),
+        loader_(*train_data_, loader_options(config)),
+        tally_(policy_.device) {}
+
+  Result run() {
+    reporter_.model(*model_);
+    reporter_.started(last_step_);
+    train_begin_ = window_begin_ = clock_.now();
+    while (result_.steps < last_step_ && !interrupted()) {
+      const auto& batch = *loader_.next();
+      const double lr = config_.optim.lr *
+                        optim::lr_factor(config_.schedule, result_.steps, last_step_);
+      step_.run(batch, lr, tally_);
+      account(batch);
+      if (is_due(config_.train.log_every) || result_.steps == 1) report(lr);
+      if (result_.steps < last_step_ && evaluation_is_due(batch)) evaluate_now();
+    }
+    return finish();
+  }
+
+ private:
+  bool interrupted() {
+    const auto limit = config_.train.max_time;
+    result_.out_of_time = limit.count() > 0 && clock_.now() - begin_ >= limit;
+    return stop_.signal() != 0 || result_.out_of_time;
+  }
+
+  void account(const data::Batch& batch) {
+    result_.steps += 1;
+    result_.samples += batch.size;
+    epoch_ = static_cast<double>(batch.begin.epoch) +
+             static_cast<double>(batch.begin.consumed + batch.size) /
+                 static_cast<double>(train_data_->size());
+    reporter_.beat(result_.steps, Phase::training);
+  }
+
+  // Every so many steps, and after the last.
+  bool is_due(std::int64_t every) const {
+    return result_.steps == last_step_ || (every > 0 && result_.steps % every == 0);
+  }
+
+  bool evaluation_is_due(const data::Batch& batch) const {
+    const auto every = config_.eval.every.value();
+    return every == config::kEachEpoch ? batch.ends_epoch : is_due(every);
+  }
+
+  // The numbers since the last report. Reading them waits for the device, which is why
+  // this does not happen at every step.
+  void report(double lr) {
+    const auto means = tally_.means();
+    const auto now = clock_.now();
+    const TrainReport report{
+        .step = result_.steps,
+        .total_steps = last_step_,
+        .epoch = epoch_,
+        .means = means,
+        .lr = lr,
+        .samples_per_second = static_cast<double>(means.count) /
+                              std::max(seconds_between(window_begin_, now), 1e-9),
+        .data_wait_seconds = loader_.waited_seconds() - window_waited_,
+        .memory_bytes = memory_in_use_bytes(policy_.device)};
+    check_finite(report);
+    reporter_.train(report);
+    result_.train_loss = means.loss;
+    result_.memory_bytes = std::max(result_.memory_bytes, report.memory_bytes);
+    tally_.reset();
+    window_begin_ = now;
+    window_waited_ = loader_.waited_seconds();
+  }
+
+  void check_finite(const TrainReport& report) const {
+    if (std::isfinite(report.means.loss)) return;
+    const auto culprit = parameters_.first_non_finite_gradient();
+    throw Error(Fault::config, "train: the loss is ", report.means.loss, " by step ",
+                report.step, " (rank 0",
+                culprit.empty() ? "" : ", first bad gradient: " + culprit,
+                "); lower optim.lr (now ", report.lr,
+                ") or lengthen schedule.warmup_steps");
+  }
+
+  void evaluate_now() {
+    reporter_.beat(result_.steps, Phase::evaluating);
+    const auto begin = clock_.now();
+    const auto means = evaluate(*model_, *eval_data_, config_, policy_, stop_);
+    const auto took = clock_.now() - begin;
+    window_begin_ += took;  // evaluating is not training time
+    train_begin_ += took;
+    if (!means) return;
+    result_.eval = means;
+    result_.best_accuracy = std::max(result_.best_accuracy, means->accuracy);
+    reporter_.eval(
+        {result_.steps, epoch_, *means, seconds_between(begin, begin + took)});
+  }
+
+  // A run that was asked to stop says goodbye at once; any other is evaluated and
+  // saved.
+  Result finish() {
+    result_.train_seconds = seconds_between(train_begin_, clock_.now());
+    if (stop_.signal() == 0) evaluate_now();
+    if (stop_.signal() == 0 && config_.checkpoint.final_weights) save_weights();
+    result_.stopped_by = stop_.signal();
+    result_.seconds = seconds_between(begin_, clock_.now());
+    reporter_.finished(result_);
+    return result_;
+  }
+
+  void save_weights() {
+    reporter_.beat(result_.steps, Phase::saving);
+    const auto file = run_.path() / "model.safetensors";
+    checkpoint::write_safetensors(file, checkpoint::state_of(*model_));
+    result_.weights = file.string();
+  }
+
+  const Clock& clock_ = Clock::system();
+  const SteadyTime begin_ = clock_.now();
+  const config::Config& config_;
+  const monitor::RunDirectory& run_;
+  Reporter& reporter_;
+  const StopRequest& stop_;
+
+  const precision::Policy policy_;
+  const std::unique_ptr<data::Dataset> train_data_, eval_data_;
+  const std::int64_t last_step_;
+  const std::shared_ptr<models::Model> model_;
+  optim::FlatParameters parameters_;
+  const std::unique_ptr<optim::Optimizer> optimizer_;
+  Step step_;
+  data::Loader loader_;
+  Tally tally_;
+
+  Result result_;
+  double epoch_ = 0;
+  SteadyTime train_begin_;   // moved on by the time spent evaluating
+  SteadyTime window_begin_;  // of the steps since the last report; likewise
+  double window_waited_ = 0;
+};
 
 }  // namespace
 
 Result train(const config::Config& config, const monitor::RunDirectory& run,
              Reporter& reporter, const StopRequest& stop) {
-  const auto& clock = Clock::system();
-  const auto begin = clock.now();
-  const auto device = choose_device(config.parallel);
-  set_up_process(config, device);
-  const precision::Policy policy{config.precision.mode, device};
-
-  const auto train_data = data::open(config.data, data::Split::train);
-  const auto eval_data = data::open(config.data, data::Split::eval);
-  const auto& spec = train_data->spec();
-
-  const auto model = models::build(config.model, {spec.shape, spec.num_classes});
-  model->to(device);
-  use_layout(*model);
-  reporter.model(*model);
-
-  optim::FlatParameters parameters(*model);
-  const auto optimizer = optim::make_optimizer(config.optim, parameters.values());
-  Step step({.model = model,
-             .parameters = parameters,
-             .optimizer = *optimizer,
-             .policy = policy,
-             .spec = spec,
-             .micro_batch = config.batch.micro.value()});
-  data::Loader loader(*train_data, loader_options(config));
-  Tally tally(device);
-
-  const auto last_step = total_steps(config, train_data->size());
-  Result result;
-  double eval_seconds = 0;
-  double epoch = 0;
-  const auto evaluate_now = [&] {
-    reporter.beat(result.steps, Phase::evaluating);
-    const auto eval_begin = clock.now();
-    const auto means = evaluate(*model, *eval_data, config, policy, stop);
-    const auto seconds = seconds_between(eval_begin, clock.now());
-    eval_seconds += seconds;
-    if (!means) return;
-    result.eval = means;
-    result.best_accuracy = std::max(result.best_accuracy, means->accuracy);
-    reporter.eval({result.steps, epoch, *means, seconds});
-  };
-
-  reporter.started(last_step);
-  const auto train_begin = clock.now();
-  auto window_begin = train_begin;
-  double window_waited = 0;
-  while (result.steps < last_step && stop.signal() == 0 && !result.out_of_time) {
-    const auto* batch = loader.next();
-    const double lr =
-        config.optim.lr * optim::lr_factor(config.schedule, result.steps, last_step);
-    step.run(*batch, lr, tally);
-    result.steps += 1;
-    result.samples += batch->size;
-    epoch = static_cast<double>(batch->begin.epoch) +
-            static_cast<double>(batch->begin.consumed + batch->size) /
-                static_cast<double>(train_data->size());
-    reporter.beat(result.steps, Phase::training);
-
-    const auto now = clock.now();
-    const bool ends = result.steps == last_step;
-    if (ends || result.steps == 1 || result.steps % config.train.log_every == 0) {
-      const auto means = tally.means();
-      const auto read = clock.now();  // the device has caught up
-      const TrainReport report{
-          .step = result.steps,
-          .total_steps = last_step,
-          .epoch = epoch,
-          .means = means,
-          .lr = lr,
-          .samples_per_second = static_cast<double>(means.count) /
-                                std::max(seconds_between(window_begin, read), 1e-9),
-          .data_wait_seconds = loader.waited_seconds() - window_waited,
-          .memory_bytes = memory_in_use_bytes(device)};
-      check_finite(report, parameters);
-      reporter.train(report);
-      result.train_loss = means.loss;
-      result.memory_bytes = std::max(result.memory_bytes, report.memory_bytes);
-      tally.reset();
-      window_begin = read;
-      window_waited = loader.waited_seconds();
-    }
-    if (!ends && evaluates_after(config, result.steps, batch->ends_epoch)) {
-      const auto pause = clock.now();
-      evaluate_now();
-      window_begin += clock.now() - pause;  // evaluating is not training time
-    }
-    const auto limit = config.train.max_time;
-    result.out_of_time = limit.count() > 0 && now - begin >= limit && !ends;
-  }
-  result.train_seconds = seconds_between(train_begin, clock.now()) - eval_seconds;
-  result.stopped_by = stop.signal();
-
-  if (result.stopped_by == 0) evaluate_now();
-  if (config.checkpoint.final_weights && result.stopped_by == 0) {
-    reporter.beat(result.steps, Phase::saving);
-    const auto file = run.path() / "model.safetensors";
-    checkpoint::write_safetensors(file, checkpoint::state_of(*model));
-    result.weights = file.string();
-  }
-  result.stopped_by = stop.signal();
-  result.seconds = seconds_between(begin, clock.now());
-  reporter.finished(result);
-  return result;
+  return Training(config, run, reporter, stop).run();
 }
 
 }  // namespace lockstep::train
