@@ -6,11 +6,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <iterator>
 #include <regex>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <dlfcn.h>
@@ -27,7 +27,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kExitEnvironment = 3;
 constexpr char kVersion[] = "2.11.0";
 constexpr char kRemedy[] =
     "; set LOCKSTEP_LIBTORCH to the folder of LibTorch 2.11.0 (it has lib/ and "
@@ -164,6 +163,14 @@ lockstep::WorkerMain load_worker() {
   return reinterpret_cast<lockstep::WorkerMain>(main);
 }
 
+// The value of --run-dir, or "".
+std::string run_directory(int argc, char** argv) {
+  for (int i = 1; i + 1 < argc; ++i) {
+    if (std::string_view(argv[i]) == "--run-dir") return argv[i + 1];
+  }
+  return "";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -173,8 +180,8 @@ int main(int argc, char** argv) {
   try {
     worker = load_worker();
   } catch (const std::exception& error) {
-    std::cerr << "lockstep_worker: error: " << error.what() << '\n';
-    return kExitEnvironment;
+    return lockstep::report(run_directory(argc, argv), lockstep::Fault::hardware,
+                            error.what());
   }
   return worker(argc, argv, [](const fs::path& path) {
     return lockstep::config::load(path, {}, {});

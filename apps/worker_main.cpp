@@ -22,7 +22,6 @@
 #include "lockstep/config/load.h"
 #include "lockstep/kernels/cuda.h"
 #include "lockstep/monitor/console.h"
-#include "lockstep/monitor/error_file.h"
 #include "lockstep/monitor/run_directory.h"
 #include "lockstep/train/report.h"
 #include "lockstep/train/stop.h"
@@ -127,26 +126,6 @@ int train(const monitor::RunDirectory& run, ConfigLoader load) {
   fmt::print("{}", json ? train::to_json(result) + "\n" : train::to_table(result));
   std::fflush(stdout);
   return result.stopped_by != 0 ? 128 + result.stopped_by : kExitOk;
-}
-
-// Leaves the error where the launcher finds it; without a launcher it is also said.
-int report(const std::string& run_dir, Fault fault, const std::string& message) {
-  const char* launcher = std::getenv("LOCKSTEP_LAUNCHER");
-  if (launcher == nullptr || run_dir.empty()) {
-    fmt::print(stderr, "lockstep_worker: error: {}\n", message);
-  }
-  if (!run_dir.empty()) {
-    try {
-      monitor::write_error(monitor::RunDirectory::open(run_dir).error(0),
-                           {.fault = fault, .message = message, .rank = 0});
-    } catch (const std::exception& error) {
-      fmt::print(
-          stderr,
-          "lockstep_worker: error: {}; and its report could not be written: {}\n",
-          message, error.what());
-    }
-  }
-  return exit_status(fault);
 }
 
 int run(int argc, char** argv, ConfigLoader load) {

@@ -16,8 +16,8 @@ endif()
 
 # What was asked for happens or is refused; what is only hoped for may be left out.
 function(lockstep_no_cuda reason)
-  if(LOCKSTEP_CUDA STREQUAL "on")
-    message(FATAL_ERROR "LOCKSTEP_CUDA=on, but ${reason}")
+  if(LOCKSTEP_CUDA STREQUAL "on" OR LOCKSTEP_CUDA STREQUAL "libtorch")
+    message(FATAL_ERROR "LOCKSTEP_CUDA=${LOCKSTEP_CUDA}, but ${reason}")
   endif()
   message(STATUS "CUDA: ${reason}")
 endfunction()
@@ -39,6 +39,10 @@ if(EXISTS ${wheels}/include/cuda_runtime_api.h)
   target_include_directories(lockstep_libtorch SYSTEM INTERFACE ${wheels}/include)
 endif()
 
+if(LOCKSTEP_CUDA STREQUAL "libtorch")
+  message(STATUS "CUDA: LibTorch's kernels, none of ours (LOCKSTEP_CUDA=libtorch)")
+  return()
+endif()
 if(NOT CMAKE_CUDA_COMPILER)
   find_program(nvcc nvcc NO_CACHE HINTS ${LOCKSTEP_NVCC_ROOT}/bin $ENV{CUDA_HOME}/bin
     PATHS /usr/local/cuda/bin)

@@ -140,6 +140,8 @@ process::Child start(const WorkerCommand& command) {
                          .own_group = true};
   child.arguments.insert(child.arguments.end(), command.arguments.begin(),
                          command.arguments.end());
+  // The rank leaves its error in the run directory and keeps quiet: we say it, once.
+  child.environment.emplace_back("LOCKSTEP_LAUNCHER", "1");
   return process::Child::start(child);
 }
 

@@ -49,7 +49,7 @@ TEST_F(Carry, TrainShowsTheSameLine) {
        .environment = {{"LOCKSTEP_LIBTORCH", (folder_.path() / "none").string()}}},
       test::kPatience);
   EXPECT_EQ(output.end.shell_status(), 3) << output.err;
-  EXPECT_THAT(output.err, HasSubstr("LOCKSTEP_LIBTORCH"));
+  EXPECT_THAT(output.err, HasSubstr("lockstep: error: LOCKSTEP_LIBTORCH"));
 }
 
 TEST_F(Carry, TheSmallLibrariesAreLinkedIn) {
