@@ -1,15 +1,16 @@
 // lockstep: the control plane's program. Everything it does is in lockstep/cli.
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include "lockstep/base/terminal.h"
 #include "lockstep/cli/command.h"
 
 extern char** environ;  // NOLINT: POSIX's name for it
@@ -29,30 +30,30 @@ std::vector<std::pair<std::string, std::string>> environment() {
   return variables;
 }
 
-// NO_COLOR (any value) wins, then FORCE_COLOR and CLICOLOR_FORCE, then what the stream
-// is.
 bool wants_color(const Context& context, int stream) {
-  if (context.variable("NO_COLOR")) return false;
-  for (const auto* name : {"FORCE_COLOR", "CLICOLOR_FORCE"}) {
-    const auto force = context.variable(name);
-    if (force && *force != "0") return true;
-  }
-  return context.variable("TERM") != "dumb" && ::isatty(stream) == 1;
+  return lockstep::terminal::wants_color(
+      [&](std::string_view name) { return context.variable(name); },
+      ::isatty(stream) == 1);
+}
+
+// Whether standard output is a pipe that nobody reads any more.
+bool broken_pipe() {
+  pollfd output{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  return ::poll(&output, 1, 0) > 0 && (output.revents & POLLERR) != 0;
 }
 
 // A result that did not reach the disk is a failure; a reader that went away is not.
 int check_output(int status) {
-  errno = 0;
   std::cout.flush();
-  if (std::cout || errno == EPIPE || errno == 0) return status;
-  std::cerr << "lockstep: error: can not write the result: " << std::strerror(errno)
-            << "\n";
+  if (std::cout || broken_pipe()) return status;
+  std::cerr << "lockstep: error: can not write the result to standard output\n";
   return status == 0 ? 3 : status;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  lockstep::terminal::open_standard_streams();
   // A closed pipe (`lockstep runs | head`) must not kill a launcher.
   ::signal(SIGPIPE, SIG_IGN);
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);

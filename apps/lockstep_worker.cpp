@@ -16,12 +16,15 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
-#include <malloc.h>
+#include <signal.h>
 #if __has_include(<cpuid.h>)
 #include <cpuid.h>
 #endif
 
 #include "apps/worker_entry.h"
+
+#include "lockstep/base/memory.h"
+#include "lockstep/base/terminal.h"
 
 namespace {
 
@@ -41,15 +44,6 @@ struct LoadError : std::runtime_error {
   explicit LoadError(const std::string& what, const std::string& remedy = kRemedy)
       : std::runtime_error(what + remedy) {}
 };
-
-// A training step frees and allocates the same large blocks over and over. By default
-// malloc gives each back to the kernel, and the next step faults in fresh zeroed pages:
-// a good part of a step. Must come before the first large allocation.
-void keep_freed_memory() {
-  mallopt(M_MMAP_MAX, 0);  // large blocks from the heap too, so that they are reused
-  mallopt(M_TRIM_THRESHOLD, -1);  // never give the top of the heap back
-  mallopt(M_TOP_PAD, 64 << 20);   // and grow it rarely
-}
 
 // Some virtual machines show the AMX flags with an empty tile palette (CPUID leaf
 // 0x1D); oneDNN believes the flags, and bf16 dies of an illegal instruction.
@@ -174,7 +168,9 @@ std::string run_directory(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  keep_freed_memory();
+  lockstep::terminal::open_standard_streams();
+  ::signal(SIGPIPE, SIG_IGN);  // a reader of our output that goes away ends no training
+  lockstep::keep_freed_memory();
   avoid_broken_amx();
   lockstep::WorkerMain worker = nullptr;
   try {

@@ -3,9 +3,12 @@
 //
 //   lockstep_worker --run-dir DIR      trains what DIR/config.yaml says
 //   lockstep_worker --version [--json] says what it is made of
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -96,21 +99,37 @@ void print_version(bool json) {
   fmt::print("lockstep_worker {} with LibTorch {}\n", LOCKSTEP_VERSION, TORCH_VERSION);
 }
 
+std::optional<std::string> variable(std::string_view name) {
+  const char* value = std::getenv(std::string(name).c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+// Log lines go to the console while it lives, and to standard error afterwards.
+struct LogToConsole {
+  LogToConsole() = default;
+  LogToConsole(const LogToConsole&) = delete;
+  LogToConsole& operator=(const LogToConsole&) = delete;
+  ~LogToConsole() { log::set_writer({}); }
+};
+
+// What is shown; the file of the run keeps everything.
 log::Level level_of(config::Verbosity verbosity) {
   switch (verbosity) {
     case config::Verbosity::quiet:
-      return log::Level::warning;
+      return log::Level::error;
     case config::Verbosity::debug:
       return log::Level::debug;
     default:
-      return log::Level::info;
+      return log::Level::warning;
   }
 }
 
 int train(const monitor::RunDirectory& run, ConfigLoader load) {
   const auto loaded = load(run.config());
-  monitor::Console console(monitor::standard_error_options());
-  log::start({.level = level_of(loaded.config.monitor.verbosity),
+  monitor::Console console(monitor::standard_error_options(variable));
+  const LogToConsole guard;
+  log::start({.level = log::Level::debug,
+              .shown = level_of(loaded.config.monitor.verbosity),
               .file = run.log(0),
               .writer = [&](log::Level level, std::string_view line) {
                 console.log_line(level, line);
@@ -119,14 +138,17 @@ int train(const monitor::RunDirectory& run, ConfigLoader load) {
   const train::StopRequest stop;
   train::Reporter reporter(run, loaded.config.monitor, console);
   const auto result = train::train(loaded.config, run, reporter, stop);
-  log::set_writer({});
 
-  const char* form = std::getenv("LOCKSTEP_RESULT");
-  const bool json = form != nullptr && std::string_view(form) == "json";
+  const bool json = variable("LOCKSTEP_RESULT") == "json";
   fmt::print("{}", json ? train::to_json(result) + "\n" : train::to_table(result));
-  std::fflush(stdout);
+  if (std::fflush(stdout) != 0 && errno != EPIPE) {
+    throw Error(Fault::io, "can not write the result: ", std::strerror(errno));
+  }
   return result.stopped_by != 0 ? 128 + result.stopped_by : kExitOk;
 }
+
+constexpr std::string_view kSmaller =
+    "; lower batch.micro, batch.eval, data.prefetch or the size of the model";
 
 int run(int argc, char** argv, ConfigLoader load) {
   std::string run_dir;
@@ -141,15 +163,19 @@ int run(int argc, char** argv, ConfigLoader load) {
   } catch (const Error& error) {
     return report(run_dir, error.fault(), error.what());
   } catch (const c10::OutOfMemoryError& error) {
-    return report(run_dir, Fault::hardware,
-                  str("train: out of memory: ", error.what_without_backtrace(),
-                      "; lower batch.micro"));
+    return report(
+        run_dir, Fault::hardware,
+        str("train: out of memory: ", error.what_without_backtrace(), kSmaller));
   } catch (const c10::Error& error) {
-    return report(run_dir, Fault::internal,
-                  str("libtorch: ", error.what_without_backtrace()));
+    const std::string_view text = error.what_without_backtrace();
+    // The CPU's allocator throws no type of its own.
+    if (text.find("can't allocate memory") != std::string_view::npos) {
+      return report(run_dir, Fault::hardware,
+                    str("train: out of memory: ", text, kSmaller));
+    }
+    return report(run_dir, Fault::internal, str("libtorch: ", text));
   } catch (const std::bad_alloc&) {
-    return report(run_dir, Fault::hardware,
-                  "train: out of memory; lower batch.micro or data.prefetch");
+    return report(run_dir, Fault::hardware, str("train: out of memory", kSmaller));
   } catch (const std::exception& error) {
     return report(run_dir, Fault::internal, str("internal: ", error.what()));
   }

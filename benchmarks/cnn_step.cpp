@@ -11,20 +11,18 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <malloc.h>
 
 #include <ATen/Parallel.h>
 #include <torch/torch.h>
 
+#include "lockstep/base/memory.h"
 #include "lockstep/train/device.h"
 #include "lockstep/train/step.h"
 
 using namespace lockstep;  // NOLINT: a program of one file
 
 int main(int argc, char** argv) {
-  // What apps/lockstep_worker.cpp does for every worker.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, -1);
+  keep_freed_memory();  // as every worker does
   const std::int64_t batch_size = argc > 1 ? std::atol(argv[1]) : 128;
   const int steps = argc > 2 ? std::atoi(argv[2]) : 50;
   at::set_num_threads(argc > 3 ? std::atoi(argv[3]) : 1);

@@ -42,7 +42,7 @@ endfunction()
 lockstep_static(lockstep_yaml yaml-cpp yaml-cpp)
 lockstep_static(lockstep_zlib zlib z)
 
-# Header-only: fmt, spdlog (over that fmt), nlohmann-json, CLI11.
+# Header-only: fmt, spdlog (over that fmt), nlohmann-json.
 add_library(lockstep_fmt INTERFACE)
 target_compile_definitions(lockstep_fmt INTERFACE FMT_HEADER_ONLY SPDLOG_FMT_EXTERNAL)
 target_link_libraries(lockstep_fmt INTERFACE Threads::Threads)

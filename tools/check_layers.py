@@ -20,8 +20,8 @@ GLOO_HOME = "lockstep/comm/gloo.cpp"
 # A program is no module: it may use what this module may.
 PROGRAMS = {
     "apps/lockstep.cpp": "cli",
-    "apps/lockstep_worker.cpp": "config",
-    "apps/worker_entry.h": "config",
+    "apps/lockstep_worker.cpp": "cli",
+    "apps/worker_entry.h": "cli",
     "apps/worker_main.cpp": "train",
 }
 SOURCES = (".h", ".cpp", ".cu", ".cuh")

@@ -1,5 +1,6 @@
-"""Checks that every source is in a build: each .cpp and .cu is named in the CMakeLists.txt
-of its folder, and a file with tests in it is called so.
+"""Checks that every source is in a build: each .cpp, .cu and _test.py is named in the
+CMakeLists.txt of its folder, each folder that has one in that of the folder above, and a
+file with tests in it is called so.
 
 usage: check_tree.py ROOT
 """
@@ -11,6 +12,7 @@ from pathlib import Path
 import tree
 
 BUILT_FOLDERS = ("lockstep", "tests", "apps", "benchmarks", "examples")
+FOLDERS_OF_FOLDERS = ("lockstep", "tests")
 
 
 def names_in(cmake_file):
@@ -21,15 +23,37 @@ def names_in(cmake_file):
     return set(re.split(r'[\s()";]+', text))
 
 
+def check_source(root, path):
+    if path.name not in names_in(root / path.parent / "CMakeLists.txt"):
+        yield f"{path}: not named in {path.parent}/CMakeLists.txt, so it is never compiled"
+    if re.search(r"^TEST", (root / path).read_text(), re.MULTILINE):
+        if not path.name.endswith("_test.cpp"):
+            yield f"{path}: has tests, so its name must end in _test.cpp"
+
+
+def check_python_test(root, path):
+    # There it has a folder before it: ${CMAKE_CURRENT_SOURCE_DIR}/x_test.py.
+    words = names_in(root / path.parent / "CMakeLists.txt")
+    if path.name not in {word.rpartition("/")[2] for word in words}:
+        yield f"{path}: not named in {path.parent}/CMakeLists.txt, so it is never run"
+
+
+def check_folder(root, folder):
+    if folder.name not in names_in(root / folder.parent / "CMakeLists.txt"):
+        yield f"{folder}: not named in {folder.parent}/CMakeLists.txt, so it is never built"
+
+
 def check(root):
     for path in tree.files(root):
-        if path.parts[0] not in BUILT_FOLDERS or path.suffix not in (".cpp", ".cu"):
+        if path.parts[0] not in BUILT_FOLDERS:
             continue
-        if path.name not in names_in(root / path.parent / "CMakeLists.txt"):
-            yield f"{path}: not named in {path.parent}/CMakeLists.txt, so it is never compiled"
-        if re.search(r"^TEST", (root / path).read_text(), re.MULTILINE):
-            if not path.name.endswith("_test.cpp"):
-                yield f"{path}: has tests, so its name must end in _test.cpp"
+        if path.suffix in (".cpp", ".cu"):
+            yield from check_source(root, path)
+        elif path.name.endswith("_test.py"):
+            yield from check_python_test(root, path)
+        elif path.name == "CMakeLists.txt" and path.parts[0] in FOLDERS_OF_FOLDERS:
+            if len(path.parts) > 2:
+                yield from check_folder(root, path.parent)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ constexpr std::array kRows = {
     Row{Fault::hardware, "hardware", kExitEnvironment},
     Row{Fault::io, "io", kExitEnvironment},
     Row{Fault::comm, "comm", kExitFailed},
+    Row{Fault::diverged, "diverged", kExitFailed},
     Row{Fault::internal, "internal", kExitFailed},
 };
 

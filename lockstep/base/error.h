@@ -16,6 +16,7 @@ enum class Fault {
   hardware = 3,   // a device or a library of this machine is missing or unhealthy
   io = 4,         // a file or a socket failed
   comm = 5,       // a peer died or timed out: restart from the last checkpoint
+  diverged = 6,   // the numbers went bad: another recipe may help, a retry will not
   internal = 70,  // our bug
 };
 

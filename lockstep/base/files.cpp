@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,6 +40,11 @@ Descriptor open_or_fail(const Path& path, int flags, std::string_view what) {
   Descriptor file(::open(path.c_str(), flags | O_CLOEXEC, 0644));
   if (!file) fail(what, path, errno);
   return file;
+}
+
+void wait_until_readable(int fd) {
+  pollfd readable{.fd = fd, .events = POLLIN, .revents = 0};
+  ::poll(&readable, 1, -1);
 }
 
 }  // namespace
@@ -78,6 +84,10 @@ std::string read(const Path& path, std::int64_t limit_bytes) {
   while (true) {
     const auto got = ::read(file.get(), buffer, sizeof buffer);
     if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) {  // a pipe whose writer has not written yet
+      wait_until_readable(file.get());
+      continue;
+    }
     if (got < 0) fail("read", path, errno);
     if (got == 0) return content;
     content.append(buffer, static_cast<std::size_t>(got));

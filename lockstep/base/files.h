@@ -32,7 +32,8 @@ class Descriptor {
 // remedy.
 
 // The whole file; a directory, a missing file or one larger than `limit_bytes` is
-// refused before anything is read.
+// refused before anything is read. A pipe is read until its writers have closed it; one
+// that has none is empty.
 std::string read(const Path& path, std::int64_t limit_bytes);
 
 // The end of a file that may be large or growing: whole lines that fit into

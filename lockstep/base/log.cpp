@@ -1,5 +1,6 @@
 #include "lockstep/base/log.h"
 
+#include <algorithm>
 #include <mutex>
 #include <string>
 
@@ -10,6 +11,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
 
 namespace lockstep::log {
@@ -98,14 +100,20 @@ struct State {
   State() { reset({}); }
 
   void reset(const Options& options) {
-    terminal->set(options.writer);
     std::vector<spdlog::sink_ptr> sinks{terminal};
     if (!options.file.empty()) {
-      sinks.push_back(
-          std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file.string()));
+      try {
+        sinks.push_back(
+            std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file.string()));
+      } catch (const spdlog::spdlog_ex& error) {
+        throw Error(Fault::io, "log: ", error.what());
+      }
+      sinks.back()->set_level(spdlog_level(options.level));
     }
+    terminal->set(options.writer);
+    terminal->set_level(spdlog_level(options.shown));
     logger = std::make_shared<spdlog::logger>("lockstep", sinks.begin(), sinks.end());
-    logger->set_level(spdlog_level(options.level));
+    logger->set_level(spdlog_level(std::min(options.level, options.shown)));
     logger->flush_on(spdlog::level::debug);  // a crash loses no line
     logger->set_formatter(line_format());
   }

@@ -20,11 +20,13 @@ enum class Level { debug, info, warning, error };
 using Writer = std::function<void(Level, std::string_view line)>;
 
 struct Options {
-  Level level = Level::info;
+  Level level = Level::info;   // what is kept in the file
+  Level shown = Level::info;   // what goes to the writer
   std::filesystem::path file;  // "": none
   Writer writer;               // empty: standard error
 };
 
+// Throws Fault::io if the file can not be opened.
 // Threads: start() before other threads log; the rest from anywhere.
 void start(const Options& options);
 void set_writer(Writer writer);

@@ -90,9 +90,10 @@ void redirect(Stream how, const Descriptor& pipe_end, const Descriptor& null,
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGUSR2}) {
-    ::signal(number, SIG_DFL);
-  }
+  // exec gives caught signals their default back, and keeps ignored ones ignored, which
+  // is what nohup counts on; SIGPIPE is the one that our own programs ignore for
+  // themselves.
+  ::signal(SIGPIPE, SIG_DFL);
   bool ready = true;
   if (!command.directory.empty()) ready = ::chdir(command.directory.c_str()) == 0;
   if (ready) {

@@ -56,6 +56,8 @@ std::optional<Quantity> take_quantity(std::string_view& text) {
 }
 
 constexpr double kLargest = 9.0e18;  // below 2^63
+// A hundred years: in nanoseconds it still fits 64 bits, so that times can be added.
+constexpr double kLongestMs = 100 * 365.25 * 86400e3;
 
 }  // namespace
 
@@ -74,7 +76,7 @@ std::optional<std::int64_t> parse_bytes(std::string_view text) {
 std::optional<Duration> parse_duration(std::string_view text) {
   text = text::trim(text);
   if (const auto seconds = text::to_double(text)) {
-    if (!(*seconds >= 0) || *seconds * 1e3 > kLargest) return std::nullopt;
+    if (!(*seconds >= 0) || *seconds * 1e3 > kLongestMs) return std::nullopt;
     return Duration(std::llround(*seconds * 1e3));
   }
   double total = 0;
@@ -85,7 +87,7 @@ std::optional<Duration> parse_duration(std::string_view text) {
     if (!factor) return std::nullopt;
     total += quantity->number * *factor;
   }
-  if (total > kLargest) return std::nullopt;
+  if (total > kLongestMs) return std::nullopt;
   return Duration(std::llround(total));
 }
 

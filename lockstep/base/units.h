@@ -15,7 +15,7 @@ using Duration = std::chrono::milliseconds;
 std::optional<std::int64_t> parse_bytes(std::string_view text);
 
 // "250ms", "30s", "5min" or "5m", "2h", "1d", and sums of them: "1h30m". A bare number
-// is seconds.
+// is seconds. At most a hundred years.
 std::optional<Duration> parse_duration(std::string_view text);
 
 // 26214400 -> "25.0 MiB": for people.

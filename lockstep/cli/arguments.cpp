@@ -72,9 +72,8 @@ class Parser {
       } else if (!options_end && word.size() > 1 && word.front() == '-') {
         take_option(word);
       } else if (command_.takes_overrides && is_override(word)) {
-        const auto equals = word.find('=');
-        result_.assignments_.emplace_back(word.substr(0, equals),
-                                          word.substr(equals + 1));
+        auto [key, value] = config::parse_override(word);
+        result_.assignments_.emplace_back(std::move(key), std::move(value));
       } else {
         take_operand(word);
       }

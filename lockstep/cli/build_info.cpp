@@ -1,5 +1,7 @@
 #include "lockstep/cli/detail/build_info.h"
 
+#include "git_version.h"  // written by the build
+
 namespace lockstep::cli {
 
 BuildInfo build_info() {

@@ -180,21 +180,6 @@ Check check_disk(const std::string& run_dir) {
   return check;
 }
 
-Check check_data() {
-  const Path directory = "/usr/share/datasets/fashion-mnist";
-  for (const auto* name : {"train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz",
-                           "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"}) {
-    std::error_code ignored;
-    if (std::filesystem::exists(directory / name, ignored)) continue;
-    return {.name = "data",
-            .verdict = Verdict::warn,
-            .detail = fmt::format("fashion_mnist: '{}' is missing",
-                                  (directory / name).string()),
-            .remedy = "apt install dataset-fashion-mnist, or set data.dir"};
-  }
-  return {.name = "data", .detail = "fashion_mnist in " + directory.string()};
-}
-
 Check check_threads(const Context& context, const hardware::Machine& machine) {
   const auto given = context.variable("OMP_NUM_THREADS");
   const auto threads = given ? text::to_integer(*given) : std::nullopt;
@@ -233,8 +218,25 @@ std::vector<Check> check_all(const Context& context, const std::string& run_dir)
   checks.push_back(check_memory(machine));
   checks.push_back(check_disk(run_dir));
   checks.push_back(check_threads(context, machine));
-  checks.push_back(check_data());
+  checks.push_back(check_data("/usr/share/datasets/fashion-mnist"));
   return checks;
+}
+
+Check check_data(const std::filesystem::path& directory) {
+  for (const auto* name : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+                           "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
+    const auto plain = directory / name;
+    auto packed = plain;
+    packed += ".gz";
+    std::error_code ignored;
+    if (std::filesystem::exists(plain, ignored)) continue;
+    if (std::filesystem::exists(packed, ignored)) continue;
+    return {.name = "data",
+            .verdict = Verdict::warn,
+            .detail = fmt::format("fashion_mnist: '{}' is missing", packed.string()),
+            .remedy = "apt install dataset-fashion-mnist, or set data.dir"};
+  }
+  return {.name = "data", .detail = "fashion_mnist in " + directory.string()};
 }
 
 std::vector<std::pair<std::string, std::string>> relevant_environment(

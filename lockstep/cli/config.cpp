@@ -42,12 +42,22 @@ int check(const Arguments& args, Context& context) {
   return kExitOk;
 }
 
+int reference(const Arguments& args, Context& context) {
+  if (args.operand("RECIPE") || !args.overrides().empty() || args.has("--plan")) {
+    throw Error(Fault::config,
+                "config reference: lists every knob, whatever a recipe says, and takes "
+                "only --json; 'lockstep config show' has the values of a recipe");
+  }
+  context.out << (args.has("--json") ? config::reference_json()
+                                     : config::reference_markdown());
+  return kExitOk;
+}
+
 int run_config(const Arguments& args, Context& context) {
   const auto action = args.operand("ACTION");
   if (action == "check") return check(args, context);
   if (action == "show") return show(args, context);
-  context.out << config::reference_markdown();
-  return kExitOk;
+  return reference(args, context);
 }
 
 }  // namespace
@@ -56,7 +66,9 @@ Command config_command() {
   return {
       .name = "config",
       .summary = "Show every knob with its value and source, check a recipe.",
-      .usage = "lockstep config show|check|reference [RECIPE] [section.key=value]...",
+      .usage =
+          "lockstep config show|check [RECIPE] [section.key=value]...\n"
+          "       lockstep config reference [--json]",
       .details =
           "  lockstep config show recipes/fashion_mnist.yaml optim.lr=3e-4\n"
           "  lockstep config check recipes/fashion_mnist.yaml\n\n"
@@ -64,12 +76,14 @@ Command config_command() {
           "line of the recipe, the environment (LOCKSTEP_OPTIM_LR), the command line "
           "or,\n"
           "with --plan, the planner's reason. check says what is wrong with a recipe.\n"
-          "reference prints docs/reference/config.md.\n",
+          "reference prints docs/reference/config.md; with --json the same as "
+          "objects.\n",
       .operands = {{.name = "ACTION",
                     .help = "show, check or reference.",
                     .choices = {"show", "check", "reference"}},
                    {.name = "RECIPE",
-                    .help = "A YAML or JSON file; show has the defaults without it.",
+                    .help = "A YAML or JSON file, -: standard input; show has the "
+                            "defaults without it.",
                     .required = false,
                     .completes = Completes::file}},
       .options = {{.name = "--json", .help = "One JSON object."},

@@ -7,7 +7,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/detail/checks.h"
+#include "lockstep/cli/detail/json_line.h"
 #include "lockstep/cli/detail/output.h"
+#include "lockstep/cli/detail/run_view.h"
 #include "lockstep/config/config.h"
 
 namespace lockstep::cli {
@@ -34,7 +36,7 @@ std::string json_of(const std::vector<Check>& checks, const Variables& variables
   }
   json["environment"] = Json::object();
   for (const auto& [name, value] : variables) json["environment"][name] = value;
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_line(json);
 }
 
 std::string padded(std::string_view text, std::size_t width) {
@@ -59,9 +61,22 @@ void print(const std::vector<Check>& checks, const Variables& variables,
   }
 }
 
+// A variable that sets a knob wrongly is a finding, not the end of the report.
+std::vector<Check> all_checks(const Context& context) {
+  try {
+    return check_all(context, default_run_dir(context));
+  } catch (const Error& error) {
+    auto checks = check_all(context, config::RunConfig{}.dir);
+    checks.push_back({.name = "config",
+                      .verdict = Verdict::fail,
+                      .detail = error.what(),
+                      .remedy = "correct or unset the variable"});
+    return checks;
+  }
+}
+
 int doctor(const Arguments& arguments, Context& context) {
-  const auto run_dir = config::RunConfig{}.dir;
-  const auto checks = check_all(context, run_dir);
+  const auto checks = all_checks(context);
   const auto variables = relevant_environment(context);
   if (arguments.has("--json")) {
     context.out << json_of(checks, variables);

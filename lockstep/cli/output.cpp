@@ -31,9 +31,28 @@ std::string toned(std::string_view text, Tone tone, bool color) {
   return str("\x1b[", code_of(tone), "m", text, "\x1b[0m");
 }
 
+std::string printable(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    // U+0080 to U+009F, in UTF-8, are control characters, too.
+    const bool leads_control = c == 0xC2 && i + 1 < text.size() &&
+                               static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    const bool control = c < 0x20 || c == 0x7F || leads_control;
+    if (!control || c == '\n' || c == '\t') {
+      result += text[i];
+      continue;
+    }
+    const auto code = leads_control ? static_cast<unsigned char>(text[++i]) : c;
+    result += str("\\x", kDigits[code >> 4], kDigits[code & 15]);
+  }
+  return result;
+}
+
 void print_error(Context& context, std::string_view message) {
   context.err << "lockstep: " << toned("error:", Tone::red, context.color_err) << " "
-              << message << "\n";
+              << printable(message) << "\n";
 }
 
 std::string shell_word(std::string_view word) {

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/units.h"
+#include "lockstep/config/load.h"
 
 namespace lockstep::cli {
 namespace {
@@ -101,6 +102,10 @@ std::string to_json(const RunView& view) {
   json["train"] = json_or_null(view.train);
   json["eval"] = json_or_null(view.eval);
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string default_run_dir(const Context& context) {
+  return config::defaults({}, context.environment).config.run.dir;
 }
 
 std::string short_time(const std::string& iso) {

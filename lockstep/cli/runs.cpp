@@ -7,8 +7,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/cli/command.h"
+#include "lockstep/cli/detail/json_line.h"
+#include "lockstep/cli/detail/output.h"
 #include "lockstep/cli/detail/run_view.h"
-#include "lockstep/config/config.h"
 
 namespace lockstep::cli {
 namespace {
@@ -35,13 +36,30 @@ std::vector<std::string> row_of(const RunView& run) {
           accuracy_of(run)};
 }
 
-Json json_of(const monitor::RunList& list, const std::string& directory) {
+struct Listing {
+  std::vector<RunView> runs;
+  std::vector<monitor::SkippedEntry> skipped;
+};
+
+// One run that can not be read, or is being deleted, does not hide the others.
+Listing list_in(const std::string& directory) {
+  auto found = monitor::list_runs(directory);
+  Listing list{.runs = {}, .skipped = std::move(found.skipped)};
+  for (const auto& entry : found.runs) {
+    try {
+      list.runs.push_back(view_of(entry.directory));
+    } catch (const Error& problem) {
+      list.skipped.push_back({entry.directory.path(), problem.what()});
+    }
+  }
+  return list;
+}
+
+Json json_of(const Listing& list, const std::string& directory) {
   Json json;
   json["dir"] = directory;
   json["runs"] = Json::array();
-  for (const auto& entry : list.runs) {
-    json["runs"].push_back(Json::parse(to_json(view_of(entry.directory))));
-  }
+  for (const auto& run : list.runs) json["runs"].push_back(Json::parse(to_json(run)));
   json["skipped"] = Json::array();
   for (const auto& entry : list.skipped) {
     json["skipped"].push_back(
@@ -51,23 +69,24 @@ Json json_of(const monitor::RunList& list, const std::string& directory) {
 }
 
 int runs(const Arguments& arguments, Context& context) {
-  const auto directory = arguments.operand("DIR").value_or(config::RunConfig{}.dir);
-  const auto list = monitor::list_runs(directory);
+  const auto directory = arguments.operand("DIR").value_or(default_run_dir(context));
+  const auto list = list_in(directory);
   if (arguments.has("--json")) {
-    context.out << json_of(list, directory).dump() << "\n";
+    context.out << json_line(json_of(list, directory));
     return kExitOk;
   }
   for (const auto& entry : list.skipped) {
-    context.err << "skipped " << entry.path.string() << ": " << entry.reason << "\n";
+    context.err << printable(str("skipped ", entry.path.string(), ": ", entry.reason))
+                << "\n";
   }
   if (list.runs.empty()) {
-    context.err << "no runs in '" << directory
+    context.err << "no runs in '" << printable(directory)
                 << "'; `lockstep train RECIPE` makes one\n";
     return kExitOk;
   }
   std::vector<std::vector<std::string>> rows{
       {"ID", "STATE", "RECIPE", "STARTED", "DURATION", "STEP", "LOSS", "ACCURACY"}};
-  for (const auto& entry : list.runs) rows.push_back(row_of(view_of(entry.directory)));
+  for (const auto& run : list.runs) rows.push_back(row_of(run));
   context.out << text::table(rows, {4, 5, 6, 7});
   return kExitOk;
 }
@@ -82,7 +101,8 @@ Command runs_command() {
               "LOSS is the last one of training, ACCURACY that of the last "
               "evaluation.\n",
           .operands = {{.name = "DIR",
-                        .help = "The directory that holds the runs (default: runs).",
+                        .help = "The directory that holds the runs (default: "
+                                "LOCKSTEP_RUN_DIR, else runs).",
                         .required = false,
                         .completes = Completes::directory}},
           .options = {{.name = "--json", .help = "One JSON object."}},

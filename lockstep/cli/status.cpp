@@ -7,8 +7,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/cli/command.h"
+#include "lockstep/cli/detail/json_line.h"
 #include "lockstep/cli/detail/run_view.h"
-#include "lockstep/config/config.h"
 
 namespace lockstep::cli {
 namespace {
@@ -106,7 +106,7 @@ Json events_json(const std::vector<monitor::Event>& events) {
 }
 
 int status(const Arguments& arguments, Context& context) {
-  const auto directory = arguments.value("--dir").value_or(config::RunConfig{}.dir);
+  const auto directory = arguments.value("--dir").value_or(default_run_dir(context));
   const auto wanted = arguments.operand("RUN");
   const auto run = wanted ? find_run(*wanted, directory) : newest_in(directory);
   const auto view = view_of(run);
@@ -114,7 +114,7 @@ int status(const Arguments& arguments, Context& context) {
   if (arguments.has("--json")) {
     auto json = Json::parse(to_json(view));
     json["events"] = events_json(events);
-    context.out << json.dump() << "\n";
+    context.out << json_line(json);
     return kExitOk;
   }
   context.out << text::table(rows_of(view));
@@ -140,7 +140,8 @@ Command status_command() {
                         .completes = Completes::directory}},
           .options = {{.name = "--dir",
                        .value = "DIR",
-                       .help = "The directory that holds the runs (default: runs).",
+                       .help = "The directory that holds the runs (default: "
+                               "LOCKSTEP_RUN_DIR, else runs).",
                        .completes = Completes::directory},
                       {.name = "--json", .help = "One JSON object."}},
           .run = status};

@@ -42,9 +42,15 @@ std::chrono::milliseconds grace_period(const Arguments& arguments) {
   const auto given = arguments.value("--grace-period");
   if (!given) return launcher::kGracePeriod;
   const auto period = units::parse_duration(*given);
-  if (period && period->count() > 0) return *period;
-  throw Error(Fault::config, "--grace-period: '", *given,
-              "' is not a time above zero; write 30s or 2min");
+  if (!period || period->count() <= 0) {
+    throw Error(Fault::config, "--grace-period: '", *given,
+                "' is not a time above zero; write 30s or 2min");
+  }
+  if (*period > launcher::kLongestGracePeriod) {
+    throw Error(Fault::config, "--grace-period: '", *given, "' is more than ",
+                launcher::kLongestGracePeriod.count(), "h; write 24h or less");
+  }
+  return *period;
 }
 
 launcher::WorkerCommand worker_command(const Arguments& arguments, Context& context,
@@ -55,10 +61,13 @@ launcher::WorkerCommand worker_command(const Arguments& arguments, Context& cont
   command.grace = grace_period(arguments);
   command.say = [&context](std::string_view sentence) {
     // On a line of its own: the worker may be in the middle of its progress line.
-    context.err << "\nlockstep: " << sentence << std::endl;
+    context.err << "\nlockstep: " << printable(sentence) << std::endl;
   };
   if (arguments.has("--json"))
     command.environment.emplace_back("LOCKSTEP_RESULT", "json");
+  // Off for both streams: by --no-color or a rule, not by where one of them leads.
+  if (!context.color_out && !context.color_err)
+    command.environment.emplace_back("NO_COLOR", "1");
   return command;
 }
 
@@ -67,7 +76,7 @@ int report(const launcher::RunResult& result, const monitor::RunDirectory& run,
   if (result.state == monitor::RunState::failed) {
     print_error(context, result.message);
   } else if (!result.message.empty()) {
-    context.err << "lockstep: " << result.message << "\n";
+    context.err << "lockstep: " << printable(result.message) << "\n";
   }
   if (result.state != monitor::RunState::done) {
     context.err << "lockstep: the run is kept in " << run.path().string() << "\n";
@@ -115,12 +124,15 @@ Command train_command() {
           "  lockstep train recipes/fashion_mnist.yaml --debug\n\n"
           "What the recipe leaves open is chosen for this machine, and printed with "
           "the\n"
-          "reason. Ctrl-C once stops after the current step, twice at once. The result "
-          "is\n"
-          "on standard output, everything else on standard error.\n",
-      .operands = {{.name = "RECIPE",
-                    .help = "A YAML or JSON file with the knobs of the run.",
-                    .completes = Completes::file}},
+          "reason. Ctrl-C once stops after the current step, a second one at once; "
+          "SIGTERM\n"
+          "stops after the current step however often it comes. The result is on "
+          "standard\n"
+          "output, everything else on standard error.\n",
+      .operands =
+          {{.name = "RECIPE",
+            .help = "A YAML or JSON file with the knobs of the run; -: standard input.",
+            .completes = Completes::file}},
       .options =
           {{.name = "--ranks",
             .value = "N",
@@ -151,7 +163,7 @@ Command train_command() {
            {.name = "--grace-period",
             .value = "TIME",
             .help = "How long a stop may take before the worker is killed (default: "
-                    "30s)."},
+                    "30s, at most 24h)."},
            {.name = "--quiet",
             .shorthand = "-q",
             .help = "Only the result and errors."},

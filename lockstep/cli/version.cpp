@@ -1,11 +1,10 @@
 // lockstep version: what this program is. Starts nothing and loads nothing.
 #include <ostream>
 
-#include <nlohmann/json.hpp>
-
 #include "lockstep/base/error.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/detail/build_info.h"
+#include "lockstep/cli/detail/json_line.h"
 
 namespace lockstep::cli {
 namespace {
@@ -19,7 +18,7 @@ int version(const Arguments& arguments, Context& context) {
     json["git"] = info.git;
     json["compiler"] = info.compiler;
     json["build_type"] = info.build_type;
-    context.out << json.dump() << "\n";
+    context.out << json_line(json);
     return kExitOk;
   }
   context.out << "lockstep " << info.version << " (git " << info.git << ", "

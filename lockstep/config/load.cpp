@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include <unistd.h>
-
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
 #include "lockstep/base/str.h"
@@ -21,6 +19,7 @@ using detail::Problems;
 
 constexpr std::int64_t kLargestRecipeBytes = 1 << 20;
 constexpr std::string_view kPrefix = "LOCKSTEP_";
+constexpr std::string_view kStandardInput = "-";
 
 std::string place(const std::string& file, const detail::Mark& mark) {
   return str(file, ":", mark.line, ":", mark.column);
@@ -188,6 +187,7 @@ std::string similar_file(const std::filesystem::path& recipe) {
 }
 
 std::string read_recipe(const std::filesystem::path& recipe) {
+  if (recipe == kStandardInput) return files::read("/dev/stdin", kLargestRecipeBytes);
   std::error_code ignored;
   if (!std::filesystem::exists(recipe, ignored) && !ignored) {
     throw Error(Fault::io, recipe.string(), ": there is no such recipe",
@@ -197,7 +197,7 @@ std::string read_recipe(const std::filesystem::path& recipe) {
 }
 
 void apply_file(Loading& loading, const std::filesystem::path& recipe) {
-  const auto file = recipe.string();
+  const auto file = recipe == kStandardInput ? "standard input" : recipe.string();
   const auto content = read_recipe(recipe);
   try {
     apply_recipe(loading, file, detail::parse_yaml(content));
@@ -256,19 +256,6 @@ Override parse_override(std::string_view text) {
                 "': not of the form section.key=value, for example optim.lr=3e-4");
   }
   return {std::string(text.substr(0, equals)), std::string(text.substr(equals + 1))};
-}
-
-Environment process_environment() {
-  Environment variables;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string_view variable(*entry);
-    const auto equals = variable.find('=');
-    if (equals == std::string_view::npos || !text::starts_with(variable, kPrefix))
-      continue;
-    variables.emplace_back(variable.substr(0, equals), variable.substr(equals + 1));
-  }
-  std::sort(variables.begin(), variables.end());
-  return variables;
 }
 
 Loaded load(const std::filesystem::path& recipe, std::span<const Override> overrides,

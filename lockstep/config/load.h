@@ -56,13 +56,10 @@ Override parse_override(std::string_view text);
 // section is not ours.
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-// The LOCKSTEP_* variables of this process.
-Environment process_environment();
-
 // An override wins over the environment, that over the recipe, that over the defaults.
 // All problems are reported together, each on a line that starts with its place
-// (file:line:column). Throws Fault::config, and Fault::io if the file can not be read.
-// The result has passed validate().
+// (file:line:column). The recipe "-" is standard input. Throws Fault::config, and
+// Fault::io if the file can not be read. The result has passed validate().
 Loaded load(const std::filesystem::path& recipe, std::span<const Override> overrides,
             const Environment& environment);
 

@@ -17,8 +17,12 @@ const Source& source_of(const Loaded& loaded, const Knob& knob) {
   return found == loaded.sources.end() ? kStandard : found->second;
 }
 
-// On one line, whatever a path or a reason holds.
+// UTF-8 on one line, whatever a path or a reason holds: what a recipe may hold.
 std::string one_line(std::string text) {
+  constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+  while (const auto at = text::first_invalid_utf8(text)) {
+    text.replace(*at, 1, kReplacement);
+  }
   for (auto& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
   }

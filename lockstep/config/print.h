@@ -19,4 +19,9 @@ std::string to_table(const Loaded& loaded);
 // docs/reference/config.md.
 std::string reference_markdown();
 
+// The same for programs:
+// {"knobs": [{"key": "optim.lr", "type": "number", "default": 0.001, "choices": [],
+//             "range": "above 0", "affects": "results", "help": "..."}, ...]}
+std::string reference_json();
+
 }  // namespace lockstep::config

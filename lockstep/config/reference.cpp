@@ -78,4 +78,22 @@ std::string reference_markdown() {
   return page;
 }
 
+std::string reference_json() {
+  Config config;
+  std::string rows;
+  for (const auto& knob : detail::knobs_of(config).all) {
+    std::string choices;
+    for (const auto& choice : knob.type.choices) {
+      choices += str(choices.empty() ? "" : ", ", detail::quoted(choice));
+    }
+    rows += str(rows.empty() ? "" : ",", "\n  {\"key\": ", detail::quoted(knob.key),
+                ", \"type\": ", detail::quoted(type_of(knob)),
+                ", \"default\": ", knob.write().json, ", \"choices\": [", choices,
+                "], \"range\": ", detail::quoted(detail::describe(knob.field.range)),
+                ", \"affects\": \"", name_of(knob.field.affects),
+                "\", \"help\": ", detail::quoted(std::string(knob.field.help)), "}");
+  }
+  return str("{\"knobs\": [", rows, "\n]}\n");
+}
+
 }  // namespace lockstep::config

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -40,18 +41,7 @@ class Loader::Impl {
       end_ = first_epoch_batches_ + (*options.epochs - 1) * batches_per_epoch_;
     }
     make_slots();
-    for (int i = 0; i < options.workers; ++i) {
-      workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
-    }
-  }
-
-  ~Impl() {
-    for (auto& worker : workers_) worker.request_stop();
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    room_.notify_all();
+    start_workers();
   }
 
   const Batch* next() {
@@ -77,13 +67,26 @@ class Loader::Impl {
     return slots_[static_cast<std::size_t>(number) % slots_.size()];
   }
 
+  // The destructor of a jthread asks it to stop and joins it, also when this throws.
+  void start_workers() {
+    try {
+      for (int i = 0; i < options_.workers; ++i) {
+        workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+      }
+    } catch (const std::system_error& error) {
+      throw Error(Fault::hardware, "data.workers: thread ", workers_.size() + 1, " of ",
+                  options_.workers, " could not be started: ", error.what(),
+                  "; lower data.workers or raise the limit (ulimit -u)");
+    }
+  }
+
   void make_slots() {
-    std::vector<std::int64_t> shape{options_.batch};
+    std::vector<std::int64_t> shape{std::min(options_.batch, dataset_.size())};
     const auto& sample = dataset_.spec().shape;
     shape.insert(shape.end(), sample.begin(), sample.end());
     for (auto& slot : slots_) {
       slot.inputs = torch::empty(shape, dataset_.spec().dtype);
-      slot.targets = torch::empty({options_.batch}, torch::kInt64);
+      slot.targets = torch::empty({shape[0]}, torch::kInt64);
     }
   }
 
@@ -104,11 +107,11 @@ class Loader::Impl {
         std::unique_lock lock(mutex_);
         // A batch may be started when its slot holds neither the batch in use nor one
         // that is still wanted.
-        room_.wait(lock, [&] {
-          return stopping_ || failure_ || (end_ != kNever && started_ >= end_) ||
+        room_.wait(lock, stop, [&] {
+          return failure_ || (end_ != kNever && started_ >= end_) ||
                  started_ < std::max<std::int64_t>(current_, 0) + ring_size();
         });
-        if (stop.stop_requested() || stopping_ || failure_) return;
+        if (stop.stop_requested() || failure_) return;
         if (end_ != kNever && started_ >= end_) return;
         number = started_++;
       }
@@ -166,10 +169,10 @@ class Loader::Impl {
   std::vector<Slot> slots_;  // `ready` guarded by mutex_; the rest belongs to one side
 
   std::mutex mutex_;
-  std::condition_variable room_, filled_;
+  std::condition_variable_any room_;  // wakes up for a stop, too
+  std::condition_variable filled_;
   std::int64_t started_ = 0;           // batches that workers took; guarded by mutex_
   std::int64_t current_ = -1;          // the batch in use; guarded by mutex_
-  bool stopping_ = false;              // guarded by mutex_
   std::exception_ptr failure_;         // guarded by mutex_
   double waited_seconds_ = 0;          // of the consumer's thread
   std::vector<std::jthread> workers_;  // last: joined before the rest goes

@@ -1,5 +1,7 @@
 #include "lockstep/hardware/machine.h"
 
+#include <limits>
+
 #include "lockstep/base/text.h"
 #include "lockstep/hardware/detail/limits.h"
 #include "lockstep/hardware/detail/nvml.h"
@@ -25,6 +27,16 @@ std::string os_name(const Path& root) {
   return "";
 }
 
+// "8", or "8,2" with a number for each level of nesting: the first is ours.
+std::optional<int> omp_num_threads(const Path& root) {
+  const auto list = detail::variable(root, "OMP_NUM_THREADS").value_or("");
+  const auto threads = text::to_integer(text::trim(list.substr(0, list.find(','))));
+  if (!threads || *threads < 1 || *threads > std::numeric_limits<int>::max()) {
+    return std::nullopt;
+  }
+  return static_cast<int>(*threads);
+}
+
 }  // namespace
 
 Machine detect(const Path& root) {
@@ -43,6 +55,7 @@ Machine detect(const Path& root) {
   machine.memory_total_bytes = memory.total_bytes;
   machine.memory_available_bytes = memory.available_bytes;
 
+  machine.omp_num_threads = omp_num_threads(root);
   detail::add_gpus(root, machine);
   return machine;
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,9 +32,10 @@ struct Machine {
   std::int64_t memory_total_bytes = 0;      // of the cgroup, where it has a limit
   std::int64_t memory_available_bytes = 0;  // what can still be allocated
   std::vector<Gpu> gpus;
-  std::string driver_version;       // of NVIDIA's driver, "" without one
-  std::string cuda_driver_version;  // the newest CUDA it can run, "13.0"
-  std::string gpu_note;             // why there is no GPU, "" when there is one
+  std::string driver_version;          // of NVIDIA's driver, "" without one
+  std::string cuda_driver_version;     // the newest CUDA it can run, "13.0"
+  std::string gpu_note;                // why there is no GPU, "" when there is one
+  std::optional<int> omp_num_threads;  // of the environment, if it is a number above 0
 };
 
 // Reads /proc and /sys below `root` (tests have such trees as fixtures) and, for GPUs,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 
 #include <poll.h>
 #include <signal.h>
@@ -14,14 +15,17 @@ namespace lockstep::launcher {
 namespace {
 
 using monitor::RunState;
-using Deadline = std::optional<std::chrono::steady_clock::time_point>;
+
+// A terminal, or timeout(1), may send the same signal to a process and to its group:
+// two that come closer together than a person presses keys are one.
+constexpr std::chrono::milliseconds kOnePress{300};
 
 // A rank and what has been asked of it.
 class Watch {
  public:
   Watch(const monitor::RunDirectory& run, const WorkerCommand& command,
-        process::Child child)
-      : run_(run), command_(command), child_(std::move(child)) {
+        process::Child child, const Clock& clock)
+      : run_(run), command_(command), child_(std::move(child)), clock_(clock) {
     worker_.rank = command.rank;
   }
 
@@ -37,7 +41,7 @@ class Watch {
         worker_.end = *end;
         return worker_;
       }
-      if (deadline_ && std::chrono::steady_clock::now() >= *deadline_) give_up();
+      if (deadline_ && clock_.now() >= *deadline_) give_up();
     }
   }
 
@@ -50,8 +54,8 @@ class Watch {
     // Without a pidfd (kernels before 5.3) look at the child every 20 ms.
     int limit_ms = child_.pidfd() >= 0 ? -1 : 20;
     if (deadline_) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-          *deadline_ - std::chrono::steady_clock::now());
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - clock_.now());
       const auto left_ms = static_cast<int>(std::clamp<long>(left.count(), 0, 1 << 30));
       limit_ms = limit_ms < 0 ? left_ms : std::min(limit_ms, left_ms);
     }
@@ -61,10 +65,8 @@ class Watch {
   void receive(int number) {
     switch (number) {
       case SIGINT:
+        return interrupt();
       case SIGTERM:
-        if (urgent_) return quit(number);
-        urgent_ = true;
-        return stop(number);
       case SIGHUP:
         return stop(number);
       case SIGTSTP:
@@ -74,21 +76,33 @@ class Watch {
     }
   }
 
+  // Only a person is in a hurry: schedulers repeat SIGTERM without meaning more by it.
+  void interrupt() {
+    const auto now = clock_.now();
+    if (!interrupted_) {
+      interrupted_ = now;
+      stop(SIGINT);
+    } else if (now - *interrupted_ >= kOnePress) {
+      quit();
+    }
+  }
+
   void stop(int number) {
+    if (!passed_on_.insert(number).second) return;
     child_.signal(number);
     if (worker_.asked_by != 0) return;
     worker_.asked_by = number;
-    deadline_ = std::chrono::steady_clock::now() + command_.grace;
+    deadline_ = clock_.now() + command_.grace;
     note_stopping(number);
-    say(str("stopping after this step (", signal_name(number),
-            "); a second one quits at once"));
+    say(str("stopping after this step (", signal_name(number), ")",
+            number == SIGINT ? "; a second one quits at once" : ""));
   }
 
-  void quit(int number) {
+  void quit() {
     if (worker_.killed) return;
     worker_.killed = true;
     child_.signal(SIGKILL);
-    say(str("quitting at once (second ", signal_name(number), ")"));
+    say("quitting at once (second SIGINT)");
   }
 
   void give_up() {
@@ -124,9 +138,11 @@ class Watch {
   const monitor::RunDirectory& run_;
   const WorkerCommand& command_;
   process::Child child_;
+  const Clock& clock_;
   WorkerEnd worker_;
-  Deadline deadline_;
-  bool urgent_ = false;  // SIGINT or SIGTERM has come once
+  std::optional<SteadyTime> deadline_;
+  std::optional<SteadyTime> interrupted_;  // by the first SIGINT
+  std::set<int> passed_on_;                // what asked the rank to stop
 };
 
 process::Child start(const WorkerCommand& command) {
@@ -148,7 +164,7 @@ process::Child start(const WorkerCommand& command) {
 }  // namespace
 
 RunResult run_worker(const monitor::RunDirectory& run, const WorkerCommand& command,
-                     Signals& signals) {
+                     Signals& signals, const Clock& clock) {
   // Before the rank exists: if this fails, there is nothing to clean up.
   run.update_record(RunState::running, std::nullopt, "");
   std::optional<process::Child> child;
@@ -158,7 +174,8 @@ RunResult run_worker(const monitor::RunDirectory& run, const WorkerCommand& comm
     run.update_record(RunState::failed, shell_status(error.fault()), error.what());
     throw;
   }
-  auto result = judge(run, Watch(run, command, std::move(*child)).until_end(signals));
+  Watch watch(run, command, std::move(*child), clock);
+  auto result = judge(run, watch.until_end(signals));
   try {
     run.update_record(result.state, result.exit, result.message);
   } catch (const Error& error) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/process.h"
 #include "lockstep/launcher/signals.h"
 #include "lockstep/monitor/run_directory.h"
@@ -15,6 +16,7 @@
 namespace lockstep::launcher {
 
 inline constexpr std::chrono::milliseconds kGracePeriod{30'000};
+inline constexpr std::chrono::hours kLongestGracePeriod{24};
 
 // How a rank is started.
 struct WorkerCommand {
@@ -22,7 +24,8 @@ struct WorkerCommand {
   std::vector<std::string> arguments;
   std::vector<std::pair<std::string, std::string>> environment;  // added to ours
   int rank = 0;
-  // How long a rank may take to stop after it was asked to; then it is killed.
+  // How long a rank may take to stop after it was asked to; then it is killed. At most
+  // kLongestGracePeriod.
   std::chrono::milliseconds grace = kGracePeriod;
   // One sentence for the person at the terminal; may be empty.
   std::function<void(std::string_view)> say;
@@ -45,14 +48,15 @@ struct RunResult {
 // Runs a rank to its end, in a process group of its own, and keeps run.json at running,
 // stopping and its final state.
 //
-// The first SIGINT or SIGTERM is passed on and the rank stops after its step; the
-// second kills it at once; SIGHUP is passed on like the first, SIGUSR1 and SIGUSR2
-// always. When this process dies, the kernel kills the rank.
+// The first SIGINT, SIGTERM and SIGHUP are passed on and the rank stops after its step;
+// a second SIGINT kills it at once, if it is not the echo of the first (300 ms);
+// SIGUSR1 and SIGUSR2 are always passed on. When this process dies, the kernel kills
+// the rank.
 //
 // Throws Fault::hardware if the program is not there and Fault::io if it does not
 // start; run.json then says failed.
 RunResult run_worker(const monitor::RunDirectory& run, const WorkerCommand& command,
-                     Signals& signals);
+                     Signals& signals, const Clock& clock = Clock::system());
 
 // What the end of a rank means, and what it said itself (its error file, else the end
 // of its log).

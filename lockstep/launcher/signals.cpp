@@ -9,12 +9,21 @@
 #include "lockstep/base/error.h"
 
 namespace lockstep::launcher {
+namespace {
+
+bool is_ignored(int number) {
+  struct sigaction now {};
+  return ::sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+}  // namespace
 
 Signals::Signals() {
   sigset_t ours;
   ::sigemptyset(&ours);
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP}) {
-    ::sigaddset(&ours, number);
+    // Whoever started us wants it ignored: nohup, or a script for its background jobs.
+    if (!is_ignored(number)) ::sigaddset(&ours, number);
   }
   file_ = files::Descriptor(::signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK));
   LOCKSTEP_CHECK(static_cast<bool>(file_), std::strerror(errno));

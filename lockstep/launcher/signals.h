@@ -10,7 +10,8 @@
 namespace lockstep::launcher {
 
 // Receives SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGTSTP as data instead of
-// interruptions, for as long as it lives.
+// interruptions, for as long as it lives. One that is ignored when it is made (nohup)
+// stays ignored.
 //
 // Threads: make it before any other thread, so that all of them have the signals
 // blocked.

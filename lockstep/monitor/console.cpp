@@ -1,7 +1,5 @@
 #include "lockstep/monitor/console.h"
 
-#include <cstdlib>
-
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -24,11 +22,6 @@ int terminal_columns() {
   if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
     return size.ws_col;
   return 80;
-}
-
-bool is_set(const char* name) {
-  const char* value = std::getenv(name);  // NOLINT: read before threads start
-  return value != nullptr && *value != '\0';
 }
 
 // The first `columns` characters of UTF-8 text: a live line that wraps can not be
@@ -69,15 +62,11 @@ std::string progress_text(const Progress& p, std::chrono::duration<double> elaps
   return line;
 }
 
-ConsoleOptions standard_error_options() {
-  const bool dumb =
-      std::string_view(std::getenv("TERM") != nullptr ? std::getenv("TERM") : "") ==
-      "dumb";
-  const bool terminal = ::isatty(STDERR_FILENO) == 1 && !dumb;
+ConsoleOptions standard_error_options(const terminal::Variable& variable) {
+  const bool is_terminal = ::isatty(STDERR_FILENO) == 1;
   ConsoleOptions options;
-  options.live = terminal;
-  options.color = !is_set("NO_COLOR") &&
-                  (terminal || is_set("FORCE_COLOR") || is_set("CLICOLOR_FORCE"));
+  options.live = is_terminal && variable("TERM") != "dumb";
+  options.color = terminal::wants_color(variable, is_terminal);
   options.columns = terminal_columns;
   options.write = [](std::string_view text) {
     try {
@@ -110,6 +99,14 @@ void Console::progress(const Progress& progress) {
   latest_ = progress;
   unshown_ = true;
   draw(/*force=*/!drawn_);
+}
+
+void Console::tick(std::int64_t step) {
+  const std::lock_guard lock(mutex_);
+  if (!options_.live || !latest_) return;
+  latest_->step = step;
+  unshown_ = true;
+  draw(/*force=*/false);
 }
 
 void Console::draw(bool force) {

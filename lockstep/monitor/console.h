@@ -10,6 +10,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/terminal.h"
 
 namespace lockstep::monitor {
 
@@ -38,7 +39,7 @@ struct ConsoleOptions {
 };
 
 // The options for standard error as it is: a terminal or not, NO_COLOR and its friends.
-ConsoleOptions standard_error_options();
+ConsoleOptions standard_error_options(const terminal::Variable& variable);
 
 // Shows a run to a person: one live line, redrawn at most ten times a second, with
 // whole lines above it; plain lines now and then where nothing can be redrawn.
@@ -53,6 +54,9 @@ class Console {
 
   void start();  // the time from which elapsed and remaining are counted
   void progress(const Progress& progress);
+  // Moves the live line on between two progress() calls; plain lines stay as rare as
+  // they are.
+  void tick(std::int64_t step);
   // Text that ends with a line break, above the live line.
   void print(std::string_view text);
   // A log line, coloured by its level.

@@ -10,7 +10,7 @@
 namespace lockstep::monitor {
 
 // Why a rank failed, for whoever started it. The file has torchrun's form, so that
-// torchrun shows our message as the root cause when it is the launcher.
+// whoever can read torchrun's files can read ours.
 struct RankError {
   Fault fault = Fault::internal;
   std::string message;

@@ -96,10 +96,22 @@ class Staging {
   Path path_;
 };
 
+std::vector<Path> entries_of(const Path& directory) {
+  std::vector<Path> paths;
+  std::error_code error;
+  std::filesystem::directory_iterator at(directory, error);
+  for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
+    paths.push_back(at->path());
+  }
+  if (!error) return paths;
+  throw Error(Fault::io, "can not read the directory '", directory.string(),
+              "': ", error.message());
+}
+
 int next_number(const Path& parent) {
   long long highest = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(parent)) {
-    const auto name = entry.path().filename().string();
+  for (const auto& path : entries_of(parent)) {
+    const auto name = path.filename().string();
     const bool digits = name.find_first_not_of("0123456789") == std::string::npos;
     if (digits && name.size() < 9) {
       highest = std::max(highest, text::to_integer(name).value_or(0));
@@ -131,6 +143,15 @@ Path move_into_place(Staging& staging, const Path& parent, const std::string& na
   }
 }
 
+// What keeps a path from being a run directory; "" if nothing does.
+std::string why_no_run(const Path& path) {
+  std::error_code error;
+  if (std::filesystem::exists(path / "run.json", error)) return "";
+  return std::filesystem::exists(path, error)
+             ? "is not a run directory (it has no run.json)"
+             : "does not exist";
+}
+
 }  // namespace
 
 RunDirectory RunDirectory::create(const Path& parent, const NewRun& run,
@@ -159,12 +180,8 @@ RunDirectory RunDirectory::create(const Path& parent, const NewRun& run,
 
 RunDirectory RunDirectory::open(const Path& path) {
   RunDirectory directory(path);
-  std::error_code error;
-  if (!std::filesystem::exists(directory.record_file(), error)) {
-    throw Error(Fault::config, "run: '", path.string(), "' ",
-                std::filesystem::exists(path, error)
-                    ? "is not a run directory (it has no run.json)"
-                    : "does not exist",
+  if (const auto reason = why_no_run(path); !reason.empty()) {
+    throw Error(Fault::config, "run: '", path.string(), "' ", reason,
                 "; `lockstep runs` lists the runs");
   }
   static_cast<void>(directory.read_record());
@@ -198,19 +215,18 @@ RunList list_runs(const Path& parent) {
   RunList list;
   std::error_code error;
   if (!std::filesystem::exists(parent, error)) return list;
-  std::filesystem::directory_iterator entries(parent, error);
-  if (error) {
-    throw Error(Fault::io, "runs: can not read '", parent.string(),
-                "': ", error.message());
-  }
-  for (const auto& entry : entries) {
-    if (entry.path().filename().string().front() == '.') continue;
+  for (const auto& path : entries_of(parent)) {
+    if (path.filename().string().front() == '.') continue;
+    if (auto reason = why_no_run(path); !reason.empty()) {
+      list.skipped.push_back({path, std::move(reason)});
+      continue;
+    }
     try {
-      auto directory = RunDirectory::open(entry.path());
+      auto directory = RunDirectory::open(path);
       auto record = directory.read_record();
       list.runs.push_back({std::move(directory), std::move(record)});
     } catch (const Error& problem) {
-      list.skipped.push_back({entry.path(), problem.what()});
+      list.skipped.push_back({path, problem.what()});
     }
   }
   std::sort(list.runs.begin(), list.runs.end(),

@@ -59,11 +59,13 @@ void FlatParameters::zero_gradients() {
   gradients_.zero_();
 }
 
-std::string FlatParameters::first_non_finite_gradient() const {
+std::vector<std::string> FlatParameters::bad_gradients() const {
+  std::vector<std::string> names;
   for (const auto& entry : entries_) {
-    if (!entry.parameter.grad().isfinite().all().item<bool>()) return entry.name;
+    if (!entry.parameter.grad().isfinite().all().item<bool>())
+      names.push_back(entry.name);
   }
-  return "";
+  return names;
 }
 
 }  // namespace lockstep::optim

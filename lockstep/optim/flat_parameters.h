@@ -28,8 +28,9 @@ class FlatParameters {
 
   void zero_gradients();
 
-  // The parameter whose gradient holds a NaN or an infinity, or "".
-  std::string first_non_finite_gradient() const;
+  // The parameters whose gradients hold a NaN or an infinity.
+  std::vector<std::string> bad_gradients() const;
+  std::size_t size() const noexcept { return entries_.size(); }
 
  private:
   struct Entry {

@@ -108,7 +108,11 @@ void resolve_ranks(Resolver& r, const Machine& machine) {
 }
 
 void resolve_threads(Resolver& r, const Machine& machine) {
-  const int cores = std::clamp(machine.physical_cores, 1, 1024);
+  constexpr int kMostThreads = 1024;  // of the knob
+  if (const auto given = machine.omp_num_threads; given && *given <= kMostThreads) {
+    r.offer("parallel.threads", *given, str("OMP_NUM_THREADS is ", *given));
+  }
+  const int cores = std::clamp(machine.physical_cores, 1, kMostThreads);
   r.offer("parallel.threads", cores, str("physical cores: ", cores));
   const int logical = std::max(1, machine.logical_cores);
   constexpr int kMostWorkers = 3;  // a batch of small images is little work

@@ -1,5 +1,7 @@
 #include "lockstep/train/evaluate.h"
 
+#include <algorithm>
+
 #include "lockstep/data/loader.h"
 
 namespace lockstep::train {
@@ -25,7 +27,7 @@ std::optional<Tally::Means> evaluate(models::Model& model, const data::Dataset& 
                                      const StopRequest& stop) {
   const EvalMode mode(model);
   const torch::NoGradGuard no_grad;
-  const auto batch_size = config.batch.eval.value();
+  const auto batch_size = std::min(config.batch.eval.value(), dataset.size());
   data::Loader loader(dataset, {.batch = batch_size,
                                 .workers = config.data.workers.value(),
                                 .prefetch = config.data.prefetch.value(),

@@ -83,7 +83,8 @@ std::string to_table(const Result& result) {
 
 std::string to_json(const Result& result) {
   std::vector<Field> fields{
-      {"state", how_it_ended(result)},
+      {"state", std::string(result.stopped_by != 0 ? "stopped" : "done")},
+      {"reason", how_it_ended(result)},
       {"steps", result.steps},
       {"samples", result.samples},
       {"seconds", result.seconds},
@@ -160,6 +161,11 @@ void Reporter::eval(const EvalReport& report) {
         "eval   step {}  epoch {:.1f}  loss {:.4f}  accuracy {}\n", report.step,
         report.epoch, report.means.loss, percent(report.means.accuracy)));
   }
+}
+
+void Reporter::step(std::int64_t step) {
+  beat(step, monitor::Phase::training);
+  if (show_) console_.tick(step);
 }
 
 void Reporter::beat(std::int64_t step, monitor::Phase phase) noexcept {

@@ -65,6 +65,8 @@ class Reporter {
   void started(std::int64_t total_steps);
   void train(const TrainReport& report);
   void eval(const EvalReport& report);
+  // A step is done: the heartbeat and the live line move on.
+  void step(std::int64_t step);
   void beat(std::int64_t step, monitor::Phase phase) noexcept;
   void finished(const Result& result);
 

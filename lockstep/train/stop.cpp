@@ -11,8 +11,8 @@ namespace {
 
 // A handler can reach nothing but what is static.
 std::atomic<int> asked{0};                 // NOLINT: see above
-std::array<struct sigaction, 2> before{};  // NOLINT: see above
-constexpr std::array kSignals = {SIGINT, SIGTERM};
+std::array<struct sigaction, 5> before{};  // NOLINT: see above
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
 void on_signal(int number) {
   int none = 0;
@@ -26,9 +26,12 @@ StopRequest::StopRequest() {
   asked = 0;
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     struct sigaction action {};
-    action.sa_handler = on_signal;
+    // USR2 asks for a checkpoint, which this version does not have; it must not kill.
+    action.sa_handler = kSignals[i] == SIGUSR2 ? SIG_IGN : on_signal;
     action.sa_flags = SA_RESTART;
     ::sigaction(kSignals[i], &action, &before[i]);
+    // Ignored by whoever started us (nohup): so be it.
+    if (before[i].sa_handler == SIG_IGN) ::sigaction(kSignals[i], &before[i], nullptr);
   }
 }
 

@@ -2,8 +2,10 @@
 
 namespace lockstep::train {
 
-// Whether somebody has asked this process to stop. SIGINT and SIGTERM ask once; a
-// second SIGINT ends the process at once, with exit status 130.
+// Whether somebody has asked this process to stop: by SIGINT, SIGTERM, SIGHUP or
+// SIGUSR1 (what batch systems send before the end). A second SIGINT ends the process at
+// once, with exit status 130. SIGUSR2 is ignored. A signal that was ignored before
+// stays so.
 //
 // The handlers only set a flag. It is read at the boundaries of steps, also while
 // evaluating, so that what is written is whole.

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include <fmt/format.h>
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/text.h"
 #include "lockstep/checkpoint/safetensors.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/open.h"
@@ -55,6 +57,21 @@ std::shared_ptr<models::Model> build_model(const config::Config& config,
   return model;
 }
 
+// Both splits must be of one kind: what the model learns from is what it is tested on.
+void check_alike(const data::Dataset& train, const data::Dataset& eval) {
+  if (train.spec().shape != eval.spec().shape) {
+    throw Error(Fault::io, "data: training samples have shape ",
+                c10::IntArrayRef(train.spec().shape), ", test samples ",
+                c10::IntArrayRef(eval.spec().shape),
+                "; they are not of one data set: check data.dir");
+  }
+  if (eval.spec().num_classes > train.spec().num_classes) {
+    throw Error(Fault::io, "data: the test samples have ", eval.spec().num_classes,
+                " classes, the training samples only ", train.spec().num_classes,
+                "; check data.dir, or raise data.train_samples");
+  }
+}
+
 // One training run. The members are made in this order, from the device to the loader;
 // run() is the loop.
 class Training {
@@ -72,14 +89,18 @@ class Training {
         model_(build_model(config, train_data_->spec(), policy_.device)),
         parameters_(*model_),
         optimizer_(optim::make_optimizer(config.optim, parameters_.values())),
-        step_({.model = model_,
-               .parameters = parameters_,
-               .optimizer = *optimizer_,
-               .policy = policy_,
-               .spec = train_data_->spec(),
-               .micro_batch = config.batch.micro.value()}),
+        step_(
+            {.model = model_,
+             .parameters = parameters_,
+             .optimizer = *optimizer_,
+             .policy = policy_,
+             .spec = train_data_->spec(),
+             .micro_batch = std::min(config.batch.micro.value(), train_data_->size())}),
         loader_(*train_data_, loader_options(config)),
-        tally_(policy_.device) {}
+        tally_(policy_.device) {
+    check_alike(*train_data_, *eval_data_);
+    log_start();
+  }
 
   Result run() {
     reporter_.model(*model_);
@@ -91,6 +112,7 @@ class Training {
                         optim::lr_factor(config_.schedule, result_.steps, last_step_);
       step_.run(batch, lr, tally_);
       account(batch);
+      if (policy_.device.is_cpu()) check_finite(tally_.means().loss, lr);
       if (is_due(config_.train.log_every) || result_.steps == 1) report(lr);
       if (result_.steps < last_step_ && evaluation_is_due(batch)) evaluate_now();
     }
@@ -110,7 +132,40 @@ class Training {
     epoch_ = static_cast<double>(batch.begin.epoch) +
              static_cast<double>(batch.begin.consumed + batch.size) /
                  static_cast<double>(train_data_->size());
-    reporter_.beat(result_.steps, Phase::training);
+    reporter_.step(result_.steps);
+    log::debug("train", fmt::format("step {}: {} samples, epoch {:.3f}", result_.steps,
+                                    batch.size, epoch_));
+  }
+
+  void log_start() const {
+    log::info("train", fmt::format("{}, {}, {} threads, seed {}", policy_.device.str(),
+                                   config::name_of(config_.precision.mode),
+                                   config_.parallel.threads.value(), config_.run.seed));
+    log::info("data",
+              fmt::format("{}: {} training and {} test samples, read in {:.2f} s",
+                          config_.data.name, train_data_->size(), eval_data_->size(),
+                          seconds_between(begin_, clock_.now())));
+    log::info("train", fmt::format("{}: {} parameters; {} steps", config_.model.name,
+                                   parameters_.num_parameters(), last_step_));
+    if (config_.batch.global.value() > train_data_->size()) {
+      log::warning("train",
+                   fmt::format("batch.global is {}, but there are only {} samples: "
+                               "every step takes all of them",
+                               config_.batch.global.value(), train_data_->size()));
+    }
+  }
+
+  // Training that waits for its data is slower than it could be.
+  void warn_of_waiting(const TrainReport& report, double window_seconds) const {
+    if (report.data_wait_seconds < 0.1 ||
+        report.data_wait_seconds < 0.1 * window_seconds) {
+      return;
+    }
+    log::warning("data",
+                 fmt::format("loader waited {:.0f} ms of the last {:.1f} s; raise "
+                             "data.workers (now {})",
+                             1e3 * report.data_wait_seconds, window_seconds,
+                             config_.data.workers.value()));
   }
 
   // Every so many steps, and after the last.
@@ -138,8 +193,9 @@ class Training {
                               std::max(seconds_between(window_begin_, now), 1e-9),
         .data_wait_seconds = loader_.waited_seconds() - window_waited_,
         .memory_bytes = memory_in_use_bytes(policy_.device)};
-    check_finite(report);
     reporter_.train(report);
+    check_finite(means.loss, lr);
+    warn_of_waiting(report, seconds_between(window_begin_, now));
     result_.train_loss = means.loss;
     result_.memory_bytes = std::max(result_.memory_bytes, report.memory_bytes);
     tally_.reset();
@@ -147,14 +203,14 @@ class Training {
     window_waited_ = loader_.waited_seconds();
   }
 
-  void check_finite(const TrainReport& report) const {
-    if (std::isfinite(report.means.loss)) return;
-    const auto culprit = parameters_.first_non_finite_gradient();
-    throw Error(Fault::config, "train: the loss is ", report.means.loss, " by step ",
-                report.step, " (rank 0",
-                culprit.empty() ? "" : ", first bad gradient: " + culprit,
-                "); lower optim.lr (now ", report.lr,
-                ") or lengthen schedule.warmup_steps");
+  void check_finite(double loss, double lr) const {
+    if (std::isfinite(loss)) return;
+    const auto bad = parameters_.bad_gradients();
+    const bool telling = !bad.empty() && bad.size() < parameters_.size();
+    throw Error(Fault::diverged, "train: the loss is ", loss, " by step ",
+                result_.steps, " (rank 0",
+                telling ? ", bad gradients: " + text::join(bad, ", ") : "",
+                "); lower optim.lr (now ", lr, ") or lengthen schedule.warmup_steps");
   }
 
   void evaluate_now() {
@@ -171,12 +227,16 @@ class Training {
         {result_.steps, epoch_, *means, seconds_between(begin, begin + took)});
   }
 
-  // A run that was asked to stop says goodbye at once; any other is evaluated and
-  // saved.
+  // The weights first: nothing that comes after may lose them. A run that was asked to
+  // stop is not evaluated.
   Result finish() {
     result_.train_seconds = seconds_between(train_begin_, clock_.now());
+    if (const int signal = stop_.signal()) {
+      log::warning("train", fmt::format("stopped by {} after step {}",
+                                        ::strsignal(signal), result_.steps));
+    }
+    if (config_.checkpoint.final_weights && result_.steps > 0) save_weights();
     if (stop_.signal() == 0) evaluate_now();
-    if (stop_.signal() == 0 && config_.checkpoint.final_weights) save_weights();
     result_.stopped_by = stop_.signal();
     result_.seconds = seconds_between(begin_, clock_.now());
     reporter_.finished(result_);
@@ -188,6 +248,7 @@ class Training {
     const auto file = run_.path() / "model.safetensors";
     checkpoint::write_safetensors(file, checkpoint::state_of(*model_));
     result_.weights = file.string();
+    log::info("train", fmt::format("weights written to {}", result_.weights));
   }
 
   const Clock& clock_ = Clock::system();

@@ -8,8 +8,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array kFaults = {Fault::config, Fault::hardware, Fault::io, Fault::comm,
-                                Fault::internal};
+constexpr std::array kFaults = {Fault::config, Fault::hardware, Fault::io,
+                                Fault::comm,   Fault::diverged, Fault::internal};
 
 TEST(Error, TextIsThePartsInOrder) {
   const Error error(Fault::config, "zero: stage ", 7, " does not exist");
@@ -33,6 +33,7 @@ TEST(Error, ExitStatusesNeverChange) {
   EXPECT_EQ(exit_status(Fault::hardware), 3);
   EXPECT_EQ(exit_status(Fault::io), 4);
   EXPECT_EQ(exit_status(Fault::comm), 5);
+  EXPECT_EQ(exit_status(Fault::diverged), 6);
   EXPECT_EQ(exit_status(Fault::internal), 70);
 }
 

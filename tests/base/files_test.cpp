@@ -1,9 +1,11 @@
 #include "lockstep/base/files.h"
 
 #include <cerrno>
+#include <future>
 #include <thread>
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,6 +41,32 @@ TEST(Files, ReadRefusesAFileAboveTheLimitAlsoWhenItsSizeIsUnknown) {
       HasSubstr("it has 5 B, the limit for such a file is 4 B"));
   EXPECT_THAT(test::error_text(Fault::io, [] { files::read("/proc/self/status", 8); }),
               HasSubstr("more than 8 B"));
+}
+
+TEST(Files, ReadWaitsForTheWriterOfAPipe) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const files::Descriptor out(ends[0]);
+  files::Descriptor in(ends[1]);
+  const auto path = "/dev/fd/" + std::to_string(out.get());
+  auto content =
+      std::async(std::launch::async, [&path] { return files::read(path, 100); });
+  files::write_all(in.get(), "first ", path);
+  // Taken out of the pipe: the reader now waits for more.
+  EXPECT_TRUE(test::eventually([&] {
+    int waiting = 1;
+    return ::ioctl(in.get(), FIONREAD, &waiting) == 0 && waiting == 0;
+  }));
+  files::write_all(in.get(), "second", path);
+  in.reset();
+  EXPECT_EQ(content.get(), "first second");
+}
+
+TEST(Files, ReadOfAPipeWithoutAWriterIsEmpty) {
+  const files::TemporaryDirectory directory;
+  const auto path = directory.path() / "fifo";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(files::read(path, 100), "");
 }
 
 TEST(Files, ReadTailStartsAtALine) {

@@ -16,7 +16,7 @@ using ::testing::SizeIs;
 class Captured {
  public:
   explicit Captured(log::Level level = log::Level::info, files::Path file = {}) {
-    log::start({.level = level,
+    log::start({.shown = level,
                 .file = std::move(file),
                 .writer = [this](log::Level at, std::string_view line) {
                   levels.push_back(at);
@@ -50,6 +50,28 @@ TEST(Log, LinesBelowTheLevelAreLeftOut) {
   log::info("x", "no");
   log::error("x", "yes");
   EXPECT_THAT(captured.lines, SizeIs(1));
+}
+
+TEST(Log, TheFileKeepsWhatIsNotShown) {
+  const files::TemporaryDirectory directory;
+  const auto file = directory.path() / "log";
+  std::vector<std::string> shown;
+  log::start(
+      {.level = log::Level::debug,
+       .shown = log::Level::error,
+       .file = file,
+       .writer = [&](log::Level, std::string_view line) { shown.emplace_back(line); }});
+  log::debug("x", "kept");
+  log::error("x", "shown");
+  log::start({});
+  EXPECT_THAT(shown, SizeIs(1));
+  EXPECT_THAT(test::read_file(file), ::testing::HasSubstr("kept"));
+}
+
+TEST(Log, AFileThatCanNotBeOpenedIsAnIoFault) {
+  EXPECT_THAT(test::error_text(Fault::io, [] { log::start({.file = "/proc/no/log"}); }),
+              ::testing::HasSubstr("/proc/no/log"));
+  log::start({});
 }
 
 TEST(Log, TheRankBelongsToTheThread) {

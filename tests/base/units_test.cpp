@@ -64,5 +64,12 @@ TEST(Units, FormsForPeopleAreShort) {
   EXPECT_EQ(units::format_rate(1234567), "1.23M");
 }
 
+// Times are added to clocks that count nanoseconds in 64 bits.
+TEST(Units, NoDurationIsLongerThanAHundredYears) {
+  EXPECT_TRUE(units::parse_duration("36500d"));
+  EXPECT_FALSE(units::parse_duration("10000000d"));
+  EXPECT_FALSE(units::parse_duration("1e300"));
+}
+
 }  // namespace
 }  // namespace lockstep

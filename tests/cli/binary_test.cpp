@@ -58,8 +58,7 @@ TEST(Binary, AReaderThatGoesAwayIsNoError) {
 TEST(Binary, AResultThatCanNotBeWrittenIsAnError) {
   const auto output = shell_with_program("\"$L\" version > /dev/full");
   EXPECT_EQ(output.end.exit_status, 3);
-  EXPECT_THAT(output.err,
-              HasSubstr("can not write the result: No space left on device"));
+  EXPECT_THAT(output.err, HasSubstr("can not write the result"));
 }
 
 TEST(Binary, ErrorsAreOneLineOnStandardError) {

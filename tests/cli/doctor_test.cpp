@@ -95,6 +95,27 @@ TEST(Doctor, ThePlainReportHasALineForEveryCheck) {
   EXPECT_THAT(output.out, Not(HasSubstr("\x1b")));
 }
 
+TEST(Doctor, AVariableThatSetsAKnobWronglyIsAFinding) {
+  const auto outcome =
+      test::lockstep_in_process({"doctor", "--json"}, {{"LOCKSTEP_OPTIM_LR", "-1"}});
+  EXPECT_EQ(outcome.status, 3);
+  const auto check = check_named(json::parse(outcome.out), "config");
+  EXPECT_EQ(check.at("verdict"), "fail");
+  EXPECT_THAT(check.at("detail").get<std::string>(), HasSubstr("LOCKSTEP_OPTIM_LR"));
+}
+
+TEST(Doctor, DataMayBePackedOrNot) {
+  const files::TemporaryDirectory directory;
+  test::write_file(directory.path() / "train-images-idx3-ubyte.gz", "");
+  test::write_file(directory.path() / "train-labels-idx1-ubyte", "");
+  test::write_file(directory.path() / "t10k-images-idx3-ubyte", "");
+  const auto missing = cli::check_data(directory.path());
+  EXPECT_EQ(missing.verdict, cli::Verdict::warn);
+  EXPECT_THAT(missing.detail, HasSubstr("t10k-labels-idx1-ubyte.gz' is missing"));
+  test::write_file(directory.path() / "t10k-labels-idx1-ubyte", "");
+  EXPECT_EQ(cli::check_data(directory.path()).verdict, cli::Verdict::ok);
+}
+
 TEST(Doctor, ShowsVariablesThatMatterAndNoSecrets) {
   std::ostringstream out, err;
   const cli::Context context{.out = out,

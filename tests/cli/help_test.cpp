@@ -71,6 +71,13 @@ TEST(Commands, AnUnknownOneGetsASuggestion) {
               HasSubstr("did you mean 'status'?"));
 }
 
+TEST(Commands, ErrorsDoNotCommandTheTerminal) {
+  EXPECT_THAT(lockstep_in_process({"\x1b]0;x\a\xC2\x9B\x7F\r"}).err,
+              HasSubstr("unknown command '\\x1b]0;x\\x07\\x9b\\x7f\\x0d'"));
+  EXPECT_THAT(lockstep_in_process({"\xC3\xA4\t\xC2\xA0\n"}).err,
+              HasSubstr("unknown command '\xC3\xA4\t\xC2\xA0\n'"));
+}
+
 TEST(Commands, AnOptionBeforeTheCommandIsExplained) {
   const auto outcome = lockstep_in_process({"--json", "version"});
   EXPECT_EQ(outcome.status, 2);
@@ -98,6 +105,19 @@ TEST(Commands, AreDeclaredCompletely) {
       EXPECT_FALSE(option.help.empty()) << command.name << " " << option.name;
     }
   }
+}
+
+TEST(ConfigReference, TakesNothingButJson) {
+  for (const std::string word : {"x.yaml", "optim.lr=1", "--plan"}) {
+    const auto outcome = lockstep_in_process({"config", "reference", word});
+    EXPECT_EQ(outcome.status, 2) << word;
+    EXPECT_THAT(outcome.err, HasSubstr("config reference: lists every knob"));
+    EXPECT_THAT(outcome.out, IsEmpty());
+  }
+  EXPECT_THAT(lockstep_in_process({"config", "reference"}).out,
+              ::testing::StartsWith("# Configuration reference"));
+  EXPECT_THAT(lockstep_in_process({"config", "reference", "--json"}).out,
+              ::testing::StartsWith("{\"knobs\": ["));
 }
 
 TEST(Version, IsOneLineOrOneObject) {

@@ -114,7 +114,40 @@ TEST_F(Runs, SkippedEntriesAreNamedOnStandardError) {
   std::filesystem::create_directory(parent_.path() / "other");
   const auto outcome = lockstep_in_process({"runs", dir()});
   EXPECT_THAT(outcome.err, HasSubstr("other"));
-  EXPECT_THAT(outcome.err, HasSubstr("it has no run.json"));
+  EXPECT_THAT(outcome.err, HasSubstr("(it has no run.json)\n"));
+}
+
+TEST_F(Runs, ARunThatCanNotBeViewedDoesNotHideTheOthers) {
+  add_trained("good");
+  const auto bad = add_trained("bad");
+  std::filesystem::remove(bad.metrics());
+  std::filesystem::create_directory(bad.metrics());
+  const auto outcome = lockstep_in_process({"runs", dir()});
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("good  done"));
+  EXPECT_THAT(outcome.err, HasSubstr("skipped " + bad.path().string() + ": "));
+  const auto report = json::parse(lockstep_in_process({"runs", dir(), "--json"}).out);
+  EXPECT_EQ(report.at("runs").size(), 1U);
+  EXPECT_EQ(report.at("skipped").size(), 1U);
+}
+
+TEST_F(Runs, NamesThatAreNotUtf8DoNotBreakTheJson) {
+  test::write_file(parent_.path() / "caf\xE9 \x1b[31m", "");
+  const auto outcome = lockstep_in_process({"runs", dir(), "--json"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(json::parse(outcome.out).at("skipped").size(), 1U);
+  EXPECT_THAT(lockstep_in_process({"runs", dir()}).err, HasSubstr("\\x1b[31m: "));
+}
+
+TEST_F(Runs, TheEnvironmentMayNameTheDirectory) {
+  add_trained("mine");
+  const std::vector<std::pair<std::string, std::string>> environment = {
+      {"LOCKSTEP_RUN_DIR", dir()}};
+  EXPECT_THAT(lockstep_in_process({"runs"}, environment).out, HasSubstr("mine  done"));
+  EXPECT_THAT(lockstep_in_process({"status"}, environment).out,
+              HasSubstr("run       mine  ("));
+  EXPECT_THAT(lockstep_in_process({"doctor"}, environment).out,
+              HasSubstr(" free in " + dir() + "\n"));
 }
 
 TEST_F(Runs, StatusShowsTheNewestByDefault) {

@@ -52,6 +52,40 @@ TEST(Train, JsonIsAskedOfTheWorker) {
   EXPECT_EQ(rig.run({"train", "recipe.yaml", "--json", "-q"}).out, "json\n");
 }
 
+TEST(Train, TheGracePeriodHasALimit) {
+  const Rig rig;
+  EXPECT_EQ(rig.run({"train", "recipe.yaml", "--grace-period", "2d"}).err,
+            "lockstep: error: --grace-period: '2d' is more than 24h; write 24h or "
+            "less\n");
+  EXPECT_EQ(rig.run({"train", "recipe.yaml", "--grace-period", "24h"}).end.exit_status,
+            0);
+}
+
+TEST(Train, TheWorkerIsToldToLeaveColoursOut) {
+  const Rig rig("echo \"no colour: '$NO_COLOR'\"\n");
+  auto command = rig.command({"train", "recipe.yaml", "-q"});
+  command.environment = {{"FORCE_COLOR", "1"}};
+  EXPECT_EQ(process::run(command, test::kPatience).out, "no colour: ''\n");
+  command.arguments.emplace_back("--no-color");
+  EXPECT_EQ(process::run(command, test::kPatience).out, "no colour: '1'\n");
+}
+
+TEST(Train, TheRecipeMayComeFromStandardInput) {
+  const Rig rig;
+  const auto output = test::run(
+      {"/bin/sh", "-c",
+       "cd '" + rig.path(".").string() +
+           "' && { echo 'optim:'; echo '  lr: 0.25'; } | bin/lockstep train - -q"});
+  EXPECT_EQ(output.end.exit_status, 0) << output.err;
+  EXPECT_THAT(test::read_file(rig.path("runs/0001/config.yaml")),
+              HasSubstr("# recipe standard input:2:7\n"));
+  const auto check =
+      test::run({"bash", "-c",
+                 "'" + rig.program().string() + "' config check <(echo 'optim: 3')"});
+  EXPECT_EQ(check.end.exit_status, 2);
+  EXPECT_THAT(check.err, HasSubstr(":1:1: optim: is a single value"));
+}
+
 TEST(Train, QuietSaysNothingOfItsOwn) {
   const Rig rig;
   const auto output = rig.run({"train", "recipe.yaml", "-q"});
@@ -100,6 +134,8 @@ TEST(Train, AWrongRequestLeavesNothingBehind) {
            {"train", "recipe.yaml", "--ranks", "4"},
            {"train", "recipe.yaml", "--resume", "some/checkpoint"},
            {"train", "recipe.yaml", "--grace-period", "0"},
+           {"train", "recipe.yaml", "--grace-period", "24h1s"},
+           {"train", "recipe.yaml", "--grace-period", "9000000000000000s"},
            {"train", "recipe.yaml", "--rnks", "1"}}) {
     const auto output = rig.run(words);
     EXPECT_THAT(output.end.exit_status, ::testing::AnyOf(2, 3))
@@ -154,6 +190,7 @@ class RunningTrain : public ::testing::Test {
   void start(const std::string& traps,
              const std::string& wait_forever = "cat never & while :; do wait; done\n") {
     ::mkfifo(rig_.path("never").c_str(), 0600);
+    ::signal(SIGINT, SIG_DFL);  // ignored where tests run in the background
     rig_.worker(traps + "echo $$ > pid.new; mv pid.new pid\n" + wait_forever);
     auto command = rig_.command({"train", "recipe.yaml", "-q"});
     command.err = process::Stream::pipe;

@@ -1,6 +1,4 @@
 // Overrides, the environment, and who wins.
-#include <cstdlib>
-
 #include "lockstep/config/load.h"
 #include "tests/config/recipe_file.h"
 
@@ -97,17 +95,6 @@ TEST(Variables, NameThemselvesInErrors) {
   const config::Environment environment = {{"LOCKSTEP_OPTIM_LR", "-1"}};
   EXPECT_EQ(error_text(Fault::config, [&] { config::defaults({}, environment); }),
             "LOCKSTEP_OPTIM_LR: optim.lr: -1 is out of range; it must be above 0");
-}
-
-TEST(Variables, OfTheProcessAreOnlyOurs) {
-  ::setenv("LOCKSTEP_OPTIM_LR", "0.5", 1);
-  const auto environment = config::process_environment();
-  ::unsetenv("LOCKSTEP_OPTIM_LR");
-  EXPECT_THAT(environment,
-              ::testing::Contains(::testing::Pair("LOCKSTEP_OPTIM_LR", "0.5")));
-  for (const auto& [name, value] : environment) {
-    EXPECT_THAT(name, ::testing::StartsWith("LOCKSTEP_"));
-  }
 }
 
 TEST(Set, ChangesOneKnobAndRemembersWhy) {

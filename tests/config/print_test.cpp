@@ -134,6 +134,13 @@ TEST(Print, CommentsSayWhereAValueCameFromAndAreAligned) {
   EXPECT_EQ(columns.size(), 1u) << yaml;
 }
 
+TEST(Print, ARecipeWithAnOddNameGivesAConfigThatLoads) {
+  const RecipeFile recipe("optim: {lr: 0.5}\n", "caf\xE9 \x1b[31m\xF0\x9F\xFF.yaml");
+  const auto yaml = config::to_yaml(recipe.load(), true);
+  EXPECT_THAT(yaml, HasSubstr("/caf\xEF\xBF\xBD  [31m"));
+  EXPECT_EQ(RecipeFile(yaml).load().config.optim.lr, 0.5);
+}
+
 TEST(Print, JsonHasTypedValuesAndSources) {
   const auto loaded = config::defaults(unusual_values(), {});
   const auto json = nlohmann::json::parse(config::to_json(loaded));

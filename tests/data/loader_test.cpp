@@ -4,6 +4,8 @@
 #include <set>
 #include <thread>
 
+#include <sys/resource.h>
+
 #include "lockstep/data/permutation.h"
 #include "tests/support/support.h"
 
@@ -140,6 +142,19 @@ TEST(Loader, SteadyStateReusesItsBuffers) {
   std::set<const void*> places;
   for (int i = 0; i < 200; ++i) places.insert(loader.next()->inputs.data_ptr());
   EXPECT_EQ(places.size(), 4u);  // prefetch and the one in use
+}
+
+// Starting threads fails where a container limits them: the ones that run must end.
+TEST(Loader, AThreadThatCanNotBeStartedIsAnErrorNotAHang) {
+  const int status = test::in_child([] {
+    if (!test::become_nobody()) return 1;
+    const rlimit none{0, 0};
+    ::setrlimit(RLIMIT_NPROC, &none);
+    const Numbers numbers(100);
+    const auto error = test::error_of([&] { Loader loader(numbers, {.workers = 3}); });
+    return error && error->fault() == Fault::hardware ? 0 : 2;
+  });
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Loader, CanBeDroppedInTheMiddle) {

@@ -94,6 +94,21 @@ TEST(Machine, GarbageGivesDefaultsNotAnError) {
   EXPECT_EQ(found.memory_total_bytes, 0);
 }
 
+TEST(Machine, OmpNumThreadsIsANumberAboveZeroOrNothing) {
+  const files::TemporaryDirectory directory;
+  const auto threads_with = [&](const std::string& value) {
+    test::write_file(directory.path() / "proc/self/environ",
+                     std::string("HOME=/\0", 7) + "OMP_NUM_THREADS=" + value + '\0');
+    return hardware::detect(directory.path()).omp_num_threads;
+  };
+  EXPECT_EQ(hardware::detect(directory.path()).omp_num_threads, std::nullopt);
+  EXPECT_EQ(threads_with("1"), 1);
+  EXPECT_EQ(threads_with(" 12,2 "), 12);
+  for (const auto* value : {"", "0", "-3", "many", "2.5", "99999999999", ","}) {
+    EXPECT_EQ(threads_with(value), std::nullopt) << value;
+  }
+}
+
 TEST(Machine, ThisMachineHasCoresAndMemory) {
   const auto found = hardware::detect();
   EXPECT_GE(found.logical_cores, found.physical_cores);

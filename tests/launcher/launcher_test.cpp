@@ -1,5 +1,6 @@
 #include "lockstep/launcher/launcher.h"
 
+#include <atomic>
 #include <mutex>
 #include <thread>
 
@@ -20,12 +21,27 @@ using monitor::RunState;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// A clock that the helper thread moves.
+class MovedClock : public Clock {
+ public:
+  SteadyTime now() const override { return SteadyTime(moved_.load()); }
+  WallTime wall() const override { return WallTime(); }
+  void advance(std::chrono::milliseconds by) { moved_ = moved_.load() + by; }
+
+ private:
+  std::atomic<SteadyTime::duration> moved_{SteadyTime::duration(0)};
+};
+
 // Real processes as workers: shell scripts that write down what happens to them. A
 // worker says `ready` when its traps are set; the test's helper thread then signals
 // this process, as a terminal would.
 class Launcher : public ::testing::Test {
  protected:
-  void SetUp() override { ::mkfifo(fifo_.c_str(), 0600); }
+  void SetUp() override {
+    ::mkfifo(fifo_.c_str(), 0600);
+    // Whoever runs the tests in the background may have these ignored.
+    for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::signal(number, SIG_DFL);
+  }
 
   // Runs `script` as the worker. $1 is --run-dir, $2 the run directory, which $notes
   // and $never are in; `cat $never` waits until it is killed.
@@ -45,7 +61,7 @@ class Launcher : public ::testing::Test {
          .environment = {{"LOCKSTEP_TEST", "yes"}},
          .grace = grace,
          .say = [this](std::string_view sentence) { said_.emplace_back(sentence); }},
-        signals);
+        signals, *clock_);
   }
 
   std::vector<std::string> notes() const {
@@ -57,6 +73,15 @@ class Launcher : public ::testing::Test {
   bool noted(const std::string& word) const {
     return test::eventually(
         [&] { return test::read_file(notes_).find(word) != std::string::npos; });
+  }
+
+  // The launcher has it: it does not wait in the kernel any more.
+  static bool taken(int number) {
+    return test::eventually([number] {
+      sigset_t pending;
+      ::sigpending(&pending);
+      return ::sigismember(&pending, number) == 0;
+    });
   }
 
   std::function<void()> when_ready(std::initializer_list<int> numbers) {
@@ -82,6 +107,8 @@ class Launcher : public ::testing::Test {
       parent_.path() / "runs",
       {.name = "x", .record = {}, .config_yaml = "", .plan_json = ""});
   std::vector<std::string> said_;
+  MovedClock moved_;
+  const Clock* clock_ = &Clock::system();
 };
 
 // Waits for signals without dying of them; sh runs a trap after its child ends, so the
@@ -162,16 +189,52 @@ TEST_F(Launcher, TheRecordSaysStoppingUntilItHasStopped) {
   EXPECT_EQ(result.state, RunState::stopped);
 }
 
-TEST_F(Launcher, ASecondSignalKillsAtOnce) {
+TEST_F(Launcher, ASecondCtrlCKillsAtOnce) {
+  clock_ = &moved_;
   const auto result =
-      run(std::string(kCount) + "trap 'got INT' INT; trap 'got TERM' TERM\n" +
-              "echo ready >> $notes\n" + kWait,
-          when_ready({SIGINT, SIGTERM}));
+      run(std::string(kCount) + "trap 'got INT' INT\necho ready >> $notes\n" + kWait,
+          [this] {
+            ASSERT_TRUE(noted("ready"));
+            ::kill(::getpid(), SIGINT);
+            ASSERT_TRUE(noted("got 1"));
+            moved_.advance(std::chrono::milliseconds(300));
+            ::kill(::getpid(), SIGINT);
+          });
   EXPECT_EQ(result.state, RunState::stopped);
   EXPECT_EQ(result.exit, 130);
   EXPECT_TRUE(result.worker.killed);
   EXPECT_EQ(result.worker.end.signal, SIGKILL);
-  EXPECT_THAT(notes(), ElementsAre("ready", "got 1 INT"));  // TERM was not passed on
+  EXPECT_THAT(notes(), ElementsAre("ready", "got 1 INT"));  // the second: not passed on
+  EXPECT_THAT(said_,
+              ElementsAre("stopping after this step (SIGINT); a second one quits "
+                          "at once",
+                          "quitting at once (second SIGINT)"));
+}
+
+// What a terminal and timeout(1) do together, and what schedulers do by themselves. The
+// user signal behind them shows that they were taken and changed nothing.
+TEST_F(Launcher, AnEchoOfCtrlCAndARepeatedSigtermDoNotKill) {
+  for (const int number : {SIGINT, SIGTERM}) {
+    std::filesystem::remove(notes_);
+    clock_ = &moved_;
+    const auto result =
+        run(std::string(kCount) +
+                "trap 'got stop' INT TERM; trap 'got USR1; exit 75' USR1\n" +
+                "echo ready >> $notes\n" + kWait,
+            [this, number] {
+              ASSERT_TRUE(noted("ready"));
+              ::kill(::getpid(), number);
+              ASSERT_TRUE(noted("got 1"));
+              moved_.advance(std::chrono::milliseconds(number == SIGINT ? 299 : 5'000));
+              ::kill(::getpid(), number);
+              ASSERT_TRUE(taken(number));
+              ::kill(::getpid(), SIGUSR1);
+            });
+    EXPECT_EQ(result.state, RunState::stopped) << number;
+    EXPECT_EQ(result.exit, 75) << number;
+    EXPECT_FALSE(result.worker.killed) << number;
+    EXPECT_THAT(notes(), ElementsAre("ready", "got 1 stop", "got 2 USR1")) << number;
+  }
 }
 
 TEST_F(Launcher, AHangUpIsNotASecondSignal) {
@@ -245,6 +308,20 @@ TEST_F(Launcher, ARecordThatCanNotBeWrittenDoesNotLoseTheResult) {
   EXPECT_EQ(result.state, RunState::done);
   EXPECT_EQ(result.exit, 0);
   EXPECT_THAT(result.message, HasSubstr("run.json"));
+}
+
+TEST(Signals, WhatWasIgnoredStaysIgnored) {
+  const auto before = ::signal(SIGHUP, SIG_IGN);
+  {
+    Signals signals;
+    ::raise(SIGHUP);
+    EXPECT_EQ(signals.take(), std::nullopt);
+    sigset_t blocked;
+    ::sigprocmask(SIG_SETMASK, nullptr, &blocked);
+    EXPECT_EQ(::sigismember(&blocked, SIGHUP), 0);
+    EXPECT_EQ(::sigismember(&blocked, SIGTERM), 1);
+  }
+  ::signal(SIGHUP, before);
 }
 
 TEST(Signals, AreDataWhileItLivesAndOrdinaryAfterwards) {

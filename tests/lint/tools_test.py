@@ -1,5 +1,6 @@
 """Tests of tools/: each kind of mistake in a small tree is found, and a sound tree passes."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -100,10 +101,33 @@ class Layers(ToolTest):
 
 
 class Tree(ToolTest):
+    def setUp(self):
+        super().setUp()
+        self.write("lockstep/CMakeLists.txt", "add_subdirectory(base)\n")
+        self.write("tests/CMakeLists.txt", "foreach(module base lint)\nendforeach()\n")
+
     def test_a_sound_tree_passes(self):
         self.write("lockstep/base/CMakeLists.txt", "lockstep_module(base\n  SOURCES text.cpp)")
         self.write("lockstep/base/text.cpp", "")
+        self.write("tests/lint/CMakeLists.txt", "add_test(COMMAND ${folder}/a_test.py)")
+        self.write("tests/lint/a_test.py", "")
+        self.write("tests/oracle/model.py", "")
         self.passes("check_tree.py")
+
+    def test_a_folder_of_tests_that_is_never_added(self):
+        self.write("tests/extra/CMakeLists.txt", "lockstep_tests(extra SOURCES a_test.cpp)")
+        self.write("tests/extra/a_test.cpp", "")
+        self.fails("check_tree.py", saying="tests/extra: not named in tests/CMakeLists.txt")
+
+    def test_a_module_that_is_never_added(self):
+        self.write("lockstep/CMakeLists.txt", "add_subdirectory(bas)\n# base\n")
+        self.write("lockstep/base/CMakeLists.txt", "lockstep_module(base)")
+        self.fails("check_tree.py", saying="lockstep/base: not named")
+
+    def test_a_python_test_that_is_never_run(self):
+        self.write("tests/lint/CMakeLists.txt", "add_test(COMMAND ${folder}/an_a_test.py)")
+        self.write("tests/lint/a_test.py", "")
+        self.fails("check_tree.py", saying="a_test.py: not named")
 
     def test_a_source_in_no_list(self):
         self.write("lockstep/base/CMakeLists.txt", "lockstep_module(base SOURCES a_text.cpp)")
@@ -123,6 +147,53 @@ class Tree(ToolTest):
         self.write("tests/base/CMakeLists.txt", "lockstep_tests(base SOURCES text.cpp)")
         self.write("tests/base/text.cpp", "TEST(Text, Works) {}\n")
         self.fails("check_tree.py", saying="must end in _test.cpp")
+
+
+class GitVersion(ToolTest):
+    SCRIPT = TOOLS.parent / "lockstep/cli/git_version.cmake"
+
+    def setUp(self):
+        super().setUp()
+        self.header = self.root.parent / "git_version.h"
+
+    def git(self, *arguments):
+        who = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+        command = ["git", "-C", str(self.root), *who, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    def version(self):
+        where = [f"-Dsource={self.root}", f"-Dheader={self.header}"]
+        subprocess.run(["cmake", *where, "-P", str(self.SCRIPT)], check=True)
+        return self.header.read_text().split('"')[1]
+
+    def test_it_is_the_commit_of_the_moment(self):
+        self.git("init", "-q")
+        self.git("add", ".")
+        self.git("commit", "-q", "-m", "one")
+        first = self.version()
+        self.assertTrue(self.git("rev-parse", "HEAD").startswith(first))
+        self.write("layers.txt", "changed")
+        self.assertEqual(self.version(), first + "-dirty")
+        self.git("commit", "-q", "-a", "-m", "two")
+        self.assertTrue(self.git("rev-parse", "HEAD").startswith(self.version()))
+        self.assertNotEqual(self.version(), first)
+
+    def test_an_unchanged_header_is_left_alone(self):
+        self.version()
+        os.utime(self.header, (1, 1))
+        self.version()
+        self.assertEqual(self.header.stat().st_mtime, 1)
+
+    def test_a_tarball_has_none(self):
+        self.assertEqual(self.version(), "unknown")
+
+    def test_a_tarball_inside_a_checkout_is_not_that_checkout(self):
+        self.git("init", "-q")
+        self.git("add", ".")
+        self.git("commit", "-q", "-m", "one")
+        self.root /= "unpacked"
+        self.root.mkdir()
+        self.assertEqual(self.version(), "unknown")
 
 
 class Format(ToolTest):

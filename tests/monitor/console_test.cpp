@@ -83,6 +83,19 @@ TEST(Console, TheLastStateStaysOnTheScreen) {
   EXPECT_EQ(screen.output, before);
 }
 
+TEST(Console, TheLiveLineMovesOnBetweenReports) {
+  Screen screen(/*live=*/true);
+  screen.console.progress(at_step(50));
+  screen.clock.advance(milliseconds(200));
+  screen.console.tick(51);
+  EXPECT_THAT(screen.output, HasSubstr("step 51/200"));
+  Screen plain(/*live=*/false);
+  plain.console.progress(at_step(50));
+  plain.clock.advance(std::chrono::seconds(10));
+  plain.console.tick(51);
+  EXPECT_THAT(plain.output, Not(HasSubstr("step 51/")));
+}
+
 // A line that wraps could not be erased; the terminal may be resized at any time.
 TEST(Console, TheLiveLineFitsTheTerminal) {
   Screen screen(/*live=*/true);

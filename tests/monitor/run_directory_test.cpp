@@ -250,7 +250,22 @@ TEST(RunDirectory, ListIsNewestFirstAndSaysWhatItSkipped) {
   EXPECT_EQ(list.runs[1].record.id, "b_old");
   ASSERT_EQ(list.skipped.size(), 2U);
   EXPECT_EQ(list.skipped[0].path.filename(), "notes.txt");
-  EXPECT_THAT(list.skipped[1].reason, HasSubstr("it has no run.json"));
+  EXPECT_EQ(list.skipped[1].reason, "is not a run directory (it has no run.json)");
+}
+
+// Files can be made in such a directory, but what is there already can not be counted.
+TEST(RunDirectory, AParentThatCanNotBeListedIsAClearError) {
+  const files::TemporaryDirectory place;
+  std::filesystem::permissions(place.path(), std::filesystem::perms(0333));
+  const int status = test::in_child([&] {
+    if (!test::become_nobody()) return 1;
+    const auto made =
+        test::error_of([&] { RunDirectory::create(place.path(), new_run()); });
+    if (!made || made->fault() != Fault::io) return 2;
+    const auto listed = test::error_of([&] { monitor::list_runs(place.path()); });
+    return listed && listed->fault() == Fault::io ? 0 : 3;
+  });
+  EXPECT_EQ(status, 0);
 }
 
 TEST(RunDirectory, AMissingParentHasNoRuns) {

@@ -98,6 +98,18 @@ TEST(Planner, ManyCoresAndOneCore) {
   EXPECT_EQ(one.data.workers.value(), 1);
 }
 
+TEST(Planner, OmpNumThreadsLimitsTheThreads) {
+  auto machine = cpu_machine(64, 128);
+  machine.omp_num_threads = 1;
+  const auto plan = plan_for({}, machine);
+  EXPECT_EQ(plan.config.config.parallel.threads.value(), 1);
+  EXPECT_EQ(reason(plan, "parallel.threads"), "OMP_NUM_THREADS is 1");
+  const auto asked = plan_for({{"parallel.threads", "3"}}, machine).config.config;
+  EXPECT_EQ(asked.parallel.threads.value(), 3) << "a knob wins";
+  machine.omp_num_threads = 100'000;
+  EXPECT_EQ(plan_for({}, machine).config.config.parallel.threads.value(), 64);
+}
+
 TEST(Planner, ANewGpuComputesInBf16) {
   const auto plan = plan_for({}, kH100);
   EXPECT_EQ(plan.config.config.parallel.device, config::Device::cuda);

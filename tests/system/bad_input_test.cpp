@@ -1,6 +1,6 @@
 // Every kind of bad input through the real command: one clear message, exit 2 or 3,
 // nothing left behind. The details are tested with the modules.
-#include <zlib.h>
+#include <sys/resource.h>
 
 #include "tests/system/command.h"
 
@@ -104,6 +104,22 @@ TEST_F(BadInput, ADamagedDataSetNamesTheFile) {
   }
   EXPECT_THAT(refused(test::quick_recipe(), {"data.dir=" + data.string()}),
               HasSubstr("train-images-idx3-ubyte"));
+}
+
+TEST_F(BadInput, AModelThatDoesNotFitIntoMemoryNamesTheKnobs) {
+  const int status = test::in_child([&] {
+    constexpr rlim_t kEightGib = rlim_t{8} << 30;
+    const rlimit limit{kEightGib, kEightGib};
+    ::setrlimit(RLIMIT_AS, &limit);
+    const auto output = test::lockstep_command(
+        {"train", test::quick_recipe(), "--run-dir", (folder_.path() / "r").string(),
+         "model.name=mlp", "model.hidden=65536", "model.layers=1000"});
+    std::fputs(output.err.c_str(), stderr);
+    const bool named = output.err.find("out of memory") != std::string::npos &&
+                       output.err.find("batch.micro") != std::string::npos;
+    return named ? output.end.shell_status() : 99;
+  });
+  EXPECT_EQ(status, 3);
 }
 
 TEST_F(BadInput, AnUnwritablePlaceForTheRun) {

@@ -100,6 +100,51 @@ TEST_F(Train, DebugRunsAFewSmallSteps) {
   EXPECT_TRUE(loaded.config.train.anomaly);
 }
 
+TEST_F(Train, TheLogSaysWhatWasDoneAndDebugShowsIt) {
+  const auto quiet = train();
+  EXPECT_THAT(quiet.err, testing::Not(HasSubstr(" r0 train ")));
+  const auto log = test::read_file(run_ / "logs" / "rank_0.log");
+  EXPECT_THAT(log, testing::ContainsRegex("I [0-9:.]+ r0 data     fashion_mnist: 2048 "
+                                          "training and 1000 test samples"));
+  EXPECT_THAT(log,
+              testing::ContainsRegex("D [0-9:.]+ r0 train    step 24: 64 samples"));
+  run_ = folder_.path() / "debug";
+  EXPECT_THAT(train({"--debug"}).err, HasSubstr(" r0 train    step 5: 8 samples"));
+}
+
+TEST_F(Train, AReaderThatGoesAwayDoesNotEndTheTraining) {
+  const auto output = test::run({"bash", "-c",
+                                 "'" + test::binary("lockstep").string() + "' train '" +
+                                     test::quick_recipe() + "' --run-dir '" +
+                                     run_.string() + "' 2>&1 | head -1"});
+  EXPECT_TRUE(output.end.ok());
+  EXPECT_EQ(RunDirectory::open(run_).read_record().state, RunState::done);
+}
+
+TEST_F(Train, ClosedStreamsDoNotLandInTheRunsFiles) {
+  const auto output = test::run({"bash", "-c",
+                                 "'" + test::binary("lockstep").string() + "' train '" +
+                                     test::quick_recipe() + "' --run-dir '" +
+                                     run_.string() + "' <&- >&- 2>&-"});
+  EXPECT_EQ(output.end.shell_status(), 0);
+  EXPECT_THAT(test::read_file(run_ / "events.jsonl"), testing::StartsWith("{\"time\""));
+  EXPECT_THAT(test::read_file(run_ / "logs" / "rank_0.log"),
+              testing::Not(HasSubstr("test accuracy")));
+}
+
+TEST_F(Train, AResultThatCanNotBeWrittenIsAFailure) {
+  const auto output = test::run({"bash", "-c",
+                                 "'" + test::binary("lockstep").string() + "' train '" +
+                                     test::quick_recipe() + "' -q --run-dir '" +
+                                     run_.string() + "' > /dev/full"});
+  EXPECT_EQ(output.end.shell_status(), 3);
+  EXPECT_EQ(test::run({"bash", "-c",
+                       "'" + test::binary("lockstep").string() +
+                           "' config reference > /dev/full"})
+                .end.shell_status(),
+            3);
+}
+
 TEST_F(Train, NoAutoRefusesWhatIsLeftAuto) {
   const auto output = train({"--no-auto"});
   EXPECT_EQ(output.end.shell_status(), 2);
@@ -153,14 +198,18 @@ TEST_F(Train, OneInterruptEndsItCleanlyAndSaysSo) {
   EXPECT_EQ(monitor::last_events(run_ / "events.jsonl", 1).back().kind, "stopped");
 }
 
-TEST_F(Train, SigtermEndsItCleanlyToo) {
-  Running running(run_);
-  ASSERT_TRUE(running.wait_for_a_step());
-  running.child().signal(SIGTERM);
-  const auto end = running.child().wait_for(test::kPatience);
-  ASSERT_TRUE(end);
-  EXPECT_EQ(end->shell_status(), 143);
-  EXPECT_EQ(RunDirectory::open(run_).read_record().state, RunState::stopped);
+TEST_F(Train, TermHangUpAndUsr1EndItCleanlyAndKeepTheWeights) {
+  for (const int number : {SIGTERM, SIGHUP, SIGUSR1}) {
+    run_ = folder_.path() / str("signal", number);
+    Running running(run_);
+    ASSERT_TRUE(running.wait_for_a_step());
+    running.child().signal(number);
+    const auto end = running.child().wait_for(test::kPatience);
+    ASSERT_TRUE(end);
+    EXPECT_EQ(end->shell_status(), 128 + number);
+    EXPECT_EQ(RunDirectory::open(run_).read_record().state, RunState::stopped);
+    EXPECT_TRUE(std::filesystem::exists(run_ / "model.safetensors"));
+  }
 }
 
 TEST_F(Train, AKilledWorkerIsReportedWithItsSignal) {

@@ -45,6 +45,7 @@ TEST(Report, JsonHasTheSameNumbers) {
   EXPECT_EQ(json["eval_accuracy"], 0.9123);
   EXPECT_EQ(json["eval_samples"], 10000);
   EXPECT_EQ(json["steps"], 2345);
+  EXPECT_EQ(json["state"], "done");
   EXPECT_EQ(json["samples_per_second"], 3001.6);
 }
 

@@ -26,6 +26,26 @@ TEST(StopRequest, TheSecondInterruptEndsTheProcessAtOnce) {
   EXPECT_EQ(status, 130);
 }
 
+TEST(StopRequest, HangUpAndUsr1AskTooAndUsr2DoesNot) {
+  for (const int number : {SIGHUP, SIGUSR1}) {
+    const StopRequest stop;
+    ::raise(SIGUSR2);
+    EXPECT_EQ(stop.signal(), 0);
+    ::raise(number);
+    EXPECT_EQ(stop.signal(), number);
+  }
+}
+
+TEST(StopRequest, WhatWasIgnoredStaysIgnored) {
+  ::signal(SIGHUP, SIG_IGN);  // as nohup does
+  {
+    const StopRequest stop;
+    ::raise(SIGHUP);
+    EXPECT_EQ(stop.signal(), 0);
+  }
+  ::signal(SIGHUP, SIG_DFL);
+}
+
 TEST(StopRequest, ANewOneStartsFresh) {
   {
     const StopRequest stop;

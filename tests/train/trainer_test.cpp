@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include "lockstep/monitor/console.h"
+#include "tests/data/idx_files.h"
 #include "tests/support/support.h"
 #include "tests/train/small_data.h"
 
@@ -112,7 +113,7 @@ TEST(Trainer, AStopRequestEndsItAtAStepBoundary) {
   EXPECT_EQ(run.result.stopped_by, SIGTERM);
   EXPECT_EQ(run.result.steps, 0);
   EXPECT_FALSE(run.result.eval);
-  EXPECT_FALSE(run.has_weights);
+  EXPECT_FALSE(run.has_weights);  // nothing was learnt
   EXPECT_THAT(run.events, testing::ElementsAre("started", "stopped"));
 }
 
@@ -131,9 +132,38 @@ TEST(Trainer, ADivergingLossNamesTheStepAndTheKnob) {
   config.optim.name = config::Optimizer::sgd;
   config.optim.lr = 1e30;
   config.train.steps = 50;
-  const auto message = test::error_text(Fault::config, [&] { run_once(config); });
+  const auto message = test::error_text(Fault::diverged, [&] { run_once(config); });
   EXPECT_THAT(message, testing::HasSubstr("by step "));
   EXPECT_THAT(message, testing::HasSubstr("optim.lr"));
+}
+
+TEST(Trainer, SplitsThatDifferAreRefusedBeforeTraining) {
+  const files::TemporaryDirectory folder;
+  const auto write = [&](const char* name, const std::string& content) {
+    test::write_file(folder.path() / name, content);
+  };
+  write("train-images-idx3-ubyte", test::idx_images(30));
+  write("train-labels-idx1-ubyte", test::idx_labels(30));
+  write("t10k-images-idx3-ubyte", test::idx_bytes({2, 3, 3}, std::string(18, 'x')));
+  write("t10k-labels-idx1-ubyte", test::idx_labels(2));
+  auto config = quick_config();
+  config.data.name = "idx";
+  config.data.dir = folder.path().string();
+  EXPECT_THAT(test::error_text(Fault::io, [&] { run_once(config); }),
+              testing::HasSubstr("[1, 2, 3], test samples [1, 3, 3]"));
+  write("t10k-images-idx3-ubyte", test::idx_images(2));
+  write("t10k-labels-idx1-ubyte", test::idx_bytes({2}, std::string("\1\7", 2)));
+  EXPECT_THAT(test::error_text(Fault::io, [&] { run_once(config); }),
+              testing::HasSubstr("the test samples have 8 classes"));
+}
+
+TEST(Trainer, ABatchLargerThanTheDataNeedsNoMoreRoomThanTheData) {
+  auto config = quick_config();
+  config.batch.global = 16'000'000;  // 12 GB of pixels, if there were so many
+  config.batch.micro = 16'000'000;
+  config.batch.eval = 16'000'000;
+  config.train.steps = 2;
+  EXPECT_EQ(run_once(config).result.samples, 400);
 }
 
 TEST(Trainer, AWarmUpLongerThanTheRunShowsTheArithmetic) {

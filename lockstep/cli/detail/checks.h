@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,9 @@ struct Check {
 // Everything training needs of this machine, looked at from here. `run_dir` is where
 // runs would be made.
 std::vector<Check> check_all(const Context& context, const std::string& run_dir);
+
+// Whether the files of Fashion-MNIST are there, packed (.gz) or not.
+Check check_data(const std::filesystem::path& directory);
 
 // The variables that change what training does; values of secrets are not shown.
 std::vector<std::pair<std::string, std::string>> relevant_environment(

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "lockstep/cli/command.h"
 #include "lockstep/monitor/events.h"
 #include "lockstep/monitor/heartbeat.h"
 #include "lockstep/monitor/metrics.h"
@@ -32,6 +33,9 @@ struct RunView {
 RunView view_of(const monitor::RunDirectory& run, const Clock& clock = Clock::system());
 
 std::string to_json(const RunView& view);
+
+// Where runs are when nobody says it: run.dir, which the environment may set.
+std::string default_run_dir(const Context& context);
 
 // "2026-11-15T03:22:41.125Z" -> "2026-11-15 03:22:41".
 std::string short_time(const std::string& iso);

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <malloc.h>
+
+namespace lockstep {
+
+// A training step frees and allocates the same large blocks over and over. By default
+// malloc gives each back to the kernel, and the next step faults in fresh zeroed pages:
+// a good part of a step. Called once, before the first large allocation.
+inline void keep_freed_memory() {
+  mallopt(M_MMAP_MAX, 0);  // large blocks from the heap too, so that they are reused
+  mallopt(M_TRIM_THRESHOLD, -1);  // never give the top of the heap back
+  mallopt(M_TOP_PAD, 64 << 20);   // and grow it rarely
+}
+
+}  // namespace lockstep
