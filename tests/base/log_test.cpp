@@ -16,7 +16,8 @@ using ::testing::SizeIs;
 class Captured {
  public:
   explicit Captured(log::Level level = log::Level::info, files::Path file = {}) {
-    log::start({.shown = level,
+    log::start({.level = level,
+                .shown = level,
                 .file = std::move(file),
                 .writer = [this](log::Level at, std::string_view line) {
                   levels.push_back(at);

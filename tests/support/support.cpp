@@ -12,6 +12,18 @@
 #include <unistd.h>
 
 namespace lockstep::test {
+namespace {
+
+// A suite that runs as a background job of a script is started with these ignored, and
+// so would be every program that it starts: tests of signals need them as at a
+// terminal.
+const bool kSignalsAreAtTheirDefaults = [] {
+  ::signal(SIGINT, SIG_DFL);
+  ::signal(SIGHUP, SIG_DFL);
+  return true;
+}();
+
+}  // namespace
 
 Path source_root() {
   return LOCKSTEP_SOURCE_DIR;
