@@ -163,9 +163,9 @@ std::string unknown(const Knobs& knobs, std::string_view key) {
 }
 
 void apply_override(Loading& loading, std::string_view key, std::string_view value,
-                    Source source) {
+                    const Source& source) {
   if (const auto* knob = loading.knobs.find(key)) {
-    loading.assign_text(*knob, value, std::move(source));
+    loading.assign_text(*knob, value, source);
   } else {
     loading.problems.add(place_of(source), "", unknown(loading.knobs, key));
   }
@@ -275,9 +275,10 @@ Loaded defaults(std::span<const Override> overrides, const Environment& environm
   return loaded;
 }
 
-void set(Loaded& loaded, std::string_view key, std::string_view value, Source source) {
+void set(Loaded& loaded, std::string_view key, std::string_view value,
+         const Source& source) {
   Loading loading(loaded);
-  apply_override(loading, key, value, std::move(source));
+  apply_override(loading, key, value, source);
   loading.problems.throw_if_any();
 }
 

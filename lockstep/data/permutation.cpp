@@ -17,7 +17,9 @@ std::uint64_t mix(std::uint64_t x) noexcept {
 
 Permutation::Permutation(std::uint64_t n, std::uint64_t seed,
                          std::uint64_t epoch) noexcept
-    : n_(n), half_bits_((std::bit_width(n > 1 ? n - 1 : 1) + 1) / 2), keys_{} {
+    : n_(n),
+      half_bits_(static_cast<int>(std::bit_width(n > 1 ? n - 1 : 1) + 1) / 2),
+      keys_{} {
   std::uint64_t state = mix(mix(seed) ^ epoch);
   for (auto& key : keys_) key = state = mix(state);
 }
