@@ -236,7 +236,7 @@ class Docs(ToolTest):
         self.fails("check_docs.py", saying="does not name ./scripts/test.sh")
 
     def test_a_path_of_one_machine(self):
-        for path in ("/home/somebody/x", "/root/.cache/y"):
+        for path in ("/home/somebody/x", "/" + "root/.cache/y"):
             self.write("docs/a.md", f"see `{path}`\n")
             self.fails("check_docs.py", saying=f"{path} is a path of one machine")
 
