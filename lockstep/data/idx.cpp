@@ -28,7 +28,7 @@ namespace {
 
 using Path = std::filesystem::path;
 
-constexpr std::int64_t kLargestSample = std::int64_t{1} << 30;
+constexpr std::int64_t kLargestSide = 1 << 15;
 constexpr std::string_view kAgain = "; install or copy the data set again";
 
 // A gzip'ed or plain file read from front to back.
@@ -125,13 +125,16 @@ Images read_images(const IdxFiles& files) {
   Input input(files.images);
   const auto sizes = read_header(input, 3, "images");
   Images images{sizes[0], sizes[1], sizes[2], {}};
-  const auto num_pixels = images.height * images.width;
-  if (images.count < 1 || num_pixels < 1 || num_pixels > kLargestSample) {
+  // Sides first: the product of two 32-bit numbers can overflow.
+  const bool sane = images.count > 0 && images.height > 0 && images.width > 0 &&
+                    images.height <= kLargestSide && images.width <= kLargestSide;
+  if (!sane) {
     throw Error(Fault::io, "data: '", files.images.string(), "' says that it holds ",
                 images.count, " images of ", images.height, " x ", images.width,
                 " pixels, which can not be", kAgain);
   }
-  const auto num_bytes = limited(images.count, files.limit) * num_pixels;
+  const auto num_bytes =
+      limited(images.count, files.limit) * images.height * images.width;
   // A damaged header must not make us reserve terabytes: grow with what really arrives.
   constexpr std::int64_t kStep = 64 << 20;
   for (std::int64_t have = 0; have < num_bytes;) {
