@@ -133,6 +133,8 @@ class Training {
              static_cast<double>(batch.begin.consumed + batch.size) /
                  static_cast<double>(train_data_->size());
     reporter_.step(result_.steps);
+    // Asked for only: a line a step is a write a step, and a log without bound.
+    if (config_.monitor.verbosity != config::Verbosity::debug) return;
     log::debug("train", fmt::format("step {}: {} samples, epoch {:.3f}", result_.steps,
                                     batch.size, epoch_));
   }
