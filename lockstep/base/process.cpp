@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -38,6 +39,7 @@ struct Prepared {
   std::vector<char*> environment;
   Descriptor out_read, out_write, err_read, err_write, null;
   Descriptor failure_read, failure_write;
+  std::vector<cpu_set_t> cpus;  // as one long mask
   pid_t parent = ::getpid();
 };
 
@@ -56,6 +58,21 @@ void prepare_environment(const Command& command, Prepared& p) {
   p.environment.push_back(nullptr);
 }
 
+// What the child tells when it did not become the program.
+struct StartFailure {
+  int error = 0;
+  bool by_cpus = false;
+};
+
+void prepare_cpus(const Command& command, Prepared& p) {
+  for (const int cpu : command.cpus) {
+    LOCKSTEP_CHECK(cpu >= 0, cpu);
+    const auto index = static_cast<std::size_t>(cpu);
+    if (index / CPU_SETSIZE >= p.cpus.size()) p.cpus.resize(index / CPU_SETSIZE + 1);
+    CPU_SET_S(index, p.cpus.size() * sizeof(cpu_set_t), p.cpus.data());
+  }
+}
+
 Prepared prepare(const Command& command) {
   LOCKSTEP_CHECK(!command.arguments.empty());
   Prepared p;
@@ -64,6 +81,7 @@ Prepared prepare(const Command& command) {
   }
   p.arguments.push_back(nullptr);
   prepare_environment(command, p);
+  prepare_cpus(command, p);
   if (command.out == Stream::pipe) std::tie(p.out_read, p.out_write) = make_pipe();
   if (command.err == Stream::pipe) std::tie(p.err_read, p.err_write) = make_pipe();
   if (command.out == Stream::discard || command.err == Stream::discard) {
@@ -94,14 +112,20 @@ void redirect(Stream how, const Descriptor& pipe_end, const Descriptor& null,
   // is what nohup counts on; SIGPIPE is the one that our own programs ignore for
   // themselves.
   ::signal(SIGPIPE, SIG_DFL);
-  bool ready = true;
-  if (!command.directory.empty()) ready = ::chdir(command.directory.c_str()) == 0;
+  StartFailure failure;
+  failure.by_cpus =
+      !p.cpus.empty() &&
+      ::sched_setaffinity(0, p.cpus.size() * sizeof(cpu_set_t), p.cpus.data()) != 0;
+  bool ready = !failure.by_cpus;
+  if (ready && !command.directory.empty()) {
+    ready = ::chdir(command.directory.c_str()) == 0;
+  }
   if (ready) {
     environ = const_cast<char**>(p.environment.data());  // NOLINT: execvp reads it
     ::execvp(p.arguments[0], p.arguments.data());
   }
-  const int error = errno;
-  if (::write(p.failure_write.get(), &error, sizeof error) < 0) ::_exit(126);
+  failure.error = errno;
+  if (::write(p.failure_write.get(), &failure, sizeof failure) < 0) ::_exit(126);
   ::_exit(127);
 }
 
@@ -131,12 +155,13 @@ Child Child::start(const Command& command) {
   if (command.own_group) ::setpgid(pid, pid);  // in both: whoever comes first
   child.pidfd_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   p.failure_write.reset();
-  int error = 0;
+  StartFailure failure;
   // Ends at once when exec closes the pipe.
-  if (::read(p.failure_read.get(), &error, sizeof error) == sizeof error) {
+  if (::read(p.failure_read.get(), &failure, sizeof failure) == sizeof failure) {
     child.wait();
-    throw Error(Fault::io, "can not start '", command.arguments[0],
-                "': ", std::strerror(error));
+    throw Error(Fault::io, "can not start '", command.arguments[0], "'",
+                failure.by_cpus ? " on the CPUs chosen for it: " : ": ",
+                std::strerror(failure.error));
   }
   return child;
 }

@@ -40,12 +40,15 @@ struct Command {
   bool own_group = false;
   // The child gets SIGKILL when the thread that started it ends, however that happens.
   bool die_with_parent = true;
+  // The CPUs the child, and what it starts, may run on; empty: ours.
+  std::vector<int> cpus = {};
 };
 
 // A running child. The destructor kills and reaps one that was not waited for.
 class Child {
  public:
-  // Throws Fault::io if the program can not be started (missing, not executable).
+  // Throws Fault::io if the program can not be started (missing, not executable, CPUs
+  // that it may not have).
   static Child start(const Command& command);
 
   Child(Child&& other) noexcept;

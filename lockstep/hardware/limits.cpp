@@ -17,44 +17,6 @@ std::optional<long long> integer_at(const Path& path) {
   return text::to_integer(text::trim(read_or_empty(path)));
 }
 
-// "0-3,8,10-11" -> 0 1 2 3 8 10 11
-std::set<int> cpu_list(std::string_view list) {
-  std::set<int> cpus;
-  for (const auto& range : text::split(list, ',')) {
-    const auto ends = text::split(text::trim(range), '-');
-    const auto first = text::to_integer(ends.front());
-    const auto last = text::to_integer(ends.back());
-    if (!first || !last || *last - *first > 1 << 16) continue;
-    for (auto cpu = *first; cpu <= *last; ++cpu) cpus.insert(static_cast<int>(cpu));
-  }
-  return cpus;
-}
-
-// One block of /proc/cpuinfo. Arm and virtual machines leave the ids out.
-struct CpuEntry {
-  int number = -1;
-  int socket = 0;
-  std::optional<int> core;
-};
-
-std::vector<CpuEntry> cpu_entries(const std::string& cpuinfo) {
-  std::vector<CpuEntry> entries;
-  for (const auto& line : text::split(cpuinfo, '\n')) {
-    const auto colon = line.find(':');
-    if (colon == std::string::npos) continue;
-    const auto key = text::trim(std::string_view(line).substr(0, colon));
-    const auto value =
-        text::to_integer(text::trim(std::string_view(line).substr(colon + 1)));
-    if (!value) continue;
-    if (key == "processor")
-      entries.push_back({.number = static_cast<int>(*value), .socket = 0, .core = {}});
-    if (entries.empty()) continue;
-    if (key == "physical id") entries.back().socket = static_cast<int>(*value);
-    if (key == "core id") entries.back().core = static_cast<int>(*value);
-  }
-  return entries;
-}
-
 Path below(const Path& directory, std::string_view absolute) {
   return directory / Path(absolute).relative_path();
 }
@@ -148,6 +110,36 @@ std::string line_value(const std::string& text, std::string_view key) {
     }
   }
   return "";
+}
+
+std::set<int> cpu_list(std::string_view list) {
+  std::set<int> cpus;
+  for (const auto& range : text::split(list, ',')) {
+    const auto ends = text::split(text::trim(range), '-');
+    const auto first = text::to_integer(ends.front());
+    const auto last = text::to_integer(ends.back());
+    if (!first || !last || *last - *first > 1 << 16) continue;
+    for (auto cpu = *first; cpu <= *last; ++cpu) cpus.insert(static_cast<int>(cpu));
+  }
+  return cpus;
+}
+
+std::vector<CpuEntry> cpu_entries(const std::string& cpuinfo) {
+  std::vector<CpuEntry> entries;
+  for (const auto& line : text::split(cpuinfo, '\n')) {
+    const auto colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    const auto key = text::trim(std::string_view(line).substr(0, colon));
+    const auto value =
+        text::to_integer(text::trim(std::string_view(line).substr(colon + 1)));
+    if (!value) continue;
+    if (key == "processor")
+      entries.push_back({.number = static_cast<int>(*value), .socket = 0, .core = {}});
+    if (entries.empty()) continue;
+    if (key == "physical id") entries.back().socket = static_cast<int>(*value);
+    if (key == "core id") entries.back().core = static_cast<int>(*value);
+  }
+  return entries;
 }
 
 Processors processors(const Path& root) {

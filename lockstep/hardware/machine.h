@@ -14,6 +14,7 @@ struct Gpu {
   int index = 0;  // as CUDA counts: after CUDA_VISIBLE_DEVICES
   std::string name;
   std::string uuid;
+  std::string pci_id;  // as in /sys/bus/pci/devices: "0000:3b:00.0"; "" if not known
   std::int64_t memory_total_bytes = 0;
   int compute_major = 0;
   int compute_minor = 0;

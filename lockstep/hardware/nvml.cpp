@@ -3,6 +3,7 @@
 #include "lockstep/hardware/detail/nvml.h"
 
 #include <array>
+#include <cstring>
 #include <memory>
 #include <optional>
 
@@ -19,6 +20,20 @@ using Device = void*;
 struct MemoryInfo {
   unsigned long long total, free, used;
 };
+
+struct PciInfo {
+  char legacy_id[16];
+  unsigned domain, bus, device, device_id, subsystem_id;
+  char id[32];  // "00000000:3B:00.0"
+};
+
+// The kernel writes small letters and four digits of the domain.
+std::string kernel_pci_id(const PciInfo& info) {
+  const auto id = text::lower(std::string(info.id, ::strnlen(info.id, sizeof info.id)));
+  const auto colon = id.find(':');
+  if (colon == std::string::npos) return "";
+  return colon > 4 ? id.substr(colon - 4) : id;
+}
 
 struct CloseLibrary {
   void operator()(void* library) const noexcept { ::dlclose(library); }
@@ -84,6 +99,7 @@ class Nvml {
   }
 
   bool find_all() {
+    find(pci_info_, "nvmlDeviceGetPciInfo_v3");  // only for placement: may be missing
     return find(init_, "nvmlInit_v2") && find(shutdown_, "nvmlShutdown") &&
            find(error_string_, "nvmlErrorString") &&
            find(count_, "nvmlDeviceGetCount_v2") &&
@@ -105,6 +121,10 @@ class Nvml {
       gpu.memory_total_bytes = static_cast<std::int64_t>(memory.total);
     }
     capability_(device, &gpu.compute_major, &gpu.compute_minor);
+    PciInfo pci{};
+    if (pci_info_ != nullptr && pci_info_(device, &pci) == 0) {
+      gpu.pci_id = kernel_pci_id(pci);
+    }
     return gpu;
   }
 
@@ -119,6 +139,7 @@ class Nvml {
   int (*uuid_)(Device, char*, unsigned) = nullptr;
   int (*memory_)(Device, MemoryInfo*) = nullptr;
   int (*capability_)(Device, int*, int*) = nullptr;
+  int (*pci_info_)(Device, PciInfo*) = nullptr;
   int (*driver_version_)(char*, unsigned) = nullptr;
   int (*cuda_version_)(int*) = nullptr;
 };

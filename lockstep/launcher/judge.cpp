@@ -1,11 +1,12 @@
-// What the end of a rank means for the run, the person and the shell.
+// What the ends of ranks mean for the run, the person and the shell.
+#include "lockstep/launcher/detail/judge.h"
+
 #include <algorithm>
+#include <tuple>
 
 #include <signal.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/text.h"
-#include "lockstep/launcher/launcher.h"
 #include "lockstep/monitor/error_file.h"
 
 namespace lockstep::launcher {
@@ -13,24 +14,20 @@ namespace {
 
 using monitor::RunState;
 
-// The signals a rank answers with a clean stop and the exit status 128 + signal.
+// The signals a rank of ours answers with a clean stop and the exit status 128 +
+// signal.
 bool is_stop_signal(int number) {
   return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGUSR1;
 }
 
-std::string last_lines(const files::Path& path) {
-  constexpr std::int64_t kTailBytes = 8 << 10;
-  constexpr std::size_t kLines = 8;
-  std::string tail;
-  try {
-    tail = files::read_tail(path, kTailBytes);
-  } catch (const Error&) {
-    return "";  // the log is a help, not the point
-  }
-  auto lines = text::split(text::trim(tail), '\n');
-  if (lines.size() > kLines) lines.erase(lines.begin(), lines.end() - kLines);
-  const auto text = text::join(lines, "\n  ");
-  return text.empty() ? "" : str("; last lines of its log:\n  ", text);
+bool is_clean_stop(const process::End& end) {
+  if (end.signal != 0) return false;
+  return end.exit_status == kExitStopped || is_stop_signal(end.exit_status - 128);
+}
+
+// It died of the signal that we sent, or exited with its status, as many programs do.
+bool is_answer_to(int number, const process::End& end) {
+  return number != 0 && (end.signal == number || end.exit_status == 128 + number);
 }
 
 bool is_fault(int exit_status_of_worker) {
@@ -38,63 +35,126 @@ bool is_fault(int exit_status_of_worker) {
   return exit_status(fault) == exit_status_of_worker;
 }
 
-RunResult stopped(const WorkerEnd& worker, int exit, std::string message) {
-  return {.state = RunState::stopped,
+// The fault of a rank, if it is known: its error file's, or the exit status of a worker
+// of ours. Any other program may mean anything by a status.
+std::optional<Fault> known_fault(const monitor::RunDirectory& run, const Job& job,
+                                 const RankEnd& end) {
+  if (end.end.signal != 0 || end.end.ok()) return std::nullopt;
+  if (const auto error = monitor::read_error(run.error(end.rank))) return error->fault;
+  if (job.hang_limits && is_fault(end.end.exit_status)) {
+    return fault_of(end.end.exit_status);
+  }
+  return std::nullopt;
+}
+
+bool is_consequence(const monitor::RunDirectory& run, const Job& job,
+                    const RankEnd& end) {
+  return end.hang.empty() && known_fault(run, job, end) == Fault::comm;
+}
+
+int exit_of_failure(const monitor::RunDirectory& run, const Job& job,
+                    const RankEnd& end) {
+  if (!end.hang.empty() || end.early) return kExitFailed;
+  if (end.end.signal != 0) return 128 + end.end.signal;
+  const auto fault = known_fault(run, job, end);
+  return fault ? shell_status(*fault) : kExitFailed;
+}
+
+JobResult result(RunState state, int exit, std::string message,
+                 std::vector<RankEnd> ends) {
+  return {.state = state,
           .exit = exit,
           .message = std::move(message),
-          .worker = worker};
+          .ends = std::move(ends)};
 }
 
-RunResult failed(const WorkerEnd& worker, int exit, std::string message) {
-  return {.state = RunState::failed,
-          .exit = exit,
-          .message = std::move(message),
-          .worker = worker};
-}
-
-RunResult judge_signal(const monitor::RunDirectory& run, const WorkerEnd& worker) {
-  const int number = worker.end.signal;
-  if (worker.killed) {
-    return stopped(
-        worker, 128 + worker.asked_by,
-        str("rank ", worker.rank, " was killed after ", signal_name(worker.asked_by),
-            ", before it had stopped by itself"));
+// Nobody failed: all were stopped, by somebody or by themselves.
+JobResult judge_stop(const Job& job, std::vector<RankEnd> ends) {
+  const auto is = [&](Ending wanted) {
+    return std::find_if(ends.begin(), ends.end(), [&](const RankEnd& end) {
+      return ending_of(job, end) == wanted;
+    });
+  };
+  if (const auto killed = is(Ending::killed); killed != ends.end()) {
+    const int number = killed->asked_by;
+    auto message = str("rank ", killed->rank, " was killed after ", signal_name(number),
+                       ", before it had stopped by itself");
+    return result(RunState::stopped, 128 + number, std::move(message), std::move(ends));
   }
-  // Asked before it could answer: as good as a clean stop.
-  if (number == worker.asked_by) {
-    return stopped(worker, 128 + number, str("stopped by ", signal_name(number)));
-  }
-  const std::string guess =
-      number == SIGKILL ? ", often by the kernel for want of memory" : "";
-  return failed(worker, 128 + number,
-                str("rank ", worker.rank, " ended by ", process::describe(worker.end),
-                    guess, last_lines(run.log(worker.rank))));
-}
-
-RunResult judge_exit(const monitor::RunDirectory& run, const WorkerEnd& worker) {
-  const int status = worker.end.exit_status;
-  if (status == kExitStopped) {
-    return stopped(worker, status, "stopped by request; a rerun resumes");
-  }
-  if (status > 128 && is_stop_signal(status - 128)) {
-    return stopped(worker, status, str("stopped by ", signal_name(status - 128)));
-  }
-  const int exit = is_fault(status) ? shell_status(fault_of(status)) : kExitFailed;
-  if (const auto error = monitor::read_error(run.error(worker.rank))) {
-    return failed(worker, exit, error->message);
-  }
-  return failed(worker, exit,
-                str("rank ", worker.rank, " ended with ", process::describe(worker.end),
-                    last_lines(run.log(worker.rank))));
+  const auto& end = is(Ending::stopped)->end;
+  const int exit = end.shell_status();
+  auto message = exit == kExitStopped ? "stopped by request; a rerun resumes"
+                                      : str("stopped by ", signal_name(exit - 128));
+  return result(RunState::stopped, exit, std::move(message), std::move(ends));
 }
 
 }  // namespace
 
-RunResult judge(const monitor::RunDirectory& run, const WorkerEnd& worker) {
-  if (worker.end.ok()) {
-    return {.state = RunState::done, .exit = kExitOk, .message = "", .worker = worker};
+Ending ending_of(const Job& job, const RankEnd& end) {
+  if (!end.hang.empty() || end.early) return Ending::failed;
+  if (end.end.ok()) return Ending::well;
+  if (end.killed) return Ending::killed;
+  if (end.told && (is_answer_to(SIGTERM, end.end) || is_clean_stop(end.end))) {
+    return Ending::told;
   }
-  return worker.end.signal != 0 ? judge_signal(run, worker) : judge_exit(run, worker);
+  // Our worker ends like this only when all ranks have agreed to stop, whoever was
+  // signalled.
+  const bool clean = job.hang_limits && is_clean_stop(end.end);
+  return clean || is_answer_to(end.asked_by, end.end) ||
+                 (end.asked_by != 0 && is_clean_stop(end.end))
+             ? Ending::stopped
+             : Ending::failed;
+}
+
+std::optional<std::size_t> first_failure(const monitor::RunDirectory& run,
+                                         const Job& job,
+                                         std::span<const RankEnd> ends) {
+  // A crashed rank has left no error file, hence time 0, and comes before those that
+  // had the time to write one.
+  const auto order = [&](const RankEnd& end) {
+    const auto error = monitor::read_error(run.error(end.rank));
+    return std::tuple(is_consequence(run, job, end), end.time,
+                      error ? error->time : 0.0);
+  };
+  std::optional<std::size_t> first;
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    if (ending_of(job, ends[i]) != Ending::failed) continue;
+    if (!first || order(ends[i]) < order(ends[*first])) first = i;
+  }
+  return first;
+}
+
+bool may_get_better(const monitor::RunDirectory& run, const Job& job,
+                    const RankEnd& end) {
+  const auto fault = known_fault(run, job, end);
+  return fault != Fault::config && fault != Fault::diverged;
+}
+
+JobResult judge(const monitor::RunDirectory& run, const Job& job,
+                std::vector<RankEnd> ends) {
+  const auto stopping = [](const RankEnd& end) { return end.asked_by != 0; };
+  const auto first = first_failure(run, job, ends);
+  // Ranks that were asked to stop may lose each other on the way.
+  const bool lost_in_stop = first && is_consequence(run, job, ends[*first]) &&
+                            std::any_of(ends.begin(), ends.end(), stopping) &&
+                            ends.size() > 1;
+  if (lost_in_stop) {
+    const int number = std::find_if(ends.begin(), ends.end(), stopping)->asked_by;
+    return result(RunState::stopped, 128 + number,
+                  str("stopped by ", signal_name(number)), std::move(ends));
+  }
+  if (first) {
+    const int exit = exit_of_failure(run, job, ends[*first]);
+    auto message = failure_report(run, job, ends, *first);
+    return result(RunState::failed, exit, std::move(message), std::move(ends));
+  }
+  const auto well = [&](const RankEnd& end) {
+    return ending_of(job, end) == Ending::well;
+  };
+  if (std::all_of(ends.begin(), ends.end(), well)) {
+    return result(RunState::done, kExitOk, "", std::move(ends));
+  }
+  return judge_stop(job, std::move(ends));
 }
 
 }  // namespace lockstep::launcher

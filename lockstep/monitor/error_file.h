@@ -10,7 +10,7 @@
 namespace lockstep::monitor {
 
 // Why a rank failed, for whoever started it. The file has torchrun's form, so that
-// whoever can read torchrun's files can read ours.
+// whoever can read torchrun's files can read ours, and the other way round.
 struct RankError {
   Fault fault = Fault::internal;
   std::string message;
@@ -21,7 +21,8 @@ struct RankError {
 void write_error(const files::Path& path, const RankError& error,
                  const Clock& clock = Clock::system());
 
-// Nothing if the file is missing or not readable as one.
+// Ours, or one that PyTorch wrote for torchrun, whose fault reads as internal and whose
+// rank as 0. Nothing if the file is missing or not readable as one.
 std::optional<RankError> read_error(const files::Path& path);
 
 }  // namespace lockstep::monitor

@@ -17,6 +17,8 @@ enum class Phase : std::uint32_t {
   saving = 3,
   stopping = 4,
   finished = 5,
+  loading = 6,     // waiting for data
+  exchanging = 7,  // waiting for the other ranks
 };
 std::string_view name_of(Phase phase) noexcept;
 

@@ -201,6 +201,19 @@ RunRecord RunDirectory::read_record() const {
                               record_file().string());
 }
 
+void RunDirectory::claim() const {
+  auto record = read_record();
+  const auto self = record_of_this_process();
+  record.host = self.host;
+  record.pid = self.pid;
+  record.process_start = self.process_start;
+  record.state = RunState::running;
+  record.exit.reset();
+  record.message.clear();
+  record.finished.clear();
+  files::write_atomically(record_file(), to_json(record));
+}
+
 void RunDirectory::update_record(RunState state, std::optional<int> exit,
                                  const std::string& message, const Clock& clock) const {
   auto record = read_record();

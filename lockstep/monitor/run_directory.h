@@ -81,6 +81,9 @@ class RunDirectory {
 
   RunRecord read_record() const;
 
+  // This process looks after the run from now on; it is running.
+  void claim() const;
+
   // Atomic: a reader sees the old record or the new one. `finished` is set with a final
   // state.
   void update_record(RunState state, std::optional<int> exit,

@@ -1,6 +1,7 @@
 #include "lockstep/base/process.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -172,6 +173,24 @@ TEST(Process, DiscardedStreamsReachNobody) {
   command.out = process::Stream::discard;
   EXPECT_TRUE(process::Child::start(command).wait().ok());
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
+}
+
+TEST(Process, AChildRunsOnTheCpusItIsGiven) {
+  cpu_set_t ours;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof ours, &ours), 0);
+  int last = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(last, &ours)) --last;
+  auto command = shell("grep Cpus_allowed_list /proc/self/status");
+  command.cpus = {last};
+  EXPECT_EQ(process::run(command, test::kPatience).out,
+            "Cpus_allowed_list:\t" + std::to_string(last) + "\n");
+}
+
+TEST(Process, CpusThatAreNotThereAreAnError) {
+  auto command = shell("exit 0");
+  command.cpus = {100'000};
+  EXPECT_THAT(test::error_text(Fault::io, [&] { process::Child::start(command); }),
+              HasSubstr("can not start '/bin/sh' on the CPUs chosen for it: "));
 }
 
 }  // namespace

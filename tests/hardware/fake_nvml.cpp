@@ -59,6 +59,11 @@ int nvmlDeviceGetCudaComputeCapability(void* device, int* major, int* minor) {
   *minor = static_cast<FakeGpu*>(device)->minor;
   return 0;
 }
+// nvmlPciInfo_t: the old id, five numbers, and the id at byte 36.
+int nvmlDeviceGetPciInfo_v3(void* device, char* info) {
+  return copy(device == &gpus[0] ? "00000000:3B:00.0" : "00010000:AF:00.0",
+              info + 16 + 5 * sizeof(unsigned), 32);
+}
 int nvmlSystemGetDriverVersion(char* version, unsigned size) {
   return copy("580.82.07", version, size);
 }

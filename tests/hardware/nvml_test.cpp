@@ -40,6 +40,8 @@ TEST_F(Nvml, DescribesEveryGpu) {
   EXPECT_EQ(found.gpus[0].uuid, "GPU-aaaa-1111");
   EXPECT_EQ(found.gpus[0].memory_total_bytes, 150'000'000'000);
   EXPECT_EQ(found.gpus[0].compute_major, 9);
+  EXPECT_EQ(found.gpus[0].pci_id, "0000:3b:00.0");
+  EXPECT_EQ(found.gpus[1].pci_id, "0000:af:00.0");
   EXPECT_EQ(found.gpus[1].compute_major, 7);
   EXPECT_EQ(found.gpus[1].index, 1);
   EXPECT_EQ(found.driver_version, "580.82.07");

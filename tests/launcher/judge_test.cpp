@@ -1,27 +1,59 @@
+#include "lockstep/launcher/detail/judge.h"
+
 #include <signal.h>
 
-#include "lockstep/launcher/launcher.h"
 #include "lockstep/monitor/error_file.h"
 #include "tests/support/support.h"
 
 namespace lockstep {
 namespace {
 
-using launcher::WorkerEnd;
+using launcher::RankEnd;
 using monitor::RunState;
 using ::testing::HasSubstr;
 
-// What the end of a rank means, with a run directory it may have left things in.
+// What the ends of ranks mean, with a run directory they may have left things in.
 class Judge : public ::testing::Test {
  protected:
-  launcher::RunResult judge(const WorkerEnd& worker) {
-    return launcher::judge(run_, worker);
+  launcher::JobResult judge(const RankEnd& end) {
+    return launcher::judge(run_, workers(1), {end});
   }
-  static WorkerEnd exited(int status) {
-    return {.end = {.exit_status = status, .signal = 0}};
+  launcher::JobResult judge(std::vector<RankEnd> ends) {
+    const auto job = workers(ends.size());
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      ends[i].rank = ends[i].local_rank = static_cast<int>(i);
+      ends[i].pid = static_cast<pid_t>(100 + i);
+    }
+    return launcher::judge(run_, job, std::move(ends));
   }
-  static WorkerEnd killed(int signal) {
-    return {.end = {.exit_status = 0, .signal = signal}};
+  static launcher::Job workers(std::size_t count) {
+    launcher::Job job;
+    job.ranks.resize(count);
+    job.first.world_size = static_cast<int>(count);
+    job.hang_limits.emplace();
+    return job;
+  }
+  static RankEnd exited(int status, double time = 0) {
+    RankEnd end;
+    end.end.exit_status = status;
+    end.time = time;
+    return end;
+  }
+  static RankEnd killed(int signal, double time = 0) {
+    RankEnd end;
+    end.end.signal = signal;
+    end.time = time;
+    return end;
+  }
+  static RankEnd told(RankEnd end) {
+    end.told = true;
+    return end;
+  }
+  void leaves_error(int rank, Fault fault, const std::string& message, double time) {
+    ManualClock clock;
+    clock.advance(std::chrono::milliseconds(static_cast<int>(time * 1000)));
+    monitor::write_error(run_.error(rank),
+                         {.fault = fault, .message = message, .rank = rank}, clock);
   }
 
   files::TemporaryDirectory parent_;
@@ -123,6 +155,102 @@ TEST_F(Judge, ACrashDuringAStopIsStillAFailure) {
   auto worker = killed(SIGSEGV);
   worker.asked_by = SIGINT;
   EXPECT_EQ(judge(worker).state, RunState::failed);
+}
+
+TEST_F(Judge, TheFirstByTimeIsNamedAndTheOthersAreSummedUp) {
+  test::write_file(run_.log(2), "last words\n");
+  auto gone = told(killed(SIGKILL, 9));
+  gone.killed = true;
+  const auto result = judge({told(exited(143, 5)), exited(7, 3), killed(SIGSEGV, 2),
+                             gone, exited(0, 1), told(killed(SIGTERM, 4))});
+  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.exit, 139);
+  EXPECT_THAT(result.message, ::testing::MatchesRegex(
+                                  "rank 2 \\(pid 102 on .+\\) ended by signal 11 "
+                                  "\\(Segmentation fault\\); last lines of its log:\n"
+                                  "  last words\n"
+                                  "rank 0 \\(pid 100\\) told to end, exit status 143\n"
+                                  "rank 1 \\(pid 101\\) ended with exit status 7\n"
+                                  "rank 3 \\(pid 103\\) told to end, did not, and was "
+                                  "killed\n"
+                                  "rank 4 \\(pid 104\\) had ended well\n"
+                                  "rank 5 \\(pid 105\\) told to end, signal 15 "
+                                  "\\(Terminated\\)"));
+}
+
+TEST_F(Judge, ALostPeerIsAConsequenceEvenWhenItIsSeenFirst) {
+  leaves_error(0, Fault::comm, "comm: rank 1 is gone", 1);
+  const auto result = judge({exited(5, 1), told(killed(SIGKILL, 2))});
+  EXPECT_EQ(result.exit, 137);
+  EXPECT_THAT(result.message, ::testing::StartsWith("rank 1 (pid 101"));
+  EXPECT_THAT(result.message, HasSubstr("rank 0 (pid 100) ended with exit status 5: "
+                                        "comm: rank 1 is gone"));
+}
+
+TEST_F(Judge, WithoutABetterReasonALostPeerIsTheReason) {
+  leaves_error(0, Fault::comm, "comm: node 1 is gone", 1);
+  leaves_error(1, Fault::comm, "comm: node 1 is gone", 1.5);
+  const auto result = judge({exited(5, 1), exited(5, 2)});
+  EXPECT_EQ(result.exit, 1);
+  EXPECT_THAT(result.message, HasSubstr("exit status 5 (comm): comm: node 1 is gone"));
+  EXPECT_THAT(result.message, ::testing::StartsWith("rank 0 "));
+}
+
+TEST_F(Judge, EndsOfTheSameMomentAreOrderedByTheirErrorFiles) {
+  leaves_error(0, Fault::io, "later", 2);
+  leaves_error(1, Fault::config, "earlier", 1);
+  const auto result = judge({exited(4, 1), exited(2, 1)});
+  EXPECT_EQ(result.exit, 2);
+  EXPECT_THAT(result.message, HasSubstr("exit status 2 (config): earlier"));
+}
+
+TEST_F(Judge, AHangAndAnEarlyEndAreFailures) {
+  auto hangs = killed(SIGKILL, 1);
+  hangs.hang = "no heartbeat for 3.0 s";
+  auto result = judge({exited(0), hangs});
+  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.exit, 1);
+  EXPECT_THAT(result.message, HasSubstr(") hangs: no heartbeat for 3.0 s"));
+  auto early = exited(0);
+  early.early = true;
+  result = judge({early, told(exited(143))});
+  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.exit, 1);
+  EXPECT_THAT(result.message, HasSubstr("exit status 0 before it had finished"));
+}
+
+TEST_F(Judge, RanksThatLoseEachOtherInAStopAreStopped) {
+  auto first = killed(SIGTERM), second = exited(5);
+  first.asked_by = second.asked_by = SIGTERM;
+  EXPECT_EQ(judge({first, second}).state, RunState::stopped);
+  EXPECT_EQ(judge({first, second}).exit, 143);
+  first.end = {.exit_status = 0, .signal = SIGSEGV};
+  EXPECT_EQ(judge({first, second}).exit, 139);
+}
+
+TEST_F(Judge, AnyOtherProgramMayMeanAnythingByItsStatus) {
+  auto job = workers(1);
+  job.hang_limits.reset();
+  const auto result = launcher::judge(run_, job, {exited(143)});
+  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.exit, 1);
+  EXPECT_EQ(launcher::judge(run_, job, {exited(2)}).exit, 1);
+  EXPECT_TRUE(launcher::may_get_better(run_, job, exited(2)));
+  auto asked = exited(143);
+  asked.asked_by = SIGTERM;
+  EXPECT_EQ(launcher::judge(run_, job, {asked}).state, RunState::stopped);
+}
+
+TEST_F(Judge, ConfigAndDivergedDoNotGetBetter) {
+  for (const auto fault : {Fault::config, Fault::hardware, Fault::io, Fault::comm,
+                           Fault::diverged, Fault::internal}) {
+    const bool hopeless = fault == Fault::config || fault == Fault::diverged;
+    const auto end = exited(exit_status(fault));
+    EXPECT_EQ(launcher::may_get_better(run_, workers(1), end), !hopeless);
+  }
+  leaves_error(0, Fault::config, "no such model", 1);
+  EXPECT_FALSE(launcher::may_get_better(run_, workers(1), exited(1)));
+  EXPECT_TRUE(launcher::may_get_better(run_, workers(1), killed(SIGKILL)));
 }
 
 }  // namespace

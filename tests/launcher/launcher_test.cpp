@@ -1,5 +1,3 @@
-#include "lockstep/launcher/launcher.h"
-
 #include <atomic>
 #include <mutex>
 #include <thread>
@@ -9,13 +7,14 @@
 #include <unistd.h>
 
 #include "lockstep/base/text.h"
+#include "lockstep/launcher/job.h"
 #include "lockstep/monitor/error_file.h"
 #include "tests/support/support.h"
 
 namespace lockstep {
 namespace {
 
-using launcher::RunResult;
+using launcher::JobResult;
 using launcher::Signals;
 using monitor::RunState;
 using ::testing::ElementsAre;
@@ -45,7 +44,7 @@ class Launcher : public ::testing::Test {
 
   // Runs `script` as the worker. $1 is --run-dir, $2 the run directory, which $notes
   // and $never are in; `cat $never` waits until it is killed.
-  RunResult run(const std::string& script, const std::function<void()>& meanwhile = {},
+  JobResult run(const std::string& script, const std::function<void()>& meanwhile = {},
                 std::chrono::milliseconds grace = test::kPatience) {
     const auto program = parent_.path() / "worker";
     test::write_file(program, "#!/bin/sh\nnotes=" + notes_.string() +
@@ -54,14 +53,20 @@ class Launcher : public ::testing::Test {
     Signals signals;  // before the helper thread, which inherits the mask
     std::jthread helper;
     if (meanwhile) helper = std::jthread(meanwhile);
-    return launcher::run_worker(
-        run_,
-        {.program = program,
-         .arguments = {"--run-dir", run_.path().string()},
-         .environment = {{"LOCKSTEP_TEST", "yes"}},
-         .grace = grace,
-         .say = [this](std::string_view sentence) { said_.emplace_back(sentence); }},
-        signals, *clock_);
+    auto job = one_rank({program.string(), "--run-dir", run_.path().string()});
+    job.environment = {{"LOCKSTEP_TEST", "yes"}};
+    job.grace = grace;
+    job.say = [this](std::string_view sentence) { said_.emplace_back(sentence); };
+    return launcher::run_job(run_, job, signals, *clock_);
+  }
+
+  // As `lockstep train` starts it.
+  static launcher::Job one_rank(std::vector<std::string> command) {
+    launcher::Job job;
+    job.command = std::move(command);
+    job.ranks = {{.place = {}, .owns_terminal = true}};
+    job.hang_limits.emplace();
+    return job;
   }
 
   std::vector<std::string> notes() const {
@@ -167,7 +172,7 @@ TEST_F(Launcher, TheFirstSignalIsPassedOnAndTheWorkerStopsCleanly) {
     EXPECT_EQ(result.state, RunState::stopped) << number;
     EXPECT_EQ(result.exit, 128 + number);
     EXPECT_THAT(notes(), ElementsAre("ready", "got 1 x"));
-    EXPECT_FALSE(result.worker.killed);
+    EXPECT_FALSE(result.ends[0].killed);
     EXPECT_EQ(run_.read_record().state, RunState::stopped);
     EXPECT_EQ(run_.read_record().exit, 128 + number);
   }
@@ -202,8 +207,8 @@ TEST_F(Launcher, ASecondCtrlCKillsAtOnce) {
           });
   EXPECT_EQ(result.state, RunState::stopped);
   EXPECT_EQ(result.exit, 130);
-  EXPECT_TRUE(result.worker.killed);
-  EXPECT_EQ(result.worker.end.signal, SIGKILL);
+  EXPECT_TRUE(result.ends[0].killed);
+  EXPECT_EQ(result.ends[0].end.signal, SIGKILL);
   EXPECT_THAT(notes(), ElementsAre("ready", "got 1 INT"));  // the second: not passed on
   EXPECT_THAT(said_,
               ElementsAre("stopping after this step (SIGINT); a second one quits "
@@ -232,7 +237,7 @@ TEST_F(Launcher, AnEchoOfCtrlCAndARepeatedSigtermDoNotKill) {
             });
     EXPECT_EQ(result.state, RunState::stopped) << number;
     EXPECT_EQ(result.exit, 75) << number;
-    EXPECT_FALSE(result.worker.killed) << number;
+    EXPECT_FALSE(result.ends[0].killed) << number;
     EXPECT_THAT(notes(), ElementsAre("ready", "got 1 stop", "got 2 USR1")) << number;
   }
 }
@@ -244,7 +249,7 @@ TEST_F(Launcher, AHangUpIsNotASecondSignal) {
           when_ready({SIGHUP, SIGTERM}));
   EXPECT_EQ(result.state, RunState::stopped);
   EXPECT_EQ(result.exit, 143);
-  EXPECT_FALSE(result.worker.killed);
+  EXPECT_FALSE(result.ends[0].killed);
   EXPECT_THAT(notes(), ElementsAre("ready", "got 1 HUP", "got 2 TERM"));
 }
 
@@ -263,7 +268,7 @@ TEST_F(Launcher, AWorkerThatIgnoresTheStopIsKilledAfterTheGracePeriod) {
                           when_ready({SIGTERM}), std::chrono::milliseconds(30));
   EXPECT_EQ(result.state, RunState::stopped);
   EXPECT_EQ(result.exit, 143);
-  EXPECT_TRUE(result.worker.killed);
+  EXPECT_TRUE(result.ends[0].killed);
   ASSERT_EQ(said_.size(), 2U);
   EXPECT_EQ(said_[1], "rank 0 did not stop within 30ms; killed");
 }
@@ -287,7 +292,7 @@ TEST_F(Launcher, TheWorkerHasAProcessGroupOfItsOwn) {
 TEST_F(Launcher, AMissingWorkerIsAHardwareFaultAndTheRecordSaysSo) {
   Signals signals;
   const auto text = test::error_text(Fault::hardware, [&] {
-    launcher::run_worker(run_, {.program = "/no/such/lockstep_worker"}, signals);
+    launcher::run_job(run_, one_rank({"/no/such/lockstep_worker"}), signals);
   });
   EXPECT_THAT(text, HasSubstr("'/no/such/lockstep_worker' is not there"));
   EXPECT_EQ(run_.read_record().state, RunState::failed);
@@ -298,8 +303,9 @@ TEST_F(Launcher, AWorkerThatCanNotBeStartedIsAnError) {
   const auto program = parent_.path() / "not_executable";
   test::write_file(program, "");
   Signals signals;
-  test::error_text(Fault::io,
-                   [&] { launcher::run_worker(run_, {.program = program}, signals); });
+  test::error_text(Fault::io, [&] {
+    launcher::run_job(run_, one_rank({program.string()}), signals);
+  });
   EXPECT_EQ(run_.read_record().state, RunState::failed);
 }
 

@@ -2,7 +2,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "lockstep/hardware/machine.h"
 
@@ -14,6 +17,17 @@ std::string read_or_empty(const Path& path);
 
 // The value of a "Key : value" line, trimmed; "" without one.
 std::string line_value(const std::string& text, std::string_view key);
+
+// "0-3,8,10-11" -> 0 1 2 3 8 10 11; what is no number is left out.
+std::set<int> cpu_list(std::string_view list);
+
+// One block of /proc/cpuinfo. Arm and virtual machines leave the ids out.
+struct CpuEntry {
+  int number = -1;
+  int socket = 0;
+  std::optional<int> core;
+};
+std::vector<CpuEntry> cpu_entries(const std::string& cpuinfo);
 
 struct Processors {
   std::string model;

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lockstep/launcher/detail/notes.h"
+#include "lockstep/launcher/job.h"
+#include "lockstep/monitor/heartbeat.h"
+
+namespace lockstep::launcher {
+
+// What the attempts of a job have in common.
+struct Scene {
+  const monitor::RunDirectory& run;
+  const Job& job;           // complete: with address, port and token
+  const std::string& mark;  // sweep.h
+  LogPump* pump;            // none if all ranks own the terminal
+  Notes& notes;
+  Signals& signals;
+  const Clock& clock;
+};
+
+// One life of all ranks, from their start to the end of the last of them.
+class Attempt {
+ public:
+  // Starts them. `number` counts from 0.
+  Attempt(const Scene& scene, int number);
+  ~Attempt();  // nothing of them is left
+  Attempt(const Attempt&) = delete;
+  Attempt& operator=(const Attempt&) = delete;
+
+  // By local rank. When it returns no process of the job is left, and the logs have all
+  // that they printed.
+  std::vector<RankEnd> until_end();
+
+ private:
+  struct Rank {
+    process::Child child;
+    RankEnd end;
+    bool running = true;
+  };
+
+  void start_rank(int local_rank, int number);
+  void wait_for_something();
+  int wait_limit_ms() const;
+  void reap();
+  void finish(Rank& rank, const process::End& end, double time);
+  bool is_early(const Rank& rank, const process::End& end);
+  void receive(int number);
+  void interrupt();
+  void stop(int number);
+  void quit();
+  void pause();
+  void give_up();
+  void kill_running();
+  void look_for_hang();
+  const monitor::HeartbeatReader* heartbeat();
+  void fail(const Rank& rank);
+  void sweep_up();
+  // Every rank is expected to beat: it is one of ours, and knows what to do with a
+  // signal.
+  bool beats() const {
+    const auto& limits = scene_.job.hang_limits;
+    return limits && limits->startup.count() > 0;
+  }
+
+  const Scene scene_;
+  std::vector<Rank> ranks_;
+  int running_ = 0;
+  std::optional<HangJudge> hang_;
+  std::optional<monitor::HeartbeatReader> heartbeat_;
+  std::optional<SteadyTime> next_look_;
+  int asked_by_ = 0;                       // the first signal that asked to stop
+  bool user_asked_ = false;                // by SIGUSR1, which is always passed on
+  bool told_ = false;                      // to end, because one failed
+  std::optional<SteadyTime> deadline_;     // then all are killed
+  std::chrono::milliseconds allowed_{};    // the time up to it, for the person
+  std::optional<SteadyTime> interrupted_;  // by the first SIGINT
+  std::set<int> passed_on_;                // what asked the ranks to stop
+  bool swept_ = false;
+};
+
+// The environment of a rank, over ours.
+std::vector<std::pair<std::string, std::string>> rank_variables(const Scene& scene,
+                                                                int local_rank,
+                                                                int attempt);
+
+}  // namespace lockstep::launcher

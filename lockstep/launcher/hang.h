@@ -1,0 +1,76 @@
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/monitor/heartbeat.h"
+
+namespace lockstep::launcher {
+
+// How long a rank may stay without a new beat. Zero: for ever.
+struct HangLimits {
+  // In training: the larger of the floor and `step_factor` times its usual step.
+  std::chrono::milliseconds step_floor{3'000};
+  double step_factor = 5;
+  std::chrono::milliseconds startup{std::chrono::minutes(10)};
+  std::chrono::milliseconds first_step{std::chrono::minutes(10)};
+  std::chrono::milliseconds evaluation{std::chrono::minutes(5)};
+  std::chrono::milliseconds saving{std::chrono::minutes(10)};
+  std::chrono::milliseconds loading{std::chrono::minutes(5)};
+};
+
+// What is seen of a rank at one look.
+struct RankLook {
+  bool running = true;
+  std::optional<monitor::Beat> beat;  // of this process, nothing if there was none yet
+  // The kernel's letter for the process: 'T' is stopped, 't' is held by a debugger.
+  char state = 'S';
+};
+
+struct Hang {
+  int local_rank = 0;   // who is to blame
+  std::string because;  // "no heartbeat for 3.1 s at step 12 (training); ..."
+};
+
+// Decides from the heartbeats of the ranks of this machine whether one of them hangs.
+//
+// Time counts only while somebody looks: of the time between two looks, one second at
+// most, so that a laptop's sleep or a Ctrl-Z is no hang. A rank that waits for the
+// others (exchanging) is a victim as long as there is one that does not.
+class HangJudge {
+ public:
+  // `several_nodes`: ranks of other machines, which are not seen here, take part.
+  HangJudge(const HangLimits& limits, int ranks, bool several_nodes,
+            const Clock& clock = Clock::system());
+
+  std::optional<Hang> look(const std::vector<RankLook>& ranks);
+
+ private:
+  struct Rank {
+    std::optional<monitor::Beat> beat;
+    std::chrono::nanoseconds quiet{0};       // since the last new beat
+    std::chrono::nanoseconds since_step{0};  // since the last new step
+    bool plain = false;  // nothing but training since the last new step
+    std::deque<std::chrono::nanoseconds> steps;  // how long the last ones took
+  };
+
+  void note(Rank& rank, const RankLook& look, std::chrono::nanoseconds passed) const;
+  std::chrono::nanoseconds step_limit(const Rank& rank) const;
+  std::chrono::nanoseconds limit(const Rank& rank, bool all_wait) const;
+  std::optional<std::size_t> latest(const std::vector<RankLook>& looks,
+                                    bool all_wait) const;
+  std::size_t blame(const std::vector<RankLook>& looks, std::size_t late) const;
+  std::string describe(std::size_t index, const RankLook& look, bool all_wait) const;
+
+  const HangLimits limits_;
+  const bool several_nodes_;
+  const Clock& clock_;
+  std::optional<SteadyTime> looked_;
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace lockstep::launcher

@@ -1,0 +1,227 @@
+#include "lockstep/launcher/job.h"
+
+#include <algorithm>
+
+#include <poll.h>
+#include <signal.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/units.h"
+#include "lockstep/launcher/detail/attempt.h"
+#include "lockstep/launcher/detail/guard.h"
+#include "lockstep/launcher/detail/judge.h"
+#include "lockstep/launcher/detail/sweep.h"
+#include "lockstep/launcher/port.h"
+
+namespace lockstep::launcher {
+namespace {
+
+using monitor::RunState;
+using std::chrono::milliseconds;
+
+void check(const Job& job) {
+  LOCKSTEP_CHECK(!job.command.empty() && !job.ranks.empty());
+  LOCKSTEP_CHECK(
+      job.first.rank >= 0 &&
+          job.first.rank + static_cast<int>(job.ranks.size()) <= job.first.world_size,
+      "rank ", job.first.rank, ", ", job.ranks.size(), " here, of ",
+      job.first.world_size);
+  const auto& program = job.command[0];
+  const bool is_path = program.find('/') != std::string::npos;
+  if (is_path && !std::filesystem::exists(program)) {
+    throw Error(Fault::hardware, "launcher: '", program,
+                "' is not there; build it, or check its path");
+  }
+}
+
+// The port of the store, from before its host starts until after it has ended.
+std::optional<HeldPort> hold_port(Job& job) {
+  auto& first = job.first;
+  if (first.nodes > 1 && (first.node != 0 || first.master_port == 0)) {
+    return std::nullopt;
+  }
+  if (first.agent_store) return std::nullopt;
+  auto port = first.master_port == 0 ? HeldPort::any()  //
+                                     : HeldPort::take(first.master_port);
+  first.master_port = port.port();
+  return port;
+}
+
+Job completed(const Job& wanted) {
+  auto job = wanted;
+  job.first.by = StartedBy::lockstep;
+  job.first.local_rank = 0;
+  job.first.local_world_size = static_cast<int>(job.ranks.size());
+  if (job.first.nodes == 1) {
+    if (job.first.master_address.empty()) job.first.master_address = "127.0.0.1";
+    if (job.first.token.empty()) job.first.token = make_mark();
+  }
+  return job;
+}
+
+bool captures(const Job& job) {
+  return std::any_of(job.ranks.begin(), job.ranks.end(),
+                     [](const RankOptions& rank) { return !rank.owns_terminal; });
+}
+
+// All attempts of a job.
+class Runner {
+ public:
+  Runner(const monitor::RunDirectory& run, const Job& job, Signals& signals,
+         const Clock& clock)
+      : run_(run),
+        job_(completed(job)),
+        signals_(signals),
+        clock_(clock),
+        notes_(run, job_, clock) {
+    check(job_);
+    port_ = hold_port(job_);
+    guard_.emplace(mark_);  // before the pump's threads
+    if (captures(job_)) pump_.emplace(LogPump::Options{.show = job_.show});
+  }
+
+  JobResult run() {
+    for (int attempt = 0;; ++attempt) {
+      auto result = judge(run_, job_, one_life(attempt));
+      result.restarts = attempt;
+      if (result.state == RunState::failed) note_failure(result, attempt);
+      if (!is_worth_another(result, attempt)) return result;
+      const auto delay = delay_before(attempt);
+      announce(result, attempt, delay);
+      if (const auto number = interrupted_within(delay))
+        return given_up(result, *number);
+      clean_up();
+    }
+  }
+
+ private:
+  std::vector<RankEnd> one_life(int number) {
+    Attempt attempt({.run = run_,
+                     .job = job_,
+                     .mark = mark_,
+                     .pump = pump_ ? &*pump_ : nullptr,
+                     .notes = notes_,
+                     .signals = signals_,
+                     .clock = clock_},
+                    number);
+    notes_.event(
+        "launched",
+        {{"attempt", std::int64_t{number}},
+         {"ranks", static_cast<std::int64_t>(job_.ranks.size())},
+         {"first_rank", std::int64_t{job_.first.rank}},
+         {"world_size", std::int64_t{job_.first.world_size}},
+         {"master", str(job_.first.master_address, ":", job_.first.master_port)}});
+    return attempt.until_end();
+  }
+
+  const RankEnd& first_failed(const JobResult& result) const {
+    return result.ends[first_failure(run_, job_, result.ends).value_or(0)];
+  }
+
+  void note_failure(const JobResult& result, int attempt) {
+    const auto& end = first_failed(result);
+    notes_.event("failure", {{"attempt", std::int64_t{attempt}},
+                             {"rank", std::int64_t{end.rank}},
+                             {"pid", std::int64_t{end.pid}},
+                             {"seen", end.time},
+                             {"end", process::describe(end.end)},
+                             {"hang", end.hang},
+                             {"message", failure_line(run_, job_, end)}});
+  }
+
+  bool is_worth_another(const JobResult& result, int attempt) const {
+    if (result.state != RunState::failed || attempt >= job_.first.max_restarts) {
+      return false;
+    }
+    const auto& end = first_failed(result);
+    return end.asked_by == 0 && may_get_better(run_, job_, end);
+  }
+
+  milliseconds delay_before(int attempt) const {
+    constexpr int kLongest = 30;
+    return job_.restart_delay * std::min(kLongest, 1 << std::min(attempt, 5));
+  }
+
+  void announce(const JobResult& result, int attempt, milliseconds delay) {
+    const auto reason = failure_line(run_, job_, first_failed(result));
+    notes_.event("restart",
+                 {{"attempt", std::int64_t{attempt + 1}},
+                  {"of", std::int64_t{job_.first.max_restarts}},
+                  {"after_seconds", static_cast<double>(delay.count()) / 1e3},
+                  {"reason", reason}});
+    notes_.say(str(reason, "; all ranks restart in ", units::exact_duration(delay),
+                   " (", attempt + 1, " of ", job_.first.max_restarts, ")"));
+  }
+
+  // The signal that asked to stop meanwhile.
+  std::optional<int> interrupted_within(milliseconds delay) {
+    const auto until = clock_.now() + delay;
+    while (true) {
+      while (const auto number = signals_.take()) {
+        if (*number == SIGTSTP) {
+          ::raise(SIGSTOP);
+        } else if (*number != SIGUSR2) {
+          return number;
+        }
+      }
+      const auto left = std::chrono::ceil<milliseconds>(until - clock_.now());
+      if (left.count() <= 0) return std::nullopt;
+      pollfd ready{.fd = signals_.fd(), .events = POLLIN, .revents = 0};
+      ::poll(&ready, 1, static_cast<int>(std::min<long>(left.count(), 1 << 30)));
+    }
+  }
+
+  static JobResult given_up(JobResult result, int number) {
+    result.state = RunState::stopped;
+    result.exit = 128 + number;
+    result.message =
+        str("stopped by ", signal_name(number), " before a restart; ", result.message);
+    return result;
+  }
+
+  // What the next attempt must not take for its own.
+  void clean_up() {
+    std::error_code ignored;
+    std::filesystem::remove(run_.heartbeat(), ignored);
+    for (std::size_t i = 0; i < job_.ranks.size(); ++i) {
+      std::filesystem::remove(run_.error(job_.first.rank + static_cast<int>(i)),
+                              ignored);
+    }
+  }
+
+  const monitor::RunDirectory& run_;
+  Job job_;
+  Signals& signals_;
+  const Clock& clock_;
+  Notes notes_;
+  const std::string mark_ = make_mark();
+  std::optional<HeldPort> port_;
+  std::optional<Guard> guard_;
+  std::optional<LogPump> pump_;
+};
+
+}  // namespace
+
+JobResult run_job(const monitor::RunDirectory& run, const Job& job, Signals& signals,
+                  const Clock& clock) {
+  // Before a rank exists: if this fails, there is nothing to clean up.
+  run.update_record(RunState::running, std::nullopt, "");
+  JobResult result;
+  try {
+    result = Runner(run, job, signals, clock).run();
+  } catch (const Error& error) {
+    try {
+      run.update_record(RunState::failed, shell_status(error.fault()), error.what());
+    } catch (const Error&) {  // the first one says more
+    }
+    throw;
+  }
+  try {
+    run.update_record(result.state, result.exit, result.message);
+  } catch (const Error& error) {
+    result.message += str(result.message.empty() ? "" : "\n", error.what());
+  }
+  return result;
+}
+
+}  // namespace lockstep::launcher

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/process.h"
+#include "lockstep/launcher/hang.h"
+#include "lockstep/launcher/log_pump.h"
+#include "lockstep/launcher/placement.h"
+#include "lockstep/launcher/rank_environment.h"
+#include "lockstep/launcher/signals.h"
+#include "lockstep/monitor/run_directory.h"
+
+namespace lockstep::launcher {
+
+inline constexpr std::chrono::milliseconds kGracePeriod{30'000};
+inline constexpr std::chrono::hours kLongestGracePeriod{24};
+
+// How long a rank that beats may take to end once another one has failed: it can not
+// go on, and what it could save is as old as the last step.
+inline constexpr std::chrono::milliseconds kGraceAfterFailure{5'000};
+
+struct RankOptions {
+  Place place;                         // its CPUs and its OMP_NUM_THREADS
+  Console console = Console::nothing;  // streams also shown on the terminal
+  // Streams inherited and nothing captured: rank 0 of `lockstep train` draws the
+  // progress line.
+  bool owns_terminal = false;
+};
+
+// The ranks of this machine, and how they are looked after.
+struct Job {
+  std::vector<std::string> command;  // program and arguments, the same for every rank
+  std::vector<std::pair<std::string, std::string>> environment;  // added for every rank
+  // The first rank of this machine; the others count up from it. Left open and filled
+  // in when nodes == 1: master_address (127.0.0.1), master_port (a free one, held as
+  // long as the job runs) and token (random). local_world_size is that of `ranks`.
+  RankEnvironment first;
+  std::vector<RankOptions> ranks;
+  // How long ranks may take to stop after they were asked to; then they are killed. At
+  // most kLongestGracePeriod.
+  std::chrono::milliseconds grace = kGracePeriod;
+  std::chrono::milliseconds monitor_interval{100};  // between looks at the heartbeat
+  // The first wait before a restart; it doubles, up to 30 times this.
+  std::chrono::milliseconds restart_delay{1'000};
+  // Set: ranks beat (HeartbeatWriter on run.heartbeat(), which LOCKSTEP_HEARTBEAT names
+  // to them) and one that stands still, or ends with status 0 before it has finished,
+  // has failed. With a startup limit of 0 this holds for those that have begun to beat,
+  // and any program may run. Not set: beats are not looked at.
+  std::optional<HangLimits> hang_limits;
+  // One sentence for the person at the terminal; may be empty.
+  std::function<void(std::string_view)> say;
+  // Captured lines for the terminal; empty: standard output and standard error.
+  LogPump::Show show;
+};
+
+// How a rank ended, and what we had to do with it.
+struct RankEnd {
+  int rank = 0;
+  int local_rank = 0;
+  pid_t pid = 0;
+  process::End end;
+  double time = 0;      // when it was seen, seconds since 1970
+  int asked_by = 0;     // the first signal that asked the job to stop, else 0
+  bool told = false;    // to end, because another rank had failed
+  bool killed = false;  // by us, since it did not stop or was told to quit at once
+  std::string hang;     // why it counted as hanging and was killed, else ""
+  bool early = false;   // status 0, but its heartbeat does not say that it had finished
+};
+
+struct JobResult {
+  monitor::RunState state = monitor::RunState::failed;
+  int exit = 1;               // for the shell
+  std::string message;        // why, when it is not done
+  std::vector<RankEnd> ends;  // of the last attempt, by local rank
+  int restarts = 0;
+};
+
+// Runs the ranks to their end, and keeps run.json at running, stopping and its final
+// state and events.jsonl at what happened.
+//
+// Each rank leads a process group of its own and gets the whole environment of a
+// torchrun worker. Its output goes to run.log(rank), unless it owns the terminal.
+//
+// The first SIGINT, SIGTERM and SIGHUP are passed on to all ranks, which stop after
+// their step; a second SIGINT kills them at once, if it is not the echo of the first
+// (300 ms); SIGUSR1 and SIGUSR2 are always passed on.
+//
+// When one rank fails, or hangs, the others are told to end (SIGTERM), then killed;
+// then all are started again, up to first.max_restarts times, unless the fault can not
+// get better (config, diverged). The message names the rank that failed first.
+//
+// When this returns no process of the job is left, however it was started by the ranks,
+// unless it has cleared its environment. When this process dies, however that happens,
+// a guard process sees to the same within a moment.
+//
+// Throws Fault::hardware if the program is not there, Fault::io if it does not start
+// and Fault::config if the port is taken; run.json then says failed.
+JobResult run_job(const monitor::RunDirectory& run, const Job& job, Signals& signals,
+                  const Clock& clock = Clock::system());
+
+}  // namespace lockstep::launcher

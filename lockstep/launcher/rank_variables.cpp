@@ -1,0 +1,48 @@
+// What a rank finds in its environment besides what is in ours.
+#include <algorithm>
+#include <cstdlib>
+
+#include "lockstep/base/str.h"
+#include "lockstep/launcher/detail/attempt.h"
+#include "lockstep/launcher/detail/sweep.h"
+
+namespace lockstep::launcher {
+
+std::vector<std::pair<std::string, std::string>> rank_variables(const Scene& scene,
+                                                                int local_rank,
+                                                                int attempt) {
+  const auto& job = scene.job;
+  const auto index = static_cast<std::size_t>(local_rank);
+  auto environment = job.first;
+  environment.rank += local_rank;
+  environment.local_rank = local_rank;
+  environment.local_world_size = static_cast<int>(job.ranks.size());
+  environment.restart_count = attempt;
+  // Absolute: a program may change its directory before it fails.
+  environment.error_file =
+      std::filesystem::absolute(scene.run.error(environment.rank)).string();
+  auto variables = variables_of(environment);
+  variables.emplace_back(kJobVariable, job_variable(scene.mark));
+  // Where a rank that beats is looked for.
+  variables.emplace_back("LOCKSTEP_HEARTBEAT",
+                         std::filesystem::absolute(scene.run.heartbeat()).string());
+  // What it prints is written there: it must not write the same file itself.
+  if (!job.ranks[index].owns_terminal) {
+    variables.emplace_back(
+        "LOCKSTEP_LOG_FILE",
+        std::filesystem::absolute(scene.run.log(environment.rank)).string());
+  }
+  constexpr auto kThreads = "OMP_NUM_THREADS";
+  if (std::getenv(kThreads) == nullptr) {
+    variables.emplace_back(kThreads, str(job.ranks[index].place.threads));
+  }
+  // Last, and it wins: who asks for a variable gets it.
+  for (const auto& wanted : job.environment) {
+    std::erase_if(variables,
+                  [&](const auto& given) { return given.first == wanted.first; });
+    variables.push_back(wanted);
+  }
+  return variables;
+}
+
+}  // namespace lockstep::launcher

@@ -1,0 +1,102 @@
+// What a person reads when a job has failed.
+#include <signal.h>
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/launcher/detail/judge.h"
+#include "lockstep/monitor/error_file.h"
+
+namespace lockstep::launcher {
+namespace {
+
+std::string last_lines(const files::Path& path) {
+  constexpr std::int64_t kTailBytes = 8 << 10;
+  constexpr std::size_t kLines = 8;
+  std::string tail;
+  try {
+    tail = files::read_tail(path, kTailBytes);
+  } catch (const Error&) {
+    return "";  // the log is a help, not the point
+  }
+  auto lines = text::split(text::trim(tail), '\n');
+  if (lines.size() > kLines) lines.erase(lines.begin(), lines.end() - kLines);
+  const auto text = text::join(lines, "\n  ");
+  return text.empty() ? "" : str("; last lines of its log:\n  ", text);
+}
+
+std::string host_name() {
+  char name[256] = "";
+  if (::gethostname(name, sizeof name - 1) != 0) return "this host";
+  return name;
+}
+
+bool is_alone(const Job& job) {
+  return job.ranks.size() <= 1 && job.first.world_size <= 1;
+}
+
+std::string how_it_ended(const RankEnd& end) {
+  if (!end.hang.empty()) return str("hangs: ", end.hang);
+  if (end.early) return "ended with exit status 0 before it had finished";
+  const auto how = process::describe(end.end);
+  if (end.end.signal == 0) return str("ended with ", how);
+  return str(
+      "ended by ", how,
+      end.end.signal == SIGKILL ? ", often by the kernel for want of memory" : "");
+}
+
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+// What the rank itself says; a file of an earlier moment says nothing about a signal.
+std::optional<monitor::RankError> own_words(const monitor::RunDirectory& run,
+                                            const RankEnd& end) {
+  if (end.end.signal != 0 || end.end.ok()) return std::nullopt;
+  return monitor::read_error(run.error(end.rank));
+}
+
+std::string fate(const monitor::RunDirectory& run, const Job& job, const RankEnd& end) {
+  switch (ending_of(job, end)) {
+    case Ending::well:
+      return "had ended well";
+    case Ending::stopped:
+      return str("had stopped, ", process::describe(end.end));
+    case Ending::told:
+      return str("told to end, ", process::describe(end.end));
+    case Ending::killed:
+      return "told to end, did not, and was killed";
+    case Ending::failed:
+      break;
+  }
+  const auto error = own_words(run, end);
+  return str(how_it_ended(end), error ? ": " + first_line(error->message) : "");
+}
+
+}  // namespace
+
+std::string failure_line(const monitor::RunDirectory& run, const Job& job,
+                         const RankEnd& end) {
+  const auto error = own_words(run, end);
+  if (is_alone(job)) {
+    return error ? error->message : str("rank ", end.rank, " ", how_it_ended(end));
+  }
+  return str("rank ", end.rank, " (pid ", end.pid, " on ", host_name(), ") ",
+             how_it_ended(end),
+             error ? str(" (", name_of(error->fault), "): ", error->message) : "");
+}
+
+std::string failure_report(const monitor::RunDirectory& run, const Job& job,
+                           std::span<const RankEnd> ends, std::size_t first) {
+  auto text = failure_line(run, job, ends[first]);
+  const bool words_are_enough = is_alone(job) && own_words(run, ends[first]);
+  if (!words_are_enough) text += last_lines(run.log(ends[first].rank));
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    if (i == first) continue;
+    text += str("\nrank ", ends[i].rank, " (pid ", ends[i].pid, ") ",
+                fate(run, job, ends[i]));
+  }
+  return text;
+}
+
+}  // namespace lockstep::launcher

@@ -1,0 +1,316 @@
+// Every way to die, with real processes. JobRig::run checks each time that nobody is
+// left when run_job() returns and that run.json says what it says.
+#include <algorithm>
+#include <functional>
+
+#include <pty.h>
+#include <sys/wait.h>
+
+#include "tests/launcher/job_rig.h"
+
+namespace lockstep {
+namespace {
+
+using monitor::RunState;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class Death : public test::JobRig {
+ protected:
+  // Two ranks that have left a child outside of their group, rank 0 with the port; then
+  // rank 1 does `last`, and rank 0 waits until it is told.
+  std::vector<std::string> then(std::vector<std::string> last) {
+    std::vector<std::string> words{"env=MASTER_PORT", "r0.listen",  "child",
+                                   "pid=rank",        "note=ready", "r0.hang",
+                                   "await=.go"};
+    words.insert(words.end(), last.begin(), last.end());
+    return words;
+  }
+
+  launcher::JobResult dies(const std::vector<std::string>& last) {
+    const auto result = run(job_of(2, then(last)), [this] {
+      EXPECT_TRUE(noted_by_all("ready", 2));
+      go(".go");
+    });
+    EXPECT_EQ(result.state, RunState::failed);
+    expect_nothing_left();
+    EXPECT_EQ(result.ends[0].end.signal, SIGTERM);
+    EXPECT_TRUE(result.ends[0].told);
+    EXPECT_THAT(result.message,
+                AllOf(StartsWith(str("rank 1 (pid ", result.ends[1].pid, " on ")),
+                      HasSubstr(str("\nrank 0 (pid ", result.ends[0].pid,
+                                    ") told to end, signal 15 (Terminated)"))));
+    const auto failures = events("failure");
+    EXPECT_EQ(failures.size(), 1U);
+    if (!failures.empty()) {
+      EXPECT_EQ(value(failures[0], "rank"), "1");
+      EXPECT_THAT(result.message, StartsWith(value(failures[0], "message")));
+    }
+    return result;
+  }
+
+  void expect_nothing_left() const {
+    for (const auto& line : text::split(test::read_file(notes_), '\n')) {
+      const auto words = text::split(line, ' ');
+      if (words[0] != "child" && words[0] != "rank") continue;
+      EXPECT_TRUE(is_gone(static_cast<pid_t>(*text::to_integer(words[1])))) << line;
+    }
+    const auto port = text::to_integer(found("MASTER_PORT"));
+    ASSERT_TRUE(port);
+    EXPECT_EQ(launcher::HeldPort::take(static_cast<int>(*port)).port(), *port);
+  }
+};
+
+TEST_F(Death, ARankThatExitsWithAStatus) {
+  const auto result = dies({"say=I give up", "exit=9"});
+  EXPECT_THAT(result.message, HasSubstr("ended with exit status 9; last lines of its "
+                                        "log:\n  I give up\nrank 0"));
+  EXPECT_EQ(result.exit, 1);
+  EXPECT_THAT(said_, ElementsAre("rank 1 has failed; the others are told to end"));
+}
+
+TEST_F(Death, ARankThatThrows) {
+  const auto result = dies({"throw=no more data"});
+  EXPECT_THAT(result.message, HasSubstr("ended by signal 6 (Aborted)"));
+  EXPECT_THAT(result.message, HasSubstr("what():  no more data\n"));
+  EXPECT_EQ(result.exit, 134);
+}
+
+TEST_F(Death, ARankThatCrashes) {
+  const auto result = dies({"die=11"});
+  EXPECT_THAT(result.message, HasSubstr("ended by signal 11 (Segmentation fault)"));
+  EXPECT_EQ(result.exit, 139);
+}
+
+TEST_F(Death, ARankThatIsKilled) {
+  const auto result = dies({"die=9"});
+  EXPECT_THAT(result.message, HasSubstr("ended by signal 9 (Killed), often by the"));
+  EXPECT_EQ(result.exit, 137);
+}
+
+TEST_F(Death, ARankThatLeavesAnErrorAsPyTorchDoes) {
+  const auto result = dies({"torch_error=RuntimeError: boom", "exit=1"});
+  EXPECT_THAT(result.message,
+              HasSubstr("exit status 1 (internal): RuntimeError: boom"));
+}
+
+TEST_F(Death, ARankThatLeavesAnErrorAsWeDo) {
+  const auto result = dies({"fault=io:data: no such set"});
+  EXPECT_THAT(result.message, HasSubstr("exit status 4 (io): data: no such set"));
+  EXPECT_EQ(result.exit, 3);
+}
+
+TEST_F(Death, RanksThatLosePeersAreNotTheFirst) {
+  const auto result =
+      run(job_of(3, {"ignore=15", "note=ready", "r1.await=.go", "r1.die=9",
+                     "await=.lost", "fault=comm:comm: lost a peer"}),
+          [this] {
+            EXPECT_TRUE(noted_by_all("ready", 3));
+            go(".lost");
+            EXPECT_TRUE(test::eventually([this] {
+              return std::filesystem::exists(run_.error(0)) &&
+                     std::filesystem::exists(run_.error(2));
+            }));
+            go(".go");
+          });
+  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.exit, 137);
+  EXPECT_THAT(result.message, StartsWith("rank 1 "));
+  EXPECT_THAT(result.message, HasSubstr("exit status 5: comm: lost a peer\nrank 2"));
+}
+
+TEST_F(Death, ARankThatDoesNotListenIsKilledAfterTheGracePeriod) {
+  auto job =
+      job_of(3, {"r1.ignore=15", "note=ready", "r0.await=.go", "r0.exit=3", "hang"});
+  job.grace = std::chrono::milliseconds(30);
+  const auto result = run(job, [this] {
+    EXPECT_TRUE(noted_by_all("ready", 3));
+    go(".go");
+  });
+  EXPECT_THAT(result.message, StartsWith("rank 0 "));
+  EXPECT_THAT(result.message, HasSubstr(") told to end, did not, and was killed\n"));
+  EXPECT_TRUE(result.ends[1].killed);
+  EXPECT_FALSE(result.ends[2].killed);
+  EXPECT_EQ(said_.back(), "rank 1 did not stop within 30ms; killed");
+}
+
+TEST_F(Death, AnyProgramMayEndWellBeforeTheOthers) {
+  const auto result =
+      run(job_of(2, {"r1.child", "r1.pid=early", "r1.exit=0", "await=.go"}), [this] {
+        EXPECT_TRUE(noted("early "));
+        EXPECT_TRUE(test::eventually([this] { return is_gone(pid_noted("early")); }));
+        go(".go");
+      });
+  EXPECT_EQ(result.state, RunState::done);
+  EXPECT_TRUE(is_gone(pid_noted("child")));
+}
+
+// Its group is all that it is known by.
+TEST_F(Death, AChildWithoutAnEnvironmentGoesWithItsRank) {
+  auto job = job_of(1, {});
+  job.command = {"/bin/sh", "-c",
+                 "env -i sleep 1000 & echo \"child $!\" > $NOTES\n"
+                 "until grep -q sleep /proc/$!/comm; do :; done; exit 0"};
+  EXPECT_EQ(run(job).state, RunState::done);
+  EXPECT_GT(pid_noted("child"), 0);
+  EXPECT_TRUE(test::eventually([this] { return is_gone(pid_noted("child")); }));
+}
+
+TEST_F(Death, AWorkerThatEndsWellTooEarlyIsAFailureThatIsNamed) {
+  auto job = worker_job(2, {"beat=3:training", "note=ready", "r0.answer=15", "r0.hang",
+                            "await=.go", "exit=0"});
+  const auto result = run(job, [this] {
+    EXPECT_TRUE(noted_by_all("ready", 2));
+    go(".go");
+  });
+  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.exit, 1);
+  EXPECT_THAT(result.message, StartsWith("rank 1 "));
+  EXPECT_THAT(result.message,
+              HasSubstr("ended with exit status 0 before it had finished\nrank 0"));
+}
+
+TEST_F(Death, WorkersThatHaveFinishedEndWellInAnyOrder) {
+  const auto job = worker_job(2, {"beat=3:finished", "r0.await=.go"});
+  const auto result = run(job, [this] {
+    EXPECT_TRUE(test::eventually([this] { return !events("launched").empty(); }));
+    go(".go");
+  });
+  EXPECT_EQ(result.state, RunState::done) << result.message;
+}
+
+TEST_F(Death, ASignalToTheLauncherStopsAllRanks) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    std::filesystem::remove(notes_);
+    const auto words = then({"hang"});
+    go(".go");
+    const auto result = run(job_of(3, words), [this, number] {
+      EXPECT_TRUE(noted_by_all("ready", 3));
+      ::kill(::getpid(), number);
+    });
+    EXPECT_EQ(result.state, RunState::stopped) << number;
+    EXPECT_EQ(result.exit, 128 + number);
+    EXPECT_EQ(result.message, "stopped by " + launcher::signal_name(number));
+    expect_nothing_left();
+    EXPECT_EQ(value(events("stopping").back(), "signal"),
+              launcher::signal_name(number));
+  }
+}
+
+TEST_F(Death, ACrashInAStopIsAFailure) {
+  const auto result =
+      run(job_of(2, {"r0.answer=15", "r1.crash_on=15", "note=ready", "hang"}), [this] {
+        EXPECT_TRUE(noted_by_all("ready", 2));
+        ::kill(::getpid(), SIGTERM);
+      });
+  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_THAT(result.message, HasSubstr("ended by signal 11"));
+}
+
+// The launcher as a process of its own.
+class LauncherDeath : public Death {
+ protected:
+  process::Command launcher(const std::vector<std::string>& words) {
+    process::Command command{
+        .arguments = {program().string(), "launch", own_run().string(), "2"},
+        .environment = {{"NOTES", notes_.string()}},
+        .directory = {}};
+    command.arguments.insert(command.arguments.end(), words.begin(), words.end());
+    return command;
+  }
+  test::Path own_run() const { return parent_.path() / "own"; }
+
+  // Launcher, guard, ranks and their children: all have NOTES in their environment.
+  bool all_are_gone() const {
+    return test::eventually(
+        [this] { return launcher::processes_with(notes_.string()).empty(); });
+  }
+};
+
+TEST_F(LauncherDeath, KilledItTakesRanksAndTheirChildrenWithIt) {
+  auto launched = process::Child::start(launcher(then({"hang"})));
+  ASSERT_TRUE(noted_by_all("ready", 2));
+  // Launcher, guard, two ranks and what they left.
+  EXPECT_TRUE(test::eventually(
+      [this] { return launcher::processes_with(notes_.string()).size() == 6; }));
+  ::kill(launched.pid(), SIGKILL);
+  const auto killed = std::chrono::steady_clock::now();
+  EXPECT_EQ(launched.wait().signal, SIGKILL);
+  EXPECT_TRUE(all_are_gone());
+  EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds(2));
+  expect_nothing_left();
+  const auto record = monitor::RunDirectory::open(own_run()).read_record();
+  EXPECT_EQ(record.state, RunState::running);
+  EXPECT_FALSE(monitor::may_be_alive(record));
+}
+
+TEST_F(LauncherDeath, AskedToStopItEndsWithThatStatusAndNothingIsLeft) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    std::filesystem::remove(notes_);
+    std::filesystem::remove_all(own_run());
+    auto launched = process::Child::start(launcher(then({"hang"})));
+    ASSERT_TRUE(noted_by_all("ready", 2));
+    launched.signal(number);
+    const auto end = launched.wait_for(test::kPatience);
+    ASSERT_TRUE(end);
+    EXPECT_EQ(end->exit_status, 128 + number);
+    EXPECT_TRUE(launcher::processes_with(notes_.string()).empty());
+    expect_nothing_left();
+    EXPECT_EQ(monitor::RunDirectory::open(own_run()).read_record().state,
+              RunState::stopped);
+  }
+}
+
+// Ranks that do not answer the hang-up are killed after the 500 ms of this launcher.
+TEST_F(LauncherDeath, ItsTerminalClosesAndNothingIsLeft) {
+  const auto command = launcher(then({"hang"}));
+  int master = -1;
+  const pid_t pid = ::forkpty(&master, nullptr, nullptr, nullptr);
+  if (pid == 0) {
+    ::setenv("NOTES", notes_.c_str(), 1);
+    std::vector<char*> words;
+    for (const auto& word : command.arguments) {
+      words.push_back(const_cast<char*>(word.c_str()));
+    }
+    words.push_back(nullptr);
+    ::execv(words[0], words.data());
+    ::_exit(127);
+  }
+  files::Descriptor terminal(master);
+  ASSERT_TRUE(noted_by_all("ready", 2));
+  terminal.reset();
+  int status = 0;
+  ASSERT_TRUE(
+      test::eventually([&] { return ::waitpid(pid, &status, WNOHANG) == pid; }));
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGHUP);
+  EXPECT_TRUE(launcher::processes_with(notes_.string()).empty());
+  expect_nothing_left();
+  EXPECT_EQ(monitor::RunDirectory::open(own_run()).read_record().message,
+            "stopped by SIGHUP");
+}
+
+// The outer mark is in the inner job's environment, too.
+TEST_F(LauncherDeath, AJobInsideAJobGoesWithIt) {
+  auto inner = launcher(then({"hang"})).arguments;
+  auto job = job_of(1, {});
+  job.command = inner;
+  const auto result = run(job, [this] {
+    EXPECT_TRUE(noted_by_all("ready", 2));
+    auto all = launcher::processes_with(notes_.string());
+    // The guard before its launcher, so that it can not help.
+    std::sort(all.begin(), all.end(), std::greater<>());
+    for (const pid_t pid : all) {
+      const auto text = test::read_file("/proc/" + std::to_string(pid) + "/cmdline");
+      if (text.find(std::string("launch") + '\0') != std::string::npos) {
+        ::kill(pid, SIGKILL);
+      }
+    }
+  });
+  EXPECT_EQ(result.ends[0].end.signal, SIGKILL);
+  expect_nothing_left();
+}
+
+}  // namespace
+}  // namespace lockstep

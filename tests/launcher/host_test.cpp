@@ -1,0 +1,50 @@
+#include "lockstep/launcher/host.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+
+#include "tests/support/support.h"
+
+namespace lockstep {
+namespace {
+
+using launcher::is_this_host;
+
+TEST(Host, EveryAddressOfItsInterfacesIsItsOwn) {
+  ifaddrs* list = nullptr;
+  ASSERT_EQ(::getifaddrs(&list), 0);
+  int seen = 0;
+  for (const auto* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
+    char text[INET_ADDRSTRLEN] = "";
+    const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
+    ::inet_ntop(AF_INET, &address->sin_addr, text, sizeof text);
+    EXPECT_TRUE(is_this_host(text)) << text;
+    ++seen;
+  }
+  ::freeifaddrs(list);
+  EXPECT_GT(seen, 0);
+}
+
+TEST(Host, OthersAreNot) {
+  EXPECT_FALSE(is_this_host("203.0.113.77"));
+  EXPECT_FALSE(is_this_host("2001:db8::77"));
+  EXPECT_FALSE(is_this_host(""));
+}
+
+TEST(Host, TheLoopbackIsEverybodys) {
+  for (const std::string address : {"localhost", "127.0.0.1", "127.8.8.8", "::1"}) {
+    EXPECT_TRUE(launcher::is_loopback(address)) << address;
+    EXPECT_TRUE(is_this_host(address)) << address;
+  }
+  EXPECT_FALSE(launcher::is_loopback("10.0.0.1"));
+}
+
+TEST(Host, EndpointsAreWrittenSoThatTheyCanBeRead) {
+  EXPECT_EQ(launcher::endpoint_text("node0", 29500), "node0:29500");
+  EXPECT_EQ(launcher::endpoint_text("fe80::1", 77), "[fe80::1]:77");
+}
+
+}  // namespace
+}  // namespace lockstep
