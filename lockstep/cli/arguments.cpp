@@ -20,6 +20,26 @@ bool is_override(std::string_view word) {
                                     std::string_view::npos;
 }
 
+// "--run_dir" -> "--run-dir": people who come from Python type it.
+std::string with_dashes(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+bool looks_like_option(const std::string& word) {
+  return word.size() > 1 && word.front() == '-';
+}
+
+// "--name" of "--name=value", nothing if the command does not have it.
+const Option* known_option(const Command& command, const std::string& word) {
+  const auto name = word.substr(0, word.find('='));
+  for (const auto& option : command.options) {
+    if (with_dashes(name) == option.name) return &option;
+    if (!option.shorthand.empty() && name == option.shorthand) return &option;
+  }
+  return nullptr;
+}
+
 std::string see_help(const Command& command) {
   return str("; see `lockstep ", command.name, " --help`");
 }
@@ -64,12 +84,13 @@ class Parser {
       : command_(command), words_(words) {}
 
   Arguments parse() {
+    if (command_.takes_program) return parse_with_program();
     bool options_end = false;
     for (at_ = 0; at_ < words_.size(); ++at_) {
       const auto& word = words_[at_];
       if (!options_end && word == "--") {
         options_end = true;
-      } else if (!options_end && word.size() > 1 && word.front() == '-') {
+      } else if (!options_end && looks_like_option(word)) {
         take_option(word);
       } else if (command_.takes_overrides && is_override(word)) {
         auto [key, value] = config::parse_override(word);
@@ -83,10 +104,23 @@ class Parser {
   }
 
  private:
+  Arguments parse_with_program() {
+    const auto end = own_words(command_, words_);
+    for (at_ = 0; at_ < end; ++at_) take_option(words_[at_]);
+    const bool dashes = end < words_.size() && words_[end] == "--";
+    result_.program_.assign(
+        words_.begin() + static_cast<std::ptrdiff_t>(end + (dashes ? 1 : 0)),
+        words_.end());
+    next_operand_ = std::min(command_.operands.size(), result_.program_.size());
+    check_operands();
+    return std::move(result_);
+  }
+
   void take_option(const std::string& word) {
     const auto equals = word.find('=');
     const auto name = word.substr(0, equals);
     const Option& option = find_option(name);
+    if (!option.refusal.empty()) throw Error(Fault::config, name, " ", option.refusal);
     std::string value;
     if (option.value.empty()) {
       if (equals != std::string::npos) {
@@ -104,12 +138,12 @@ class Parser {
   }
 
   const Option& find_option(const std::string& name) const {
-    for (const auto& option : command_.options) {
-      if (name == option.name || (name == option.shorthand)) return option;
-    }
+    if (const auto* option = known_option(command_, name)) return *option;
     std::vector<std::string> known{"--help", "--no-color"};
-    for (const auto& option : command_.options) known.push_back(option.name);
-    auto hint = text::did_you_mean(name, known);
+    for (const auto& option : command_.options) {
+      if (option.refusal.empty()) known.push_back(option.name);
+    }
+    auto hint = text::did_you_mean(with_dashes(name), known);
     if (command_.takes_overrides && name.find('.') != std::string::npos) {
       hint = str("; a knob is set without the dashes: ",
                  name.substr(name.find_first_not_of('-')), "=VALUE");
@@ -152,6 +186,18 @@ class Parser {
   std::size_t next_operand_ = 0;
   Arguments result_;
 };
+
+std::size_t own_words(const Command& command, const std::vector<std::string>& words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--") return i;
+    if (!command.takes_program) continue;
+    if (!looks_like_option(words[i])) return i;
+    const auto* option = known_option(command, words[i]);
+    const bool has_value = option != nullptr && !option->value.empty();
+    if (has_value && words[i].find('=') == std::string::npos) ++i;
+  }
+  return words.size();
+}
 
 Arguments parse(const Command& command, const std::vector<std::string>& words) {
   return Parser(command, words).parse();

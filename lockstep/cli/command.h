@@ -31,6 +31,9 @@ struct Option {
   std::vector<std::string> choices = {};
   bool free_text = false;
   Completes completes = Completes::nothing;
+  // Not empty: an option of a related program that people will try. It is refused with
+  // this sentence and stands in no help.
+  std::string refusal = {};
 };
 
 // A word without a dash: "RECIPE".
@@ -56,6 +59,9 @@ class Arguments {
   // By the declared name; nothing when it was optional and left out.
   std::optional<std::string> operand(std::string_view name) const;
 
+  // The program and its arguments, of a command that takes one.
+  const std::vector<std::string>& program() const noexcept { return program_; }
+
   // The section.key=value words, in order. Include config's header to use the result.
   std::vector<config::Override> overrides() const;
 
@@ -64,6 +70,7 @@ class Arguments {
   std::map<std::string, std::string, std::less<>> options_;
   std::map<std::string, std::string, std::less<>> operands_;
   std::vector<std::pair<std::string, std::string>> assignments_;
+  std::vector<std::string> program_;
 };
 
 // The world as a command sees it; made by apps/lockstep.cpp, or by a test.
@@ -89,11 +96,15 @@ struct Command {
   std::vector<Operand> operands = {};
   std::vector<Option> options = {};  // --help is added to every command
   bool takes_overrides = false;
+  // The first word that is no option, or the one behind "--", is a program: from there
+  // on all words are its own. `operands` then only describe it.
+  bool takes_program = false;
   std::function<int(const Arguments&, Context&)> run;
 };
 
 // One per file, in the order of the help text.
 Command train_command();
+Command launch_command();
 Command config_command();
 Command runs_command();
 Command status_command();
@@ -105,7 +116,12 @@ Command help_command();
 // The table of all of them.
 const std::vector<Command>& commands();
 
-// Throws Fault::config on what the declaration does not know, with a suggestion.
+// How many of `words` belong to the command itself: all, up to "--", or up to the
+// program that it takes.
+std::size_t own_words(const Command& command, const std::vector<std::string>& words);
+
+// Options may be spelled with underscores, too (--run_dir). Throws Fault::config on
+// what the declaration does not know, with a suggestion.
 Arguments parse(const Command& command, const std::vector<std::string>& words);
 
 std::string overview();  // `lockstep help`

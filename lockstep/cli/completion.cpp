@@ -10,9 +10,16 @@
 namespace lockstep::cli {
 namespace {
 
+// The options that a person may use.
+std::vector<Option> offered(const Command& command) {
+  auto options = command.options;
+  std::erase_if(options, [](const Option& option) { return !option.refusal.empty(); });
+  return options;
+}
+
 std::vector<std::string> option_words(const Command& command) {
   std::vector<std::string> words;
-  for (const auto& option : command.options) words.push_back(option.name);
+  for (const auto& option : offered(command)) words.push_back(option.name);
   words.insert(words.end(), {"--help", "--no-color"});
   return words;
 }
@@ -77,7 +84,7 @@ std::string bash_reply(const std::vector<std::string>& words, Completes complete
 
 std::string bash_values(const Command& command) {
   std::string cases;
-  for (const auto& option : command.options) {
+  for (const auto& option : offered(command)) {
     if (option.value.empty()) continue;
     const auto names =
         option.shorthand.empty() ? option.name : option.name + "|" + option.shorthand;
@@ -149,7 +156,7 @@ std::string zsh_option(const Option& option, const std::string& name) {
 
 std::string zsh_command(const Command& command) {
   std::string script = "    " + command.name + ")\n      _arguments";
-  for (const auto& option : command.options) {
+  for (const auto& option : offered(command)) {
     script += zsh_option(option, option.name);
     if (!option.shorthand.empty()) script += zsh_option(option, option.shorthand);
   }
@@ -210,7 +217,7 @@ std::string fish_command(const Command& command) {
       "complete -c lockstep -n '__fish_seen_subcommand_from " + command.name + "'";
   std::string script = "complete -c lockstep -n __fish_use_subcommand -f -a " +
                        command.name + " -d '" + without_quotes(command.summary) + "'\n";
-  for (const auto& option : command.options)
+  for (const auto& option : offered(command))
     script += when + fish_option(option) + "\n";
   script += when + " -l help -s h -d 'Shows help.'\n";
   const auto words = operand_words(command);

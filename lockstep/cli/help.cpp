@@ -62,6 +62,9 @@ std::string overview() {
          "  lockstep train recipes/fashion_mnist.yaml              train\n"
          "  lockstep train recipes/fashion_mnist.yaml optim.lr=3e-4   with another "
          "knob\n"
+         "  lockstep launch --nproc-per-node 4 ./my_program           any program, as "
+         "4 "
+         "ranks\n"
          "  lockstep status                                           how the newest "
          "run "
          "is\n\n"
@@ -87,8 +90,9 @@ std::string help_for(const Command& command) {
   }
   if (!rows.empty()) result += "\nArguments:\n" + two_columns(rows);
   rows.clear();
-  for (const auto& option : command.options)
-    rows.emplace_back(spelled(option), option.help);
+  for (const auto& option : command.options) {
+    if (option.refusal.empty()) rows.emplace_back(spelled(option), option.help);
+  }
   rows.emplace_back("-h, --help", "Shows this.");
   rows.emplace_back("    --no-color",
                     "No colours (also: NO_COLOR in the environment).");

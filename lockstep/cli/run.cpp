@@ -22,15 +22,31 @@ const Command& find_command(const std::string& name) {
               hint.empty() ? "; `lockstep help` lists them" : hint);
 }
 
-// Takes the options that every command has out of `words`.
+// The options that every command has.
 struct Common {
   bool help = false;
   bool no_color = false;
 };
 
+// Where the words that are ours end: what comes behind belongs to a program that we are
+// to start, and so do its --help and its --no-color.
+std::size_t end_of_own(const std::vector<std::string>& words) {
+  const auto name = std::find_if(words.begin(), words.end(), [](const auto& word) {
+    return word.empty() || word.front() != '-';
+  });
+  for (const auto& command : commands()) {
+    if (name == words.end() || *name != command.name) continue;
+    const auto before = static_cast<std::size_t>(name - words.begin()) + 1;
+    return before + own_words(command, {name + 1, words.end()});
+  }
+  return static_cast<std::size_t>(std::find(words.begin(), words.end(), "--") -
+                                  words.begin());
+}
+
+// Takes them out of `words`.
 Common take_common(std::vector<std::string>& words) {
   Common common;
-  const auto end = std::find(words.begin(), words.end(), "--");
+  const auto end = words.begin() + static_cast<std::ptrdiff_t>(end_of_own(words));
   const auto kept = std::remove_if(words.begin(), end, [&](const std::string& word) {
     common.help |= word == "--help" || word == "-h";
     common.no_color |= word == "--no-color";
@@ -73,8 +89,9 @@ std::optional<std::string> Context::variable(std::string_view name) const {
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = [] {
     std::vector<Command> all = {
-        train_command(),  config_command(),  runs_command(),       status_command(),
-        doctor_command(), version_command(), completion_command(), help_command(),
+        train_command(),   launch_command(),     config_command(),
+        runs_command(),    status_command(),     doctor_command(),
+        version_command(), completion_command(), help_command(),
     };
     // `help` takes the name of any command, itself included.
     for (const auto& command : all) {

@@ -1,4 +1,4 @@
-// lockstep train RECIPE: load, plan, make the run directory, run the worker.
+// lockstep train RECIPE: load, plan, make the run directory, run the workers.
 #include "lockstep/cli/detail/train.h"
 
 #include <algorithm>
@@ -8,10 +8,11 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/units.h"
 #include "lockstep/cli/command.h"
+#include "lockstep/cli/detail/launch.h"
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/config/print.h"
 #include "lockstep/hardware/machine.h"
-#include "lockstep/launcher/launcher.h"
+#include "lockstep/launcher/job.h"
 #include "lockstep/monitor/run_directory.h"
 #include "lockstep/planner/plan.h"
 
@@ -27,51 +28,73 @@ std::filesystem::path find_worker(const Context& context) {
       "' is not there; build it (./scripts/setup.sh) or copy it beside lockstep");
 }
 
-monitor::RunDirectory make_run(const planner::Plan& plan, const Context& context) {
+// `watched`: this process looks after the run.
+monitor::RunDirectory make_run(const planner::Plan& plan, const Context& context,
+                               bool watched = true) {
   const auto& run = plan.config.config.run;
   monitor::NewRun wanted{.name = run.name,
                          .record = monitor::record_of_this_process(),
                          .config_yaml = config::to_yaml(plan.config, true),
                          .plan_json = planner::to_json(plan)};
+  if (!watched) wanted.record.pid = 0;
   wanted.record.recipe = plan.config.recipe;
   wanted.record.command = context.command_line;
   return monitor::RunDirectory::create(run.dir, wanted);
 }
 
-std::chrono::milliseconds grace_period(const Arguments& arguments) {
-  const auto given = arguments.value("--grace-period");
-  if (!given) return launcher::kGracePeriod;
-  const auto period = units::parse_duration(*given);
-  if (!period || period->count() <= 0) {
-    throw Error(Fault::config, "--grace-period: '", *given,
-                "' is not a time above zero; write 30s or 2min");
-  }
-  if (*period > launcher::kLongestGracePeriod) {
-    throw Error(Fault::config, "--grace-period: '", *given, "' is more than ",
-                launcher::kLongestGracePeriod.count(), "h; write 24h or less");
-  }
-  return *period;
+std::chrono::milliseconds grace(const Arguments& arguments) {
+  return grace_period("--grace-period", arguments.value("--grace-period"));
 }
 
-launcher::WorkerCommand worker_command(const Arguments& arguments, Context& context,
-                                       const monitor::RunDirectory& run) {
-  launcher::WorkerCommand command;
-  command.program = find_worker(context);
-  command.arguments = {"--run-dir", run.path().string()};
-  command.grace = grace_period(arguments);
-  command.say = [&context](std::string_view sentence) {
+int max_restarts(const Arguments& arguments) {
+  constexpr long long kMost = 1'000'000;
+  return static_cast<int>(
+      std::min(kMost, arguments.number("--max-restarts", 0).value_or(0)));
+}
+
+launcher::HangLimits hang_limits(const config::WatchConfig& watch) {
+  return {.step_floor = watch.step_floor,
+          .step_factor = watch.step_factor,
+          .startup = watch.startup,
+          .first_step = watch.first_step,
+          .evaluation = watch.evaluation,
+          .saving = watch.saving,
+          .loading = watch.loading};
+}
+
+// Rank 0 has the terminal to itself; what the others print goes to their logs.
+std::vector<launcher::RankOptions> rank_options(
+    const config::ParallelConfig& parallel) {
+  launcher::RankOptions rank;
+  rank.place.threads = parallel.threads.value_or(1);
+  std::vector<launcher::RankOptions> ranks(
+      static_cast<std::size_t>(parallel.ranks.value_or(1)), rank);
+  ranks[0].owns_terminal = true;
+  return ranks;
+}
+
+launcher::Job job_of(const Arguments& arguments, Context& context,
+                     const monitor::RunDirectory& run, const config::Config& config) {
+  launcher::Job job;
+  job.command = {find_worker(context).string(), "--run-dir", run.path().string()};
+  job.ranks = rank_options(config.parallel);
+  job.first.world_size = static_cast<int>(job.ranks.size());
+  job.first.job_id = run.read_record().id;
+  job.first.max_restarts = max_restarts(arguments);
+  job.grace = grace(arguments);
+  job.hang_limits = hang_limits(config.watch);
+  job.say = [&context](std::string_view sentence) {
     // On a line of its own: the worker may be in the middle of its progress line.
     context.err << "\nlockstep: " << printable(sentence) << std::endl;
   };
-  if (arguments.has("--json"))
-    command.environment.emplace_back("LOCKSTEP_RESULT", "json");
+  if (arguments.has("--json")) job.environment.emplace_back("LOCKSTEP_RESULT", "json");
   // Off for both streams: by --no-color or a rule, not by where one of them leads.
   if (!context.color_out && !context.color_err)
-    command.environment.emplace_back("NO_COLOR", "1");
-  return command;
+    job.environment.emplace_back("NO_COLOR", "1");
+  return job;
 }
 
-int report(const launcher::RunResult& result, const monitor::RunDirectory& run,
+int report(const launcher::JobResult& result, const monitor::RunDirectory& run,
            Context& context) {
   if (result.state == monitor::RunState::failed) {
     print_error(context, result.message);
@@ -90,14 +113,33 @@ int show_plan(const planner::Plan& plan, const Arguments& arguments, Context& co
   return kExitOk;
 }
 
+// For ranks that another launcher starts.
+int prepare(const planner::Plan& plan, Context& context) {
+  const auto worker = find_worker(context).string();
+  const auto run = make_run(plan, context, /*watched=*/false);
+  const auto path = std::filesystem::absolute(run.path()).string();
+  const auto ranks = plan.config.config.parallel.ranks.value();
+  const auto rank = str(worker, " --run-dir ", path);
+  context.out << path << "\n";
+  context.err << "lockstep: the run is prepared; start its ranks with one of\n"
+              << "  lockstep launch --nproc-per-node " << ranks << " -- " << rank
+              << "\n  torchrun --no-python --nproc-per-node " << ranks << " " << rank
+              << "\n  srun -n " << ranks << " " << rank << "\n  mpirun -n " << ranks
+              << " " << rank << "\n";
+  return kExitOk;
+}
+
 int train(const Arguments& arguments, Context& context) {
   const auto wanted = wanted_config(arguments, context);
-  static_cast<void>(grace_period(arguments));  // refused before anything is made
+  // Refused before anything is made.
+  static_cast<void>(grace(arguments));
+  static_cast<void>(max_restarts(arguments));
   const auto plan =
       planner::resolve(wanted, hardware::detect(), !arguments.has("--no-auto"));
   if (arguments.has("--dry-run")) return show_plan(plan, arguments, context);
 
   static_cast<void>(find_worker(context));
+  if (arguments.has("--prepare")) return prepare(plan, context);
   // From here on a signal is for the run: before the directory exists, so that none is
   // left behind as "planned" by a Ctrl-C at the wrong moment.
   launcher::Signals signals;
@@ -106,9 +148,51 @@ int train(const Arguments& arguments, Context& context) {
     context.err << plan_text(plan, context.color_err) << "run  " << run.path().string()
                 << std::endl;
   }
-  const auto result =
-      launcher::run_worker(run, worker_command(arguments, context, run), signals);
+  const auto result = launcher::run_job(
+      run, job_of(arguments, context, run, plan.config.config), signals);
   return report(result, run, context);
+}
+
+std::vector<Option> train_options() {
+  return {
+      {.name = "--ranks",
+       .value = "N",
+       .help = "Processes that train together (parallel.ranks)."},
+      {.name = "--num-gpus",
+       .value = "N",
+       .help = "The same on N GPUs, one rank each; 0: on the CPU."},
+      {.name = "--run-dir",
+       .value = "DIR",
+       .help = "The directory of this run; it must not exist yet (default: the next "
+               "number in runs).",
+       .completes = Completes::directory},
+      {.name = "--resume",
+       .value = "auto|never|PATH",
+       .help = "From the newest checkpoint, from none, or from this one.",
+       .choices = {"auto", "never"},
+       .free_text = true,
+       .completes = Completes::directory},
+      {.name = "--debug",
+       .help = "A few steps of a small batch, with verbose logs and anomaly "
+               "detection; knobs set on the command line win."},
+      {.name = "--no-auto",
+       .help = "Take the recipe literally and refuse what it leaves `auto`."},
+      {.name = "--dry-run",
+       .shorthand = "-n",
+       .help = "Print the plan and stop; nothing is written."},
+      {.name = "--prepare",
+       .help = "Make the run directory and print how to start its ranks with "
+               "torchrun, srun or mpirun; they are not started here."},
+      {.name = "--grace-period",
+       .value = "TIME",
+       .help = "How long a stop may take before the worker is killed (default: "
+               "30s, at most 24h)."},
+      {.name = "--max-restarts",
+       .value = "N",
+       .help = "Start all ranks again after a failure, so often (default: 0)."},
+      {.name = "--quiet", .shorthand = "-q", .help = "Only the result and errors."},
+      {.name = "--verbose", .shorthand = "-v", .help = "Debug lines, too."},
+      {.name = "--json", .help = "The result as one JSON object."}};
 }
 
 }  // namespace
@@ -133,42 +217,7 @@ Command train_command() {
           {{.name = "RECIPE",
             .help = "A YAML or JSON file with the knobs of the run; -: standard input.",
             .completes = Completes::file}},
-      .options =
-          {{.name = "--ranks",
-            .value = "N",
-            .help = "Processes that train together (parallel.ranks)."},
-           {.name = "--num-gpus",
-            .value = "N",
-            .help = "The same on N GPUs, one rank each; 0: on the CPU."},
-           {.name = "--run-dir",
-            .value = "DIR",
-            .help =
-                "The directory of this run; it must not exist yet (default: the next "
-                "number in runs).",
-            .completes = Completes::directory},
-           {.name = "--resume",
-            .value = "auto|never|PATH",
-            .help = "From the newest checkpoint, from none, or from this one.",
-            .choices = {"auto", "never"},
-            .free_text = true,
-            .completes = Completes::directory},
-           {.name = "--debug",
-            .help = "A few steps of a small batch, with verbose logs and anomaly "
-                    "detection; knobs set on the command line win."},
-           {.name = "--no-auto",
-            .help = "Take the recipe literally and refuse what it leaves `auto`."},
-           {.name = "--dry-run",
-            .shorthand = "-n",
-            .help = "Print the plan and stop; nothing is written."},
-           {.name = "--grace-period",
-            .value = "TIME",
-            .help = "How long a stop may take before the worker is killed (default: "
-                    "30s, at most 24h)."},
-           {.name = "--quiet",
-            .shorthand = "-q",
-            .help = "Only the result and errors."},
-           {.name = "--verbose", .shorthand = "-v", .help = "Debug lines, too."},
-           {.name = "--json", .help = "The result as one JSON object."}},
+      .options = train_options(),
       .takes_overrides = true,
       .run = train};
 }

@@ -2,6 +2,7 @@
 
 #include "lockstep/config/batch.h"
 #include "lockstep/config/checkpoint.h"
+#include "lockstep/config/comm.h"
 #include "lockstep/config/data.h"
 #include "lockstep/config/eval.h"
 #include "lockstep/config/model.h"
@@ -12,6 +13,7 @@
 #include "lockstep/config/run.h"
 #include "lockstep/config/schedule.h"
 #include "lockstep/config/train.h"
+#include "lockstep/config/watch.h"
 
 namespace lockstep::config {
 
@@ -28,6 +30,8 @@ struct Config {
   EvalConfig eval;
   PrecisionConfig precision;
   ParallelConfig parallel;
+  CommConfig comm;
+  WatchConfig watch;
   CheckpointConfig checkpoint;
   MonitorConfig monitor;
 };
@@ -46,6 +50,8 @@ void describe(Config& c, Visitor& v) {
   v.section("eval", c.eval, "When the model is evaluated.");
   v.section("precision", c.precision, "The arithmetic.");
   v.section("parallel", c.parallel, "Devices, ranks and how they share the work.");
+  v.section("comm", c.comm, "How ranks exchange tensors.");
+  v.section("watch", c.watch, "When a rank counts as hanging.");
   v.section("checkpoint", c.checkpoint, "What outlives the process.");
   v.section("monitor", c.monitor, "What is shown and recorded.");
 }

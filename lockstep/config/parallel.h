@@ -22,6 +22,13 @@ constexpr std::array<std::string_view, 3> names_of(Device) {
   return {"auto", "cpu", "cuda"};
 }
 
+// What happens when the ranks of a run can not be set up.
+enum class OnSetupFailure { automatic, stop, single };
+
+constexpr std::array<std::string_view, 3> names_of(OnSetupFailure) {
+  return {"auto", "stop", "single"};
+}
+
 struct ParallelConfig {
   Strategy strategy = Strategy::automatic;
   Auto<int> ranks;
@@ -29,6 +36,7 @@ struct ParallelConfig {
   std::int64_t bucket_bytes = 25 << 20;
   Device device = Device::automatic;
   Auto<int> threads;
+  OnSetupFailure on_setup_failure = OnSetupFailure::automatic;
 };
 
 template <typename Visitor>
@@ -58,6 +66,9 @@ void describe(ParallelConfig& c, Visitor& v) {
        .range = between(1, 1024),
        .unit = Unit::threads,
        .affects = Affects::speed});
+  v.field("on_setup_failure", c.on_setup_failure,
+          {.help = "When ranks can not find each other: stop, or go on with a single "
+                   "one. auto: stop if ranks or a strategy were asked for by name."});
 }
 
 }  // namespace lockstep::config

@@ -136,18 +136,30 @@ void check_length(Checker& check, const Config& config) {
   }
 }
 
-void check_version(Checker& check, const Config& config) {
-  const auto& parallel = config.parallel;
-  if (const auto ranks = count_of(parallel.ranks); ranks.value_or(1) > 1) {
-    check.refuse("parallel.ranks", str(*ranks,
-                                       " was asked for, but this version trains on "
-                                       "one rank; set parallel.ranks=1"));
+void check_strategy(Checker& check, const ParallelConfig& parallel) {
+  const auto ranks = count_of(parallel.ranks).value_or(1);
+  if (parallel.strategy == Strategy::single && ranks > 1) {
+    check.refuse("parallel.strategy",
+                 str("single, but parallel.ranks is ", ranks,
+                     "; set parallel.strategy=ddp or parallel.ranks=1"));
   }
-  if (parallel.strategy != Strategy::automatic &&
-      parallel.strategy != Strategy::single) {
-    check.refuse("parallel.strategy", str(name_of(parallel.strategy),
-                                          " was asked for, but this version trains "
-                                          "on one rank; set parallel.strategy=single"));
+}
+
+void check_comm(Checker& check, const CommConfig& comm) {
+  for (const auto& [key, value] : {std::pair{"comm.timeout", comm.timeout},
+                                   std::pair{"comm.join_timeout", comm.join_timeout}}) {
+    if (value.count() > 0) continue;
+    check.refuse(key, "0 would give up at once; set a time above zero");
+  }
+}
+
+void check_version(Checker& check, const Config& config) {
+  const auto strategy = config.parallel.strategy;
+  if (strategy == Strategy::data_parallel || strategy == Strategy::zero) {
+    check.refuse("parallel.strategy",
+                 str(name_of(strategy),
+                     " was asked for, but this version has single and ddp; set "
+                     "parallel.strategy=ddp"));
   }
   const auto& checkpoint = config.checkpoint;
   if (checkpoint.every > 0) {
@@ -173,6 +185,8 @@ void validate(const Loaded& loaded) {
   check_batch(check, loaded.config);
   check_optim(check, loaded.config.optim);
   check_length(check, loaded.config);
+  check_strategy(check, loaded.config.parallel);
+  check_comm(check, loaded.config.comm);
   check_version(check, loaded.config);
   check.finish();
 }

@@ -30,6 +30,8 @@ class Resolver {
     plan_.choices.push_back({key, text, because});
   }
 
+  bool is_open(const std::string& key) const { return open_.count(key) > 0; }
+
   // For what was asked for and can not be had on this machine.
   [[noreturn]] void refuse(Fault fault, const std::string& key,
                            const std::string& text) {
@@ -98,13 +100,40 @@ void resolve_precision(Resolver& r, const Machine& machine) {
   }
 }
 
+void check_ranks_fit(Resolver& r, const Machine& machine) {
+  const auto ranks = r.config().parallel.ranks.value();
+  const auto gpus = static_cast<int>(machine.gpus.size());
+  if (r.config().parallel.device != config::Device::cuda || ranks <= gpus) return;
+  r.refuse(Fault::hardware, "parallel.ranks",
+           str(ranks, " ranks were asked for, one for each GPU, but there ",
+               gpus == 1 ? "is 1" : str("are ", gpus), ": ", ranks, " > ", gpus,
+               "; set parallel.ranks=", gpus, " or parallel.device=cpu"));
+}
+
 void resolve_ranks(Resolver& r, const Machine& machine) {
+  const bool by_name = !r.is_open("parallel.ranks") || !r.is_open("parallel.strategy");
   const auto gpus = machine.gpus.size();
-  r.offer("parallel.ranks", 1,
-          gpus > 1 ? str("this version trains on one rank, ", gpus - 1, " of ", gpus,
-                         " GPUs stay idle")
-                   : "this version trains on one rank");
-  r.offer("parallel.strategy", "single", "there is 1 rank");
+  const bool cuda = r.config().parallel.device == config::Device::cuda;
+  if (r.config().parallel.strategy == config::Strategy::single) {
+    r.offer("parallel.ranks", 1, "parallel.strategy is single");
+  } else if (cuda && gpus > 1) {
+    r.offer("parallel.ranks", gpus, str("one for each of ", gpus, " GPUs"));
+  } else {
+    r.offer("parallel.ranks", 1, cuda ? "there is 1 GPU" : "one rank uses all cores");
+  }
+  check_ranks_fit(r, machine);
+  const auto ranks = r.config().parallel.ranks.value();
+  if (ranks == 1) {
+    r.offer("parallel.strategy", "single", "there is 1 rank");
+  } else {
+    r.offer("parallel.strategy", "ddp",
+            str(ranks, " ranks, each with the whole model, average their gradients"));
+  }
+  r.offer("parallel.on_setup_failure", by_name ? "stop" : "single",
+          by_name ? "ranks or strategy were asked for by name"
+                  : "nobody asked for more than one rank");
+  r.offer("comm.backend", cuda ? "nccl_or_gloo" : "gloo",
+          cuda ? "shows when the ranks meet" : "tensors are on the CPU");
 }
 
 void resolve_threads(Resolver& r, const Machine& machine) {
@@ -112,12 +141,16 @@ void resolve_threads(Resolver& r, const Machine& machine) {
   if (const auto given = machine.omp_num_threads; given && *given <= kMostThreads) {
     r.offer("parallel.threads", *given, str("OMP_NUM_THREADS is ", *given));
   }
+  const int ranks = r.config().parallel.ranks.value();
+  const auto shared = ranks > 1 ? str(" / parallel.ranks ", ranks) : "";
   const int cores = std::clamp(machine.physical_cores, 1, kMostThreads);
-  r.offer("parallel.threads", cores, str("physical cores: ", cores));
+  r.offer("parallel.threads", std::max(1, cores / ranks),
+          str("physical cores: ", cores, shared));
   const int logical = std::max(1, machine.logical_cores);
   constexpr int kMostWorkers = 3;  // a batch of small images is little work
-  r.offer("data.workers", std::clamp(logical - 1, 1, kMostWorkers),
-          str("cores: ", logical, ", one is left to the step, at most ", kMostWorkers));
+  r.offer("data.workers", std::clamp(logical / ranks - 1, 1, kMostWorkers),
+          str("cores: ", logical, shared, ", one is left to the step, at most ",
+              kMostWorkers));
   r.offer("data.prefetch", 4, "enough to hide a slow batch, little memory");
 }
 

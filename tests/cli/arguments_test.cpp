@@ -68,6 +68,43 @@ TEST(Arguments, EverythingAfterTwoDashesIsAWord) {
   EXPECT_EQ(parse_sample({"-"}).operand("FILE"), "-");
 }
 
+TEST(Arguments, UnderscoresAreDashes) {
+  const Command command{.name = "sample",
+                        .summary = "",
+                        .usage = "",
+                        .options = {{.name = "--run-dir", .value = "DIR"}},
+                        .run = {}};
+  EXPECT_EQ(cli::parse(command, {"--run_dir", "a_b"}).value("--run-dir"), "a_b");
+  EXPECT_EQ(cli::parse(command, {"--run_dir=a_b"}).value("--run-dir"), "a_b");
+}
+
+TEST(Arguments, AProgramBeginsAtTheFirstWordThatIsNoOption) {
+  const Command command{.name = "sample",
+                        .summary = "",
+                        .usage = "lockstep sample PROGRAM",
+                        .operands = {{.name = "PROGRAM"}},
+                        .options = {{.name = "--count", .value = "N"},
+                                    {.name = "--fast"},
+                                    {.name = "--old", .refusal = "is gone; use --new"}},
+                        .takes_program = true,
+                        .run = {}};
+  using ::testing::ElementsAre;
+  const auto arguments =
+      cli::parse(command, {"--count", "3", "--fast", "ls", "--count", "4", "--"});
+  EXPECT_EQ(arguments.value("--count"), "3");
+  EXPECT_THAT(arguments.program(), ElementsAre("ls", "--count", "4", "--"));
+  EXPECT_THAT(cli::parse(command, {"--count=1", "--", "-x"}).program(),
+              ElementsAre("-x"));
+  EXPECT_EQ(cli::own_words(command, {"--count", "--", "a"}), 2U);
+  EXPECT_THAT(test::error_text(Fault::config, [&] { cli::parse(command, {"--fast"}); }),
+              HasSubstr("PROGRAM is missing"));
+  EXPECT_EQ(test::error_text(Fault::config,
+                             [&] {
+                               cli::parse(command, {"--old", "x", "ls"});
+                             }),
+            "--old is gone; use --new");
+}
+
 TEST(Arguments, AnUnknownOptionGetsASuggestion) {
   EXPECT_EQ(refusal({"x", "--cuont", "3"}),
             "unknown option '--cuont' of `lockstep sample`; did you mean '--count'?");

@@ -131,7 +131,7 @@ TEST(Train, AWrongRequestLeavesNothingBehind) {
            {"train", "missing.yaml"},
            {"train", "bad.yaml"},
            {"train", "recipe.yaml", "optim.rl=1"},
-           {"train", "recipe.yaml", "--ranks", "4"},
+           {"train", "recipe.yaml", "--ranks", "4", "parallel.strategy=single"},
            {"train", "recipe.yaml", "--resume", "some/checkpoint"},
            {"train", "recipe.yaml", "--grace-period", "0"},
            {"train", "recipe.yaml", "--grace-period", "24h1s"},
@@ -174,6 +174,29 @@ TEST(Train, AFailedWorkersErrorIsPrintedOnce) {
             "lockstep: the run is kept in runs/0001\n");
   EXPECT_EQ(RunDirectory::open(rig.path("runs/0001")).read_record().state,
             RunState::failed);
+}
+
+TEST(Train, AFailedRunStartsAgainAsOftenAsAllowed) {
+  const Rig rig(
+      "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0\n"
+      "echo '{\"message\":{\"message\":\"lost a peer\"},\"fault\":\"comm\"}' > "
+      "$2/error_rank_0.json; exit 5\n");
+  const auto output = rig.run({"train", "recipe.yaml", "-q", "--max-restarts", "1"});
+  EXPECT_EQ(output.end.exit_status, 0);
+  EXPECT_EQ(output.err, "\nlockstep: lost a peer; all ranks restart in 1s (1 of 1)\n");
+  EXPECT_EQ(rig.run({"train", "recipe.yaml", "-q"}).end.exit_status, 1);
+}
+
+TEST(Train, SeveralRanksReportTheFirstThatFailed) {
+  const Rig rig(
+      "[ $RANK = 1 ] && { echo doomed >&2; kill -SEGV $$; }\n"
+      "exec cat never\n");
+  ::mkfifo(rig.path("never").c_str(), 0600);
+  const auto output = rig.run({"train", "recipe.yaml", "-q", "--ranks", "2"});
+  EXPECT_EQ(output.end.exit_status, 139);
+  EXPECT_THAT(output.err, HasSubstr("lockstep: error: rank 1 (pid "));
+  EXPECT_THAT(output.err, HasSubstr(") ended by signal 11 (Segmentation fault); last "
+                                    "lines of its log:\n  doomed\nrank 0 (pid "));
 }
 
 TEST(Train, ACrashIsAnErrorLineNotAStackTrace) {

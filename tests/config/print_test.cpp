@@ -59,6 +59,19 @@ const std::vector<config::Override>& unusual_values() {
       {"parallel.bucket_bytes", "1000001"},
       {"parallel.device", "cuda"},
       {"parallel.threads", "2"},
+      {"parallel.on_setup_failure", "single"},
+      {"comm.backend", "nccl"},
+      {"comm.timeout", "1.5s"},
+      {"comm.join_timeout", "7s"},
+      {"comm.interface", "eth0"},
+      {"comm.debug", "true"},
+      {"watch.step_floor", "0s"},
+      {"watch.step_factor", "2.5"},
+      {"watch.startup", "1s"},
+      {"watch.first_step", "2s"},
+      {"watch.evaluation", "3s"},
+      {"watch.saving", "4s"},
+      {"watch.loading", "5s"},
       {"checkpoint.every", "0"},  // this version refuses all others
       {"checkpoint.keep", "1"},
       {"checkpoint.resume", "never"},
@@ -166,7 +179,7 @@ TEST(Print, TableHasALineForEveryKnob) {
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'),
             static_cast<std::ptrdiff_t>(config::keys().size()) + 1);
   EXPECT_THAT(table,
-              HasSubstr("\noptim.lr                  0.001             default\n"));
+              HasSubstr("\noptim.lr                   0.001             default\n"));
 }
 
 }  // namespace lockstep::test

@@ -83,14 +83,24 @@ TEST(Validate, IdxFilesNeedTheirFolder) {
   EXPECT_NO_THROW(with({{"data.name", "idx"}, {"data.dir", "/data"}}));
 }
 
+TEST(Validate, ASingleStrategyHasOneRank) {
+  const auto wanted = [] {
+    with({{"parallel.strategy", "single"}, {"parallel.ranks", "2"}});
+  };
+  EXPECT_THAT(test::error_text(Fault::config, wanted),
+              HasSubstr("parallel.ranks is 2; set parallel.strategy=ddp"));
+  EXPECT_NO_THROW(with({{"parallel.strategy", "ddp"}, {"parallel.ranks", "2"}}));
+}
+
+TEST(Validate, TimeoutsAreAboveZero) {
+  EXPECT_THAT(problem_with("comm.timeout", "0s"), HasSubstr("above zero"));
+  EXPECT_THAT(problem_with("comm.join_timeout", "0s"), HasSubstr("above zero"));
+}
+
 TEST(Validate, RefusesWhatThisVersionLacks) {
-  EXPECT_EQ(
-      problem_with("parallel.ranks", "2"),
-      "override 'parallel.ranks=2': parallel.ranks: 2 was asked for, but this version "
-      "trains on one rank; set parallel.ranks=1");
-  for (const auto* strategy : {"data_parallel", "ddp", "zero"}) {
+  for (const auto* strategy : {"data_parallel", "zero"}) {
     EXPECT_THAT(problem_with("parallel.strategy", strategy),
-                HasSubstr("set parallel.strategy=single"));
+                HasSubstr("set parallel.strategy=ddp"));
   }
   EXPECT_THAT(problem_with("checkpoint.every", "10"),
               HasSubstr("set checkpoint.every=0"));

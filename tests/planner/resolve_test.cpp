@@ -161,11 +161,33 @@ TEST(Planner, RefusesTf32OnTheCpu) {
             config::Precision::tf32);
 }
 
-TEST(Planner, SaysThatMoreGpusStayIdle) {
+TEST(Planner, GivesEveryGpuARank) {
   auto machine = kH100;
   machine.gpus.resize(4, machine.gpus[0]);
-  EXPECT_EQ(reason(plan_for({}, machine), "parallel.ranks"),
-            "this version trains on one rank, 3 of 4 GPUs stay idle");
+  const auto plan = plan_for({}, machine);
+  EXPECT_EQ(plan.config.config.parallel.ranks.value(), 4);
+  EXPECT_EQ(plan.config.config.parallel.strategy, config::Strategy::ddp);
+  EXPECT_EQ(reason(plan, "parallel.ranks"), "one for each of 4 GPUs");
+  EXPECT_THAT(refusal({{"parallel.ranks", "5"}}, machine, Fault::hardware),
+              HasSubstr("5 > 4"));
+}
+
+TEST(Planner, RanksShareTheCores) {
+  auto machine = kTwoCores;
+  machine.physical_cores = machine.logical_cores = 8;
+  const auto plan = plan_for({{"parallel.ranks", "4"}}, machine);
+  EXPECT_EQ(plan.config.config.parallel.threads.value(), 2);
+  EXPECT_EQ(plan.config.config.parallel.strategy, config::Strategy::ddp);
+}
+
+TEST(Planner, AFailedSetUpStopsOnlyWhatWasAskedForByName) {
+  using config::OnSetupFailure;
+  const auto choice = [](const Wanted& wanted) {
+    return plan_for(wanted, kTwoCores).config.config.parallel.on_setup_failure;
+  };
+  EXPECT_EQ(choice({}), OnSetupFailure::single);
+  EXPECT_EQ(choice({{"parallel.ranks", "2"}}), OnSetupFailure::stop);
+  EXPECT_EQ(choice({{"parallel.strategy", "ddp"}}), OnSetupFailure::stop);
 }
 
 namespace {

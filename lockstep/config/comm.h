@@ -1,0 +1,52 @@
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "lockstep/base/units.h"
+#include "lockstep/config/enums.h"
+#include "lockstep/config/field.h"
+
+namespace lockstep::config {
+
+// `nccl_or_gloo` is decided when the ranks meet, which shows whether nccl is usable on
+// all of them.
+enum class CommBackend { automatic, gloo, nccl, nccl_or_gloo };
+
+constexpr std::array<std::string_view, 4> names_of(CommBackend) {
+  return {"auto", "gloo", "nccl", "nccl_or_gloo"};
+}
+
+struct CommConfig {
+  CommBackend backend = CommBackend::automatic;
+  units::Duration timeout = std::chrono::minutes(10);
+  units::Duration join_timeout = std::chrono::minutes(5);
+  std::string interface;
+  bool debug = false;
+};
+
+template <typename Visitor>
+void describe(CommConfig& c, Visitor& v) {
+  v.field(
+      "backend", c.backend,
+      {.help = "Who moves tensors between ranks. auto: gloo on CPUs, nccl_or_gloo on "
+               "GPUs, which falls back where nccl is not usable, and says why.",
+       .affects = Affects::speed});
+  v.field("timeout", c.timeout,
+          {.help = "How long a rank waits for its peers in a collective.",
+           .affects = Affects::speed});
+  v.field("join_timeout", c.join_timeout,
+          {.help = "How long ranks wait for each other at the start.",
+           .affects = Affects::speed});
+  v.field("interface", c.interface,
+          {.help = "The network interface or address that ranks use between nodes; "
+                   "empty: the one that leads to the master.",
+           .affects = Affects::speed});
+  v.field("debug", c.debug,
+          {.help = "Check before every collective that all ranks issue the same one; "
+                   "slow.",
+           .affects = Affects::speed});
+}
+
+}  // namespace lockstep::config

@@ -1,0 +1,43 @@
+#pragma once
+
+#include "lockstep/base/units.h"
+#include "lockstep/config/field.h"
+
+namespace lockstep::config {
+
+// When a rank that does not move on counts as hanging. The launcher watches the
+// heartbeat of every rank.
+struct WatchConfig {
+  units::Duration step_floor = std::chrono::seconds(3);
+  double step_factor = 5;
+  units::Duration startup = std::chrono::minutes(10);
+  units::Duration first_step = std::chrono::minutes(10);
+  units::Duration evaluation = std::chrono::minutes(5);
+  units::Duration saving = std::chrono::minutes(10);
+  units::Duration loading = std::chrono::minutes(5);
+};
+
+template <typename Visitor>
+void describe(WatchConfig& c, Visitor& v) {
+  v.field("step_floor", c.step_floor,
+          {.help = "A step may always take this long; 0s: ranks are not watched.",
+           .affects = Affects::speed});
+  v.field("step_factor", c.step_factor,
+          {.help = "A step may take this many times the usual step.",
+           .range = at_least(2),
+           .affects = Affects::speed});
+  v.field("startup", c.startup,
+          {.help = "From the start of a rank to its first step.",
+           .affects = Affects::speed});
+  v.field("first_step", c.first_step,
+          {.help = "The first step: libraries tune themselves in it.",
+           .affects = Affects::speed});
+  v.field("evaluation", c.evaluation,
+          {.help = "One batch of an evaluation.", .affects = Affects::speed});
+  v.field("saving", c.saving,
+          {.help = "Writing weights or a checkpoint.", .affects = Affects::speed});
+  v.field("loading", c.loading,
+          {.help = "Waiting for one batch of data.", .affects = Affects::speed});
+}
+
+}  // namespace lockstep::config
