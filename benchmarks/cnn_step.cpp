@@ -42,6 +42,7 @@ int main(int argc, char** argv) {
                     batch_size});
   train::Tally tally(torch::kCPU);
   const data::Batch batch{
+      .global_size = batch_size,
       .size = batch_size,
       .inputs = torch::randint(256, {batch_size, 1, 28, 28}, torch::kUInt8),
       .targets = torch::randint(10, {batch_size}, torch::kInt64)};
@@ -49,7 +50,8 @@ int main(int argc, char** argv) {
   std::vector<double> times;
   for (int i = 0; i < steps + 4; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    step.run(batch, 1e-3, tally);
+    step.backward(batch, tally);
+    step.update(1e-3);
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
     if (i >= 4) times.push_back(time.count());
   }

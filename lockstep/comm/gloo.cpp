@@ -2,23 +2,93 @@
 // layout differs between the headers and the code inside LibTorch.
 #include "lockstep/comm/gloo.h"
 
+#include <mutex>
+
+#include <net/if.h>
+#include <signal.h>
+
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/detail/c10d.h"
+#include "lockstep/comm/detail/connections.h"
 
 namespace lockstep::comm {
+namespace {
 
-c10::intrusive_ptr<c10d::Backend> make_gloo(const GlooOptions& options) {
-  try {
-    auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);
-    gloo->devices.push_back(
-        c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
-    return c10::make_intrusive<c10d::ProcessGroupGloo>(options.store, options.rank,
-                                                       options.size, gloo);
-  } catch (const c10::Error& error) {
-    throw Error(Fault::comm, "comm: rank ", options.rank, " of ", options.size,
-                " could not join over gloo: ", error.what_without_backtrace());
+using Device = std::shared_ptr<::gloo::transport::Device>;
+
+Device make_device(const std::string& interface) {
+  if (::if_nametoindex(interface.c_str()) != 0) {
+    return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
   }
+  return c10d::ProcessGroupGloo::createDeviceForHostname(interface);
+}
+
+// The device, and the address at which it listens: gloo does not say it. It is the
+// listening socket that appears while the device is made; one device at a time.
+Device make_device(const std::string& interface, detail::Connections& connections) {
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+  const auto before = detail::listening_sockets();
+  auto device = make_device(interface);
+  connections.own = detail::first_new(before, detail::listening_sockets());
+  return device;
+}
+
+// Gloo writes to connections whose peer may be gone; that is an error of the write, not
+// a reason to end this process.
+void survive_broken_connections() {
+  struct sigaction now {};
+  if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) {
+    ::signal(SIGPIPE, SIG_IGN);
+  }
+}
+
+c10::intrusive_ptr<c10d::Backend> make_group(const GroupOptions& options,
+                                             detail::Connections& connections) {
+  auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);
+  gloo->devices.push_back(make_device(options.interface, connections));
+  detail::exchange_addresses(connections, *options.store, options.rank, options.size);
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(options.store, options.rank,
+                                                     options.size, gloo);
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_gloo(const GroupOptions& options) {
+  survive_broken_connections();
+  try {
+    auto connections = std::make_shared<detail::Connections>();
+    detail::C10dParts parts;
+    parts.group = make_group(options, *connections);
+    parts.name = "gloo";
+    parts.device = options.device;
+    parts.store = options.store;
+    parts.rank = options.rank;
+    parts.size = options.size;
+    parts.timeout = options.timeout;
+    parts.cut = [connections] { detail::cut(*connections); };
+    parts.remake = [options](detail::Store store, int rank, int size) {
+      auto part = options;
+      part.store = std::move(store);
+      part.rank = rank;
+      part.size = size;
+      return make_gloo(part);
+    };
+    return detail::make_c10d(std::move(parts));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw Error(Fault::comm, "comm: rank ", options.rank, " of ", options.size,
+                " could not join over gloo (", options.interface,
+                "): ", detail::first_line(error));
+  }
+}
+
+c10::intrusive_ptr<c10d::Backend> make_gloo_group(const GroupOptions& options) {
+  detail::Connections unused;
+  return make_group(options, unused);
 }
 
 }  // namespace lockstep::comm

@@ -1,0 +1,148 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <torch/torch.h>
+
+namespace lockstep::comm {
+
+enum class Reduce { sum, mean, max, min };
+
+// Where a collective was asked for; errors name it. The default argument of every
+// collective fills it in.
+struct CallSite {
+  const char* file = "";
+  int line = 0;
+
+  static constexpr CallSite here(const char* file = __builtin_FILE(),
+                                 int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
+// A collective that has been started. Its tensors belong to it until wait() returns;
+// destroying it without waiting only gives up the result.
+class [[nodiscard]] Pending {
+ public:
+  class Impl {
+   public:
+    virtual ~Impl() = default;
+    virtual void wait() = 0;
+    virtual bool done() = 0;
+  };
+
+  Pending() = default;  // of a collective that had nothing to do
+  explicit Pending(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+  // Makes the result visible to the current stream; does not block the host for CUDA
+  // tensors. Throws Fault::comm if a peer failed or the timeout passed.
+  void wait();
+
+  // True when wait() would not block the host.
+  bool done();
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+enum class Kind {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  all_gather_uneven,
+  broadcast,
+  all_to_all,
+  send,
+  recv,
+};
+std::string_view name_of(Kind kind) noexcept;
+std::string_view name_of(Reduce op) noexcept;
+
+// One collective, as data: what a backend gets.
+struct Call {
+  Kind kind = Kind::all_reduce;
+  Reduce op = Reduce::sum;
+  std::vector<torch::Tensor> out;  // one, but for all_gather_uneven: one of each rank
+  torch::Tensor in;
+  int peer = 0;  // broadcast: the root; send, recv: the other one
+  int tag = 0;
+  std::vector<std::int64_t> out_splits, in_splits;  // of all_to_all; empty: even
+  CallSite site;
+};
+
+// "all_reduce(sum) of float32 [1024]", without the place it was asked for.
+std::string describe(const Call& call);
+
+// The ranks of one job that exchange tensors.
+//
+// Collective: every method below but rank(), size(), backend(), abort() and the
+//             destructor is called by all ranks, in the same order; send() and recv()
+//             by the two concerned.
+// Threads:    one thread at a time; abort() from any.
+// Lifetime:   the destructor releases resources and never communicates, so an exception
+//             may unwind through it.
+// Tensors:    contiguous, on device(), and of the dtypes float64, float32, half,
+//             bfloat16 and integers (no mean of integers).
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const noexcept = 0;
+  virtual int size() const noexcept = 0;
+  virtual std::string_view backend() const noexcept = 0;  // "gloo"
+  // Where this rank's tensors live.
+  virtual torch::Device device() const = 0;
+
+  // In place; `t` has the same shape and dtype on every rank.
+  Pending all_reduce(const torch::Tensor& t, Reduce op = Reduce::sum,
+                     CallSite site = CallSite::here());
+
+  // `out` gets rank r's slice of the reduction: numel(in) == size() * numel(out).
+  Pending reduce_scatter(const torch::Tensor& out, const torch::Tensor& in,
+                         Reduce op = Reduce::sum, CallSite site = CallSite::here());
+
+  // `out` gets the ranks' `in` one after the other: numel(out) == size() * numel(in).
+  Pending all_gather(const torch::Tensor& out, const torch::Tensor& in,
+                     CallSite site = CallSite::here());
+
+  // outs[r] gets rank r's `in`; every rank knows how much each other one sends.
+  Pending all_gather(std::vector<torch::Tensor> outs, const torch::Tensor& in,
+                     CallSite site = CallSite::here());
+
+  Pending broadcast(const torch::Tensor& t, int root, CallSite site = CallSite::here());
+
+  // Rank s's r-th part of `in` becomes the s-th part of rank r's `out`. The parts are
+  // along dimension 0: equal, or of the given lengths.
+  Pending all_to_all(const torch::Tensor& out, const torch::Tensor& in,
+                     std::vector<std::int64_t> out_splits = {},
+                     std::vector<std::int64_t> in_splits = {},
+                     CallSite site = CallSite::here());
+
+  Pending send(const torch::Tensor& t, int to, int tag = 0,
+               CallSite site = CallSite::here());
+  Pending recv(const torch::Tensor& t, int from, int tag = 0,
+               CallSite site = CallSite::here());
+
+  // Returns when all ranks have called it, and on a GPU when their streams are there.
+  void barrier(CallSite site = CallSite::here());
+
+  // The ranks that give the same `color`, ordered by `key` and then by rank.
+  virtual std::unique_ptr<Communicator> split(int color, int key = 0) = 0;
+
+  // Ends what is under way on this rank and lets the peers notice: collectives that
+  // wait, here and there, end with Fault::comm. Never blocks.
+  virtual void abort() noexcept = 0;
+
+  // A call that has been checked. For backends and for what wraps them.
+  virtual Pending start(const Call& call) = 0;
+
+ private:
+  Pending checked_start(Call call);
+};
+
+}  // namespace lockstep::comm

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+// The TCP connections of one gloo group. Gloo has no abort: a collective that waits for
+// a peer ends when their connection does, so that is what abort() cuts.
+namespace lockstep::comm::detail {
+
+// "127.0.0.1:4711", "[::1]:4711".
+using SocketAddress = std::string;
+
+struct Connections {
+  SocketAddress own;                  // where this rank's device listens; "" if unknown
+  std::vector<SocketAddress> others;  // and those of its peers
+};
+
+// The addresses of this process's listening TCP sockets.
+std::vector<SocketAddress> listening_sockets();
+
+// The one in `after` that is not in `before`; "" if there is none.
+SocketAddress first_new(const std::vector<SocketAddress>& before,
+                        const std::vector<SocketAddress>& after);
+
+// Collective.
+void exchange_addresses(Connections& connections, c10d::Store& store, int rank,
+                        int size);
+
+// Shuts down every connection that was accepted at the own address or leads to one of
+// the others.
+void cut(const Connections& connections) noexcept;
+
+}  // namespace lockstep::comm::detail

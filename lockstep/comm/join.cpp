@@ -1,0 +1,260 @@
+#include "lockstep/comm/join.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
+#include "lockstep/base/log.h"
+#include "lockstep/comm/checked.h"
+#include "lockstep/comm/detail/c10d.h"
+#include "lockstep/comm/detail/first_text.h"
+#include "lockstep/comm/gloo.h"
+#include "lockstep/comm/local.h"
+#include "lockstep/comm/nccl.h"
+#include "lockstep/comm/rendezvous.h"
+#include "lockstep/comm/staged.h"
+#include "lockstep/comm/store.h"
+
+namespace lockstep::comm {
+namespace {
+
+using launcher::RankEnvironment;
+
+std::string numeric(const sockaddr* address, socklen_t length) {
+  char host[NI_MAXHOST] = "";
+  const int error =
+      ::getnameinfo(address, length, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
+  return error == 0 ? host : "";
+}
+
+bool is_loopback(const std::string& address) {
+  return address.empty() || address == "::1" || address.rfind("127.", 0) == 0;
+}
+
+// The address of this machine from which the master is reached.
+std::string address_towards(const std::string& master, int port) {
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_DGRAM;  // connecting one sends nothing
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(master.c_str(), std::to_string(port).c_str(), &wanted, &found) !=
+      0) {
+    return "";
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> guard(found,
+                                                                   &::freeaddrinfo);
+  for (const auto* at = found; at != nullptr; at = at->ai_next) {
+    const files::Descriptor socket(
+        ::socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage own{};
+    socklen_t length = sizeof own;
+    if (!socket || ::connect(socket.get(), at->ai_addr, at->ai_addrlen) != 0) continue;
+    if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length) == 0) {
+      return numeric(reinterpret_cast<sockaddr*>(&own), length);
+    }
+  }
+  return "";
+}
+
+// Many systems resolve their own name to a loopback address, which no other machine
+// can reach.
+std::string first_outside_address() {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return "";
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> guard(all, &::freeifaddrs);
+  for (const auto* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
+    auto address = numeric(one->ifa_addr, sizeof(sockaddr_in));
+    if (!is_loopback(address)) return address;
+  }
+  return "";
+}
+
+std::string gloo_interface(const RankEnvironment& env, const config::CommConfig& config,
+                           bool one_machine) {
+  if (!config.interface.empty()) return config.interface;
+  const char* named = std::getenv("GLOO_SOCKET_IFNAME");
+  if (named != nullptr && *named != '\0') return named;
+  if (one_machine) return "127.0.0.1";
+  auto address = address_towards(env.master_address, env.master_port);
+  if (is_loopback(address)) address = first_outside_address();
+  return address.empty() ? "127.0.0.1" : address;
+}
+
+// "" if no rank has an obstacle; else the first, with its rank.
+std::string agreed_obstacle(Communicator& cpu, const std::string& own) {
+  const auto first = detail::first_text(cpu, own);
+  return first ? str("rank ", first->first, ": ", first->second) : "";
+}
+
+class Joining {
+ public:
+  Joining(const Place& place, const JoinOptions& options)
+      : env_(place.environment), options_(options) {
+    const auto timeout = options.config.join_timeout;
+    std::random_device random;
+    MeetOptions meeting{
+        .facts = options.facts,
+        .timeout = timeout,
+        .instance = static_cast<std::int64_t>(random()) << 31 | random()};
+    meeting.facts.insert(meeting.facts.begin(), {"version", LOCKSTEP_VERSION});
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    while (true) {
+      store_ = open_store(place, timeout);
+      try {
+        verdict_ = meet(*store_, env_, meeting);
+        return;
+      } catch (const StoreLost&) {
+        // The store of an earlier attempt, in its last moments: the new one will come.
+        const bool hosts = env_.rank == 0 && !env_.agent_store;
+        if (hosts || std::chrono::steady_clock::now() >= deadline) throw;
+      }
+    }
+  }
+
+  const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
+
+  std::unique_ptr<Communicator> gloo(const std::string& name) const {
+    return make_gloo(group(name, torch::kCPU));
+  }
+
+  // Decided by all ranks together: nccl, or why not.
+  std::unique_ptr<Communicator> accelerated(Communicator& cpu,
+                                            std::string& note) const {
+    using config::CommBackend;
+    const auto wanted = options_.config.backend;
+    if (wanted == CommBackend::gloo) return nullptr;
+    const auto obstacle = agreed_obstacle(cpu, nccl_obstacle(options_.device));
+    if (!obstacle.empty()) return refused(obstacle, note);
+    std::unique_ptr<Communicator> made;
+    std::string failure;
+    try {
+      made = make_nccl(group("nccl", options_.device));
+    } catch (const Error& error) {
+      failure = error.what();
+    }
+    failure = agreed_obstacle(cpu, failure);
+    if (failure.empty()) return made;
+    if (made) made->abort();
+    return refused(failure, note);
+  }
+
+  std::unique_ptr<Votes> votes() const {
+    if (!verdict_.one_machine) return make_votes(gloo("votes"));
+    return make_shared_votes({.path = verdict_.votes_file,
+                              .rank = env_.rank,
+                              .size = env_.world_size,
+                              .timeout = options_.config.timeout},
+                             [this, round = 0]() mutable { step(round++); });
+  }
+
+ private:
+  GroupOptions group(const std::string& name, const torch::Device& device) const {
+    return {.store = c10::make_intrusive<c10d::PrefixStore>(name, store_),
+            .rank = env_.rank,
+            .size = env_.world_size,
+            .device = device,
+            .timeout = options_.config.timeout,
+            .interface = gloo_interface(env_, options_.config, verdict_.one_machine)};
+  }
+
+  std::unique_ptr<Communicator> refused(const std::string& obstacle,
+                                        std::string& note) const {
+    if (options_.config.backend == config::CommBackend::nccl) {
+      throw Error(Fault::hardware, "comm: backend nccl was asked for, but ", obstacle,
+                  "; set comm.backend=auto or gloo");
+    }
+    note = str("nccl is not usable (", obstacle, "); tensors go over gloo");
+    return nullptr;
+  }
+
+  // All ranks, through the store.
+  void step(int round) const {
+    const auto key = str("step_", round);
+    if (store_->add(key, 1) == env_.world_size) store_->set(key + "_done", "1");
+    store_->wait({key + "_done"}, options_.config.join_timeout);
+  }
+
+  RankEnvironment env_;
+  const JoinOptions& options_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  wire::Verdict verdict_;
+};
+
+}  // namespace
+
+World::World(RankEnvironment environment) : environment_(std::move(environment)) {}
+World::World(World&&) noexcept = default;
+World::~World() = default;
+
+World join(const RankEnvironment& environment, const JoinOptions& options) {
+  const auto place = parse_init(options.init, environment);
+  World world(place.environment);
+  if (world.size() == 1) {
+    if (options.config.backend == config::CommBackend::nccl) {
+      world.note_ = "a single rank needs no nccl";
+    }
+    world.data_ = std::move(make_local({options.device})[0]);
+    if (!options.device.is_cpu()) world.cpu_ = std::move(make_local({torch::kCPU})[0]);
+    world.votes_ = make_own_votes();
+    return world;
+  }
+  try {
+    const Joining joining(place, options);
+    world.store_ = joining.store();
+    world.votes_ = joining.votes();
+    auto cpu = joining.gloo("gloo");
+    if (options.device.is_cpu()) {
+      if (options.config.backend == config::CommBackend::nccl) {
+        throw Error(Fault::config,
+                    "comm: backend nccl was asked for, but tensors are on the CPU; set "
+                    "comm.backend=auto or gloo");
+      }
+      world.data_ = std::move(cpu);
+    } else {
+      world.data_ = joining.accelerated(*cpu, world.note_);
+      world.cpu_ = std::move(cpu);
+      if (!world.data_) {
+        world.data_ = make_staged(joining.gloo("staged"), options.device);
+      }
+    }
+    if (options.config.debug) {
+      world.data_ = make_checked(std::move(world.data_), joining.gloo("debug"));
+    }
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw Error(Fault::comm, "comm: rank ", world.rank(), " of ", world.size(),
+                " could not join: ", detail::first_line(error));
+  }
+  return world;
+}
+
+// The ranks have nothing more to say to each other, but rank 0 may host the store, and
+// others may still be reading from it.
+void World::close() {
+  if (!store_) return;
+  constexpr std::chrono::seconds kLongest{10};
+  try {
+    store_->add("bye", 1);
+    if (environment_.rank != 0 || environment_.agent_store) return;
+    const auto limit = std::chrono::steady_clock::now() + kLongest;
+    while (store_->add("bye", 0) < environment_.world_size &&
+           std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  } catch (const std::exception&) {
+    // Somebody has left already: nothing to wait for.
+  }
+}
+
+}  // namespace lockstep::comm

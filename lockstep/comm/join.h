@@ -1,0 +1,72 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/votes.h"
+#include "lockstep/comm/wire.h"
+#include "lockstep/config/comm.h"
+#include "lockstep/launcher/rank_environment.h"
+
+namespace lockstep::comm {
+
+struct JoinOptions {
+  std::string init = "env://";  // or tcp://HOST:PORT, file:///PATH (store.h)
+  config::CommConfig config;
+  torch::Device device = torch::kCPU;  // of the tensors that data() moves
+  // What must be the same on every rank: {"config", hash}. The number of ranks and the
+  // version of this program are compared anyway.
+  std::vector<wire::Fact> facts;
+};
+
+// A job's ranks, met.
+//
+// Lifetime: the destructor never communicates. Call close() at a clean end; after an
+//           error just let it go: the peers notice.
+class World {
+ public:
+  World(World&&) noexcept;
+  World& operator=(World&&) = delete;
+  ~World();
+
+  const launcher::RankEnvironment& environment() const noexcept { return environment_; }
+  int rank() const noexcept { return environment_.rank; }
+  int size() const noexcept { return environment_.world_size; }
+
+  Communicator& data() noexcept { return *data_; }
+  // For tensors of the host; data() itself where that moves them.
+  Communicator& cpu() noexcept { return cpu_ ? *cpu_ : *data_; }
+  Votes& votes() noexcept { return *votes_; }
+
+  // Why data() is not what one would expect; "" if it is.
+  const std::string& note() const noexcept { return note_; }
+
+  // Leaves together with the others: the one that hosts the store stays until the last
+  // has left, or a few seconds. Collective.
+  void close();
+
+ private:
+  friend World join(const launcher::RankEnvironment&, const JoinOptions&);
+  explicit World(launcher::RankEnvironment environment);
+
+  launcher::RankEnvironment environment_;
+  c10::intrusive_ptr<c10d::Store> store_;  // none for a single rank
+  std::unique_ptr<Communicator> data_, cpu_;
+  std::unique_ptr<Votes> votes_;
+  std::string note_;
+};
+
+// Meets the other ranks of `environment` (launcher::detect tells it). A world of one
+// rank needs no network. Throws Fault::comm when ranks do not come or a backend fails
+// to start, and Fault::config when they differ in what must be the same: on every rank,
+// with the same text.
+//
+// Collective. May be called again in the same process, with the restart count raised,
+// once the earlier World is gone.
+World join(const launcher::RankEnvironment& environment, const JoinOptions& options);
+
+}  // namespace lockstep::comm

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <memory>
+
+#include "lockstep/comm/communicator.h"
+
+namespace lockstep::comm {
+
+// Tensors of `device` over a communicator of CPU tensors: copied to the host, exchanged
+// there, copied back. For GPUs where NCCL is not usable: right, and slow.
+std::unique_ptr<Communicator> make_staged(std::unique_ptr<Communicator> cpu,
+                                          const torch::Device& device);
+
+}  // namespace lockstep::comm

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/files.h"
+#include "lockstep/comm/communicator.h"
+
+namespace lockstep::comm {
+
+// What a rank tells the others once a step. The bits are exchanged between processes of
+// one version only.
+using Flags = std::uint64_t;
+inline constexpr Flags kStop = 1U << 0;          // leave after this step
+inline constexpr Flags kCheckpoint = 1U << 1;    // save after this step
+inline constexpr Flags kOutOfMemory = 1U << 2;   // this step did not fit
+inline constexpr Flags kNonFinite = 1U << 3;     // the loss or a gradient is not finite
+inline constexpr Flags kDataFinished = 1U << 4;  // the loader has no more
+inline constexpr Flags kOutOfTime = 1U << 5;     // the time limit has passed
+
+struct Ballot {
+  Flags flags = 0;
+  std::int64_t value = 0;  // with kStop: the signal
+};
+
+// Agreement, once a step: every rank casts a ballot, and all of them read the same
+// ballots of all. Decisions that change the run are taken from these alone, hence
+// identically everywhere.
+//
+// Collective: cast() and count() in turn, by all ranks.
+// Threads:    one at a time.
+class Votes {
+ public:
+  virtual ~Votes() = default;
+
+  // Never waits for another rank: cast while the tail of backward still runs.
+  virtual void cast(const Ballot& ballot) = 0;
+
+  // The ballots by rank; waits for those that have not cast theirs. Throws Fault::comm
+  // if one does not come within the timeout, or is gone.
+  virtual const std::vector<Ballot>& count() = 0;
+
+  // All flags that at least one rank has set.
+  static Flags any(const std::vector<Ballot>& ballots);
+};
+
+// Of a single rank.
+std::unique_ptr<Votes> make_own_votes();
+
+// Over a communicator of CPU tensors that nothing else uses.
+std::unique_ptr<Votes> make_votes(std::unique_ptr<Communicator> control);
+
+// For ranks that are processes of one machine: a page of memory that they share, so
+// that casting is a few stores. `path` names a file that rank 0 makes anew and all
+// ranks map; `meet` returns when all ranks have called it. The file is removed once all
+// have it.
+struct SharedVotesOptions {
+  files::Path path;
+  int rank = 0;
+  int size = 1;
+  std::chrono::milliseconds timeout{600'000};
+};
+std::unique_ptr<Votes> make_shared_votes(const SharedVotesOptions& options,
+                                         const std::function<void()>& meet);
+
+}  // namespace lockstep::comm

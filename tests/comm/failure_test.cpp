@@ -1,0 +1,157 @@
+// Peers that die, hang, differ or give up.
+#include <signal.h>
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "lockstep/comm/checked.h"
+#include "lockstep/comm/communicator.h"
+#include "lockstep/comm/gloo.h"
+#include "lockstep/comm/join.h"
+#include "lockstep/comm/local.h"
+#include "tests/comm/ranks.h"
+
+namespace lockstep::test {
+
+using comm::Communicator;
+using ::testing::HasSubstr;
+
+namespace {
+
+// A wait that must not come to this.
+constexpr std::chrono::hours kNever{1};
+
+void all_reduce_until_it_fails(Communicator& c) {
+  while (true) c.all_reduce(torch::ones({1 << 16})).wait();
+}
+
+}  // namespace
+
+TEST(Failure, APeerKilledInACollectiveEndsAllSurvivors) {
+  const int port = free_port();
+  const auto ends = as_processes(4, [&](int rank) {
+    auto world = comm::join(environment_of(rank, 4, port), {});
+    if (rank == 2) {
+      for (int i = 0; i < 20; ++i)
+        world.data().all_reduce(torch::ones({1 << 16})).wait();
+      ::raise(SIGKILL);
+    }
+    const auto text =
+        error_text(Fault::comm, [&] { all_reduce_until_it_fails(world.data()); });
+    EXPECT_THAT(text, HasSubstr("all_reduce(sum) of Float [65536] failed on rank"));
+    EXPECT_THAT(text, HasSubstr("failure_test.cpp:"));
+  });
+  EXPECT_EQ(ends[2].signal, SIGKILL);
+}
+
+TEST(Failure, AbortWakesThisRankAndItsPeers) {
+  for (const auto rig : {Rig::local, Rig::gloo_processes}) {
+    with_communicators(
+        rig, 3,
+        [&](Communicator& c) {
+          c.barrier();
+          const auto t = torch::ones({1 << 20});
+          if (c.rank() == 1) {
+            // Nobody can finish this: rank 1 takes no part in it.
+            c.abort();
+          }
+          EXPECT_EQ(error_of([&] { all_reduce_until_it_fails(c); })->fault(),
+                    Fault::comm)
+              << name_of(rig);
+          if (rig == Rig::gloo_processes)
+            ::_exit(::testing::Test::HasFailure() ? 99 : 0);
+        },
+        kNever);
+  }
+}
+
+TEST(Failure, ARankThatGivesUpWhileItWaitsIsHeardByTheOthers) {
+  const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
+  const auto errors = as_threads(2, [&](int rank) {
+    const auto c =
+        comm::make_gloo({.store = store, .rank = rank, .size = 2, .timeout = kNever});
+    if (rank == 1) {
+      store->wait({"waiting"});
+      c->abort();
+      return;
+    }
+    auto pending = c->all_reduce(torch::ones({1 << 20}));
+    store->set("waiting", std::string("yes"));
+    pending.wait();
+  });
+  ASSERT_TRUE(errors[0]);
+  EXPECT_EQ(errors[0]->fault(), Fault::comm);
+  EXPECT_FALSE(errors[1]);
+}
+
+TEST(Failure, ATimeoutIsAnErrorAndTheDestructorDoesNotHang) {
+  const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
+  const auto errors = as_threads(2, [&](int rank) {
+    auto c = comm::make_gloo({.store = store,
+                              .rank = rank,
+                              .size = 2,
+                              .timeout = std::chrono::milliseconds(300)});
+    if (rank == 1) {
+      store->wait({"gave up"}, kPatience);
+      return;
+    }
+    const auto error = error_of([&] { c->all_reduce(torch::ones({8})).wait(); });
+    c.reset();
+    store->set("gave up", std::string("yes"));
+    throw *error;
+  });
+  ASSERT_TRUE(errors[0]);
+  EXPECT_EQ(errors[0]->fault(), Fault::comm);
+  EXPECT_FALSE(errors[1]);
+}
+
+TEST(Failure, AGroupIsBuiltAgainInTheSameProcess) {
+  const int port = free_port();
+  as_processes(3, [&](int rank) {
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      auto env = environment_of(rank, 3, port);
+      env.restart_count = attempt;
+      auto world = comm::join(env, {});
+      const auto t = torch::full({5}, static_cast<float>(rank));
+      world.data().all_reduce(t).wait();
+      EXPECT_TRUE(torch::equal(t, torch::full({5}, 3.0F)));
+      if (attempt == 1) {
+        // A broken one is as good a start as a clean one.
+        world.data().abort();
+        continue;
+      }
+      world.close();
+    }
+  });
+}
+
+TEST(Checked, NamesTheFirstDifferenceWithBothPlaces) {
+  const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
+  const auto errors = as_threads(3, [&](int rank) {
+    const auto options = [&](const std::string& name) {
+      return comm::GroupOptions{
+          .store = c10::make_intrusive<c10d::PrefixStore>(name, store),
+          .rank = rank,
+          .size = 3,
+          .timeout = kPatience};
+    };
+    const auto c = comm::make_checked(comm::make_gloo(options("inner")),
+                                      comm::make_gloo(options("side")));
+    c->all_reduce(torch::ones({4})).wait();
+    if (rank == 1) {
+      c->broadcast(torch::ones({4}), 0).wait();
+    } else {
+      c->all_reduce(torch::ones({4}), comm::Reduce::max).wait();
+    }
+  });
+  for (const auto& error : errors) {
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->fault(), Fault::config);
+    EXPECT_THAT(error->what(), HasSubstr("rank 0 all_reduce(max) of Float [4] at "));
+    EXPECT_THAT(error->what(),
+                HasSubstr("rank 1 broadcast from rank 0 of Float [4] at "));
+    EXPECT_THAT(error->what(), HasSubstr("failure_test.cpp:"));
+  }
+}
+
+}  // namespace lockstep::test

@@ -1,0 +1,129 @@
+// Included by the tests' one translation unit.
+#include "tests/comm/ranks.h"
+
+#include <thread>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "lockstep/comm/gloo.h"
+#include "lockstep/comm/local.h"
+#include "lockstep/comm/store.h"
+#include "lockstep/launcher/port.h"
+
+namespace lockstep::test {
+
+RankErrors as_threads(int ranks, const std::function<void(int rank)>& body) {
+  RankErrors errors(static_cast<std::size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      errors[static_cast<std::size_t>(rank)] = error_of([&] { body(rank); });
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return errors;
+}
+
+namespace {
+
+[[noreturn]] void be_rank(int rank, const std::function<void(int)>& body) {
+  int status = 0;
+  try {
+    body(rank);
+    if (::testing::Test::HasFailure()) status = 99;
+  } catch (const std::exception& error) {
+    std::cerr << "rank " << rank << ": " << error.what() << std::endl;
+    status = 98;
+  }
+  ::_exit(status);
+}
+
+}  // namespace
+
+std::vector<process::End> as_processes(int ranks,
+                                       const std::function<void(int rank)>& body) {
+  std::vector<pid_t> pids;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const pid_t pid = ::fork();
+    if (pid == 0) be_rank(rank, body);
+    pids.push_back(pid);
+  }
+  std::vector<process::End> ends;
+  for (const pid_t pid : pids) {
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    process::End end;
+    if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
+    if (WIFEXITED(status)) end.exit_status = WEXITSTATUS(status);
+    EXPECT_NE(end.exit_status, 98) << "rank " << ends.size() << " threw";
+    EXPECT_NE(end.exit_status, 99) << "rank " << ends.size() << " failed";
+    ends.push_back(end);
+  }
+  return ends;
+}
+
+int free_port() {
+  return launcher::HeldPort::any().port();
+}
+
+launcher::RankEnvironment environment_of(int rank, int ranks, int port) {
+  launcher::RankEnvironment env;
+  env.by = launcher::StartedBy::lockstep;
+  env.rank = env.local_rank = rank;
+  env.world_size = env.local_world_size = ranks;
+  env.master_address = "127.0.0.1";
+  env.master_port = port;
+  env.token = "a token";
+  return env;
+}
+
+std::string name_of(Rig rig) {
+  constexpr std::array<const char*, 3> kNames = {"Local", "GlooThreads",
+                                                 "GlooProcesses"};
+  return kNames[static_cast<std::size_t>(rig)];
+}
+
+namespace {
+
+void expect_no_errors(const RankErrors& errors) {
+  for (const auto& error : errors) {
+    if (error) ADD_FAILURE() << error->what();
+  }
+}
+
+}  // namespace
+
+void with_communicators(Rig rig, int ranks,
+                        const std::function<void(comm::Communicator&)>& body,
+                        std::chrono::milliseconds timeout) {
+  if (rig == Rig::local) {
+    const auto all = comm::make_local(
+        std::vector<torch::Device>(static_cast<std::size_t>(ranks), torch::kCPU),
+        {.timeout = timeout});
+    expect_no_errors(as_threads(
+        ranks, [&](int rank) { body(*all[static_cast<std::size_t>(rank)]); }));
+  } else if (rig == Rig::gloo_threads) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    expect_no_errors(as_threads(ranks, [&](int rank) {
+      const auto communicator = comm::make_gloo(
+          {.store = store, .rank = rank, .size = ranks, .timeout = timeout});
+      body(*communicator);
+    }));
+  } else {
+    const int port = free_port();
+    as_processes(ranks, [&](int rank) {
+      const auto store = comm::open_store(
+          {.environment = environment_of(rank, ranks, port), .file = ""}, timeout);
+      const auto communicator = comm::make_gloo(
+          {.store = store, .rank = rank, .size = ranks, .timeout = timeout});
+      body(*communicator);
+      // Rank 0 hosts the store, which the others need until they have joined.
+      communicator->barrier();
+    });
+  }
+}
+
+}  // namespace lockstep::test

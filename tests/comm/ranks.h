@@ -1,0 +1,38 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/launcher/rank_environment.h"
+#include "tests/support/support.h"
+
+// N ranks without a cluster.
+namespace lockstep::test {
+
+// What a rank threw; nothing if it did not.
+using RankErrors = std::vector<std::optional<Error>>;
+
+// `body(rank)` in one thread for each rank.
+RankErrors as_threads(int ranks, const std::function<void(int rank)>& body);
+
+// `body(rank)` in one process for each rank, forked: this process must not have
+// computed anything yet, since the threads of its operations are not forked with it.
+// Expectations that fail there fail here. Returns how each ended.
+std::vector<process::End> as_processes(int ranks,
+                                       const std::function<void(int rank)>& body);
+
+// A job's environment on this machine, with a free port.
+launcher::RankEnvironment environment_of(int rank, int ranks, int port);
+int free_port();
+
+enum class Rig { local, gloo_threads, gloo_processes };
+std::string name_of(Rig rig);
+
+// `body(communicator)` on every rank; any error fails the test.
+void with_communicators(Rig rig, int ranks,
+                        const std::function<void(comm::Communicator&)>& body,
+                        std::chrono::milliseconds timeout = kPatience);
+
+}  // namespace lockstep::test

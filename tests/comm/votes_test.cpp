@@ -1,0 +1,104 @@
+#include "lockstep/comm/votes.h"
+
+#include <signal.h>
+
+#include "lockstep/comm/join.h"
+#include "lockstep/comm/local.h"
+#include "tests/comm/ranks.h"
+
+namespace lockstep::test {
+
+using comm::Ballot;
+using comm::Votes;
+using ::testing::HasSubstr;
+
+namespace {
+
+// Many rounds, each with other ballots, by ranks that do not wait for each other
+// otherwise.
+void vote_many_times(Votes& votes, int rank, int ranks) {
+  for (int round = 1; round <= 2000; ++round) {
+    votes.cast({.flags = static_cast<comm::Flags>(1U << (rank + round) % 8),
+                .value = 1000L * rank + round});
+    const auto& ballots = votes.count();
+    ASSERT_EQ(ballots.size(), static_cast<std::size_t>(ranks));
+    comm::Flags expected = 0;
+    for (int r = 0; r < ranks; ++r) {
+      expected |= 1U << (r + round) % 8;
+      ASSERT_EQ(ballots[static_cast<std::size_t>(r)].value, 1000L * r + round);
+    }
+    ASSERT_EQ(Votes::any(ballots), expected);
+  }
+}
+
+}  // namespace
+
+TEST(Votes, EveryRankReadsTheSameBallotsInSharedMemory) {
+  const int port = free_port();
+  as_processes(4, [&](int rank) {
+    auto world = comm::join(environment_of(rank, 4, port), {});
+    vote_many_times(world.votes(), rank, 4);
+    world.close();
+  });
+}
+
+TEST(Votes, EveryRankReadsTheSameBallotsOverACommunicator) {
+  auto ranks = comm::make_local({torch::kCPU, torch::kCPU, torch::kCPU});
+  const auto errors = as_threads(3, [&](int rank) {
+    const auto votes =
+        comm::make_votes(std::move(ranks[static_cast<std::size_t>(rank)]));
+    vote_many_times(*votes, rank, 3);
+  });
+  for (const auto& error : errors) EXPECT_FALSE(error);
+}
+
+TEST(Votes, APeerThatDiesIsNamed) {
+  const int port = free_port();
+  as_processes(3, [&](int rank) {
+    auto world = comm::join(environment_of(rank, 3, port), {});
+    if (rank == 1) ::raise(SIGKILL);
+    world.votes().cast({});
+    const auto text = error_text(Fault::comm, [&] { world.votes().count(); });
+    EXPECT_THAT(text, HasSubstr("rank 1 (pid "));
+    EXPECT_THAT(text, HasSubstr("has ended"));
+  });
+}
+
+TEST(Votes, APeerThatDoesNotVoteIsNamed) {
+  const int port = free_port();
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  as_processes(2, [&](int rank) {
+    auto world = comm::join(environment_of(rank, 2, port),
+                            {.config = {.timeout = std::chrono::milliseconds(200)}});
+    char byte = 0;
+    if (rank == 1) {
+      ASSERT_EQ(::read(ends[0], &byte, 1), 1);  // alive, and silent
+      return;
+    }
+    world.votes().cast({});
+    EXPECT_THAT(error_text(Fault::comm, [&] { world.votes().count(); }),
+                HasSubstr("rank 1 did not vote within 200 ms"));
+    ASSERT_EQ(::write(ends[1], &byte, 1), 1);
+  });
+}
+
+TEST(Votes, LeaveNoFileBehind) {
+  const auto files = [] {
+    std::vector<std::string> found;
+    for (const auto& name : names_in("/dev/shm")) {
+      if (name.find(str("lockstep-votes-", ::getpid())) == 0) found.push_back(name);
+    }
+    return found;
+  };
+  const int port = free_port();
+  as_processes(2, [&](int rank) {
+    auto world = comm::join(environment_of(rank, 2, port), {});
+    if (rank == 0) {
+      EXPECT_THAT(files(), ::testing::IsEmpty());
+    }
+    world.close();
+  });
+}
+
+}  // namespace lockstep::test
