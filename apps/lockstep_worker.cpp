@@ -25,6 +25,7 @@
 
 #include "lockstep/base/memory.h"
 #include "lockstep/base/terminal.h"
+#include "lockstep/launcher/rank_environment.h"
 
 namespace {
 
@@ -165,6 +166,12 @@ std::string run_directory(int argc, char** argv) {
   return "";
 }
 
+lockstep::config::Loaded load_config(const fs::path& path) {
+  if (!path.empty()) return lockstep::config::load(path, {}, {});
+  const auto variables = lockstep::launcher::process_variables();
+  return lockstep::config::defaults({}, {variables.begin(), variables.end()});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -172,6 +179,8 @@ int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);  // a reader of our output that goes away ends no training
   lockstep::keep_freed_memory();
   avoid_broken_amx();
+  // Ranks say themselves what went wrong; c10d's warnings come with stack traces.
+  setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);
   lockstep::WorkerMain worker = nullptr;
   try {
     worker = load_worker();
@@ -179,7 +188,5 @@ int main(int argc, char** argv) {
     return lockstep::report(run_directory(argc, argv), lockstep::Fault::hardware,
                             error.what());
   }
-  return worker(argc, argv, [](const fs::path& path) {
-    return lockstep::config::load(path, {}, {});
-  });
+  return worker(argc, argv, &load_config);
 }

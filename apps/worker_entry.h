@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/config/load.h"
+#include "lockstep/launcher/rank_environment.h"
 #include "lockstep/monitor/error_file.h"
 #include "lockstep/monitor/run_directory.h"
 
@@ -15,24 +16,44 @@ namespace lockstep {
 
 // The program reads recipes for the library: distributions ship yaml-cpp's archive
 // without position-independent code, which a program can link in and a shared library
-// can not.
+// can not. An empty path: the defaults, and what the environment sets.
 using ConfigLoader = config::Loaded (*)(const std::filesystem::path&);
 
 using WorkerMain = int (*)(int argc, char** argv, ConfigLoader load);
 
-// Leaves the error in the run directory, where the launcher finds it and says it;
-// without a launcher of ours, or without a run directory, it is said here. Returns the
-// status to exit with.
-inline int report(const std::string& run_dir, Fault fault, const std::string& message) {
-  std::string said = std::getenv("LOCKSTEP_LAUNCHER") == nullptr ? message : "";
+// The rank of this process, as far as it can be told; 0 if not.
+inline int own_rank() noexcept {
   try {
-    if (run_dir.empty()) throw Error(Fault::config, "there is no run directory");
-    monitor::write_error(monitor::RunDirectory::open(run_dir).error(0),
-                         {.fault = fault, .message = message, .rank = 0});
+    return launcher::detect(launcher::process_variables()).rank;
   } catch (const std::exception&) {
-    said = message;
+    return 0;
   }
-  if (!said.empty()) std::cerr << "lockstep_worker: error: " << said << std::endl;
+}
+
+// Leaves the error where whoever started this rank looks for it: in the run directory,
+// and in torchrun's error file. Without a launcher of ours, or when it can not be left,
+// it is said here. Returns the status to exit with.
+inline int report(const std::string& run_dir, Fault fault, const std::string& message) {
+  const char* named = std::getenv("TORCHELASTIC_ERROR_FILE");
+  bool left = false;
+  try {
+    const monitor::RankError error{
+        .fault = fault, .message = message, .rank = own_rank()};
+    if (named != nullptr && *named != '\0') {
+      monitor::write_error(named, error);
+      left = true;
+    }
+    if (!run_dir.empty()) {
+      monitor::write_error(monitor::RunDirectory::open(run_dir).error(error.rank),
+                           error);
+      left = true;
+    }
+  } catch (const std::exception&) {
+    // Said below, unless one of the two was written.
+  }
+  if (!left || std::getenv("LOCKSTEP_LAUNCHER") == nullptr) {
+    std::cerr << "lockstep_worker: error: " << message << std::endl;
+  }
   return exit_status(fault);
 }
 

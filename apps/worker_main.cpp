@@ -3,32 +3,31 @@
 //
 //   lockstep_worker --run-dir DIR      trains what DIR/config.yaml says
 //   lockstep_worker --version [--json] says what it is made of
-#include <cerrno>
+//   lockstep_worker --selftest [--cuda] [--seconds N]
+//                                      tries every collective with the other ranks
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "apps/worker_entry.h"
+#include "apps/worker_selftest.h"
+#include "apps/worker_train.h"
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <torch/torch.h>
 #include <torch/version.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/log.h"
+#include "lockstep/base/text.h"
 #include "lockstep/config/load.h"
 #include "lockstep/kernels/cuda.h"
-#include "lockstep/monitor/console.h"
+#include "lockstep/monitor/field.h"
 #include "lockstep/monitor/run_directory.h"
-#include "lockstep/train/report.h"
-#include "lockstep/train/stop.h"
-#include "lockstep/train/trainer.h"
 
 namespace lockstep {
 namespace {
@@ -37,7 +36,18 @@ struct Arguments {
   std::string run_dir;
   bool version = false;
   bool json = false;
+  bool selftest = false;
+  SelftestOptions selftest_options;
 };
+
+std::chrono::seconds seconds_of(std::string_view text) {
+  const auto number = text::to_integer(text);
+  if (!number || *number < 0 || *number > 1'000'000) {
+    throw Error(Fault::config, "lockstep_worker: --seconds '", text,
+                "' is not a number of seconds");
+  }
+  return std::chrono::seconds(*number);
+}
 
 Arguments parse(int argc, char** argv) {
   Arguments arguments;
@@ -47,6 +57,12 @@ Arguments parse(int argc, char** argv) {
       arguments.version = true;
     } else if (word == "--json") {
       arguments.json = true;
+    } else if (word == "--selftest") {
+      arguments.selftest = true;
+    } else if (word == "--cuda" && arguments.selftest) {
+      arguments.selftest_options.cuda = true;
+    } else if (word == "--seconds" && arguments.selftest && i + 1 < argc) {
+      arguments.selftest_options.repeat = seconds_of(argv[++i]);
     } else if (word == "--run-dir" && i + 1 < argc) {
       arguments.run_dir = argv[++i];
     } else {
@@ -54,7 +70,7 @@ Arguments parse(int argc, char** argv) {
                   "'; it is started by `lockstep train`, or with --run-dir DIR");
     }
   }
-  if (!arguments.version && arguments.run_dir.empty()) {
+  if (!arguments.version && !arguments.selftest && arguments.run_dir.empty()) {
     throw Error(Fault::config,
                 "lockstep_worker: --run-dir DIR is missing; start it with "
                 "`lockstep train RECIPE`");
@@ -99,54 +115,6 @@ void print_version(bool json) {
   fmt::print("lockstep_worker {} with LibTorch {}\n", LOCKSTEP_VERSION, TORCH_VERSION);
 }
 
-std::optional<std::string> variable(std::string_view name) {
-  const char* value = std::getenv(std::string(name).c_str());
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
-
-// Log lines go to the console while it lives, and to standard error afterwards.
-struct LogToConsole {
-  LogToConsole() = default;
-  LogToConsole(const LogToConsole&) = delete;
-  LogToConsole& operator=(const LogToConsole&) = delete;
-  ~LogToConsole() { log::set_writer({}); }
-};
-
-// What is shown; the file of the run keeps everything.
-log::Level level_of(config::Verbosity verbosity) {
-  switch (verbosity) {
-    case config::Verbosity::quiet:
-      return log::Level::error;
-    case config::Verbosity::debug:
-      return log::Level::debug;
-    default:
-      return log::Level::warning;
-  }
-}
-
-int train(const monitor::RunDirectory& run, ConfigLoader load) {
-  const auto loaded = load(run.config());
-  monitor::Console console(monitor::standard_error_options(variable));
-  const LogToConsole guard;
-  log::start({.level = log::Level::debug,
-              .shown = level_of(loaded.config.monitor.verbosity),
-              .file = run.log(0),
-              .writer = [&](log::Level level, std::string_view line) {
-                console.log_line(level, line);
-              }});
-  log::set_rank(0);
-  const train::StopRequest stop;
-  train::Reporter reporter(run, loaded.config.monitor, console);
-  const auto result = train::train(loaded.config, run, reporter, stop);
-
-  const bool json = variable("LOCKSTEP_RESULT") == "json";
-  fmt::print("{}", json ? train::to_json(result) + "\n" : train::to_table(result));
-  if (std::fflush(stdout) != 0 && errno != EPIPE) {
-    throw Error(Fault::io, "can not write the result: ", std::strerror(errno));
-  }
-  return result.stopped_by != 0 ? 128 + result.stopped_by : kExitOk;
-}
-
 constexpr std::string_view kSmaller =
     "; lower batch.micro, batch.eval, data.prefetch or the size of the model";
 
@@ -158,8 +126,11 @@ int run(int argc, char** argv, ConfigLoader load) {
       print_version(arguments.json);
       return kExitOk;
     }
+    if (arguments.selftest) {
+      return run_selftest(arguments.selftest_options, load({}).config);
+    }
     run_dir = arguments.run_dir;
-    return train(monitor::RunDirectory::open(run_dir), load);
+    return run_training(monitor::RunDirectory::open(run_dir), load);
   } catch (const Error& error) {
     return report(run_dir, error.fault(), error.what());
   } catch (const c10::OutOfMemoryError& error) {
@@ -186,5 +157,10 @@ int run(int argc, char** argv, ConfigLoader load) {
 
 extern "C" int lockstep_worker_main(int argc, char** argv,
                                     lockstep::ConfigLoader load) {
-  return lockstep::run(argc, argv, load);
+  const int status = lockstep::run(argc, argv, load);
+  if (status == lockstep::kExitOk) return status;
+  // A collective that was given up may still have threads that wait for a peer, and
+  // the end of the process would wait with them.
+  std::fflush(nullptr);
+  ::_exit(status);
 }

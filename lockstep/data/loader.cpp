@@ -31,6 +31,7 @@ class Loader::Impl {
   Impl(const Dataset& dataset, const LoaderOptions& options)
       : dataset_(dataset), options_(options), slots_(options.prefetch + 1) {
     LOCKSTEP_CHECK(options.batch > 0 && options.workers > 0 && options.prefetch > 0);
+    LOCKSTEP_CHECK(options.rank >= 0 && options.rank < options.ranks);
     LOCKSTEP_CHECK(dataset.size() > 0 && options.start.consumed >= 0);
     batches_per_epoch_ = (dataset.size() + options.batch - 1) / options.batch;
     // A position inside an epoch need not be a multiple of the batch: the rest of the
@@ -81,7 +82,8 @@ class Loader::Impl {
   }
 
   void make_slots() {
-    std::vector<std::int64_t> shape{std::min(options_.batch, dataset_.size())};
+    const auto global = std::min(options_.batch, dataset_.size());
+    std::vector<std::int64_t> shape{(global + options_.ranks - 1) / options_.ranks};
     const auto& sample = dataset_.spec().shape;
     shape.insert(shape.end(), sample.begin(), sample.end());
     for (auto& slot : slots_) {
@@ -142,23 +144,26 @@ class Loader::Impl {
   void fill(std::int64_t number) {
     auto& slot = slot_of(number);
     const Position begin = position_of(number);
-    const auto size = std::min(options_.batch, dataset_.size() - begin.consumed);
+    const auto global = std::min(options_.batch, dataset_.size() - begin.consumed);
+    const auto first = global * options_.rank / options_.ranks;
+    const auto size = global * (options_.rank + 1) / options_.ranks - first;
     const auto bytes = static_cast<std::size_t>(dataset_.spec().num_bytes());
     const Permutation order(static_cast<std::uint64_t>(dataset_.size()), options_.seed,
                             static_cast<std::uint64_t>(begin.epoch));
     auto* inputs = static_cast<std::byte*>(slot.inputs.data_ptr());
     auto* targets = slot.targets.data_ptr<std::int64_t>();
     for (std::int64_t i = 0; i < size; ++i) {
-      const auto position = static_cast<std::uint64_t>(begin.consumed + i);
+      const auto position = static_cast<std::uint64_t>(begin.consumed + first + i);
       const auto index = options_.shuffle ? order(position) : position;
       targets[i] = dataset_.read(static_cast<std::int64_t>(index),
                                  {inputs + static_cast<std::size_t>(i) * bytes, bytes});
     }
     slot.batch = {.begin = begin,
+                  .global_size = global,
                   .size = size,
                   .inputs = slot.inputs.narrow(0, 0, size),
                   .targets = slot.targets.narrow(0, 0, size),
-                  .ends_epoch = begin.consumed + size == dataset_.size()};
+                  .ends_epoch = begin.consumed + global == dataset_.size()};
   }
 
   const Dataset& dataset_;

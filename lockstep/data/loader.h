@@ -19,18 +19,21 @@ struct Position {
   auto operator<=>(const Position&) const = default;
 };
 
-// One global batch. The tensors belong to the loader and hold these values until the
-// next call of next().
+// This rank's share of a global batch. The tensors belong to the loader and hold these
+// values until the next call of next().
 struct Batch {
-  Position begin;         // of its first sample
-  std::int64_t size = 0;  // smaller than asked for only at the end of an epoch
-  torch::Tensor inputs;   // (size, ...) in the data set's dtype
-  torch::Tensor targets;  // (size) int64
+  Position begin;                // of the first sample of the global batch
+  std::int64_t global_size = 0;  // smaller than asked for only at the end of an epoch
+  std::int64_t size = 0;         // of the share; may be 0
+  torch::Tensor inputs;          // (size, ...) in the data set's dtype
+  torch::Tensor targets;         // (size) int64
   bool ends_epoch = false;
 };
 
 struct LoaderOptions {
-  std::int64_t batch = 1;
+  std::int64_t batch = 1;  // the global one
+  int rank = 0;
+  int ranks = 1;
   int workers = 1;
   int prefetch = 2;  // batches that are ready before they are asked for
   bool shuffle = true;
@@ -43,6 +46,9 @@ struct LoaderOptions {
 // after the other; each epoch visits each sample exactly once. Worker threads fill a
 // fixed ring of batches ahead of the consumer, so that the steady state allocates
 // nothing.
+//
+// Rank r of N gets the samples [n * r / N, n * (r + 1) / N) of a global batch of n: the
+// ranks together see each sample once, whatever N is.
 //
 // Threads:  next() by one thread.
 // Lifetime: the data set outlives the loader; the destructor joins the workers.

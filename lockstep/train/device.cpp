@@ -12,7 +12,7 @@
 
 namespace lockstep::train {
 
-torch::Device choose_device(const config::ParallelConfig& config) {
+torch::Device choose_device(const config::ParallelConfig& config, int local_rank) {
   if (config.device != config::Device::cuda) return torch::kCPU;
   if (!torch::cuda::is_available()) {
     throw Error(Fault::hardware,
@@ -20,11 +20,18 @@ torch::Device choose_device(const config::ParallelConfig& config) {
                 "no GPU; `lockstep doctor` says why, parallel.device=cpu "
                 "trains without one");
   }
-  return {torch::kCUDA, 0};
+  const auto gpus = static_cast<int>(torch::cuda::device_count());
+  if (local_rank >= gpus) {
+    throw Error(Fault::hardware, "parallel.ranks: rank ", local_rank,
+                " of this machine has no GPU of its own: there are ", gpus,
+                "; start at most ", gpus, " ranks here");
+  }
+  return {torch::kCUDA, static_cast<c10::DeviceIndex>(local_rank)};
 }
 
-precision::Policy set_up_process(const config::Config& config) {
-  const precision::Policy policy{config.precision.mode, choose_device(config.parallel)};
+precision::Policy set_up_process(const config::Config& config,
+                                 const torch::Device& device) {
+  const precision::Policy policy{config.precision.mode, device};
   at::set_num_threads(config.parallel.threads.value());
   torch::manual_seed(config.run.seed);
   torch::autograd::AnomalyMode::set_enabled(config.train.anomaly);

@@ -19,29 +19,41 @@ class EvalMode {
   models::Model& model_;
 };
 
+// All ranks leave together, or none does.
+bool stop_is_agreed(const EvalContext& context) {
+  auto& votes = context.world.votes();
+  const int signal = context.stop.signal();
+  votes.cast({.flags = signal != 0 ? comm::kStop : comm::Flags{0}, .value = signal});
+  return (comm::Votes::any(votes.count()) & comm::kStop) != 0;
+}
+
 }  // namespace
 
 std::optional<Tally::Means> evaluate(models::Model& model, const data::Dataset& dataset,
-                                     const config::Config& config,
-                                     const precision::Policy& policy,
-                                     const StopRequest& stop) {
+                                     const EvalContext& context) {
   const EvalMode mode(model);
   const torch::NoGradGuard no_grad;
-  const auto batch_size = std::min(config.batch.eval.value(), dataset.size());
-  data::Loader loader(dataset, {.batch = batch_size,
+  const auto& config = context.config;
+  const int ranks = context.world.size();
+  const auto share = std::min(config.batch.eval.value(), dataset.size());
+  data::Loader loader(dataset, {.batch = share * ranks,
+                                .rank = context.world.rank(),
+                                .ranks = ranks,
                                 .workers = config.data.workers.value(),
                                 .prefetch = config.data.prefetch.value(),
                                 .shuffle = false,
                                 .epochs = 1});
-  InputStage stage(dataset.spec(), batch_size, model.memory_format(), policy.device);
-  Tally tally(policy.device);
+  InputStage stage(dataset.spec(), share, model.memory_format(), context.policy.device);
+  Tally tally(context.policy.device);
   while (const auto* batch = loader.next()) {
-    if (stop.signal() != 0) return std::nullopt;
+    if (context.progress) context.progress();
+    if (stop_is_agreed(context)) return std::nullopt;
+    if (batch->size == 0) continue;
     const auto outcome =
-        forward(model, stage.stage(batch->inputs, batch->targets), policy);
+        forward(model, stage.stage(batch->inputs, batch->targets), context.policy);
     tally.add(outcome.loss_sum, outcome.correct, batch->size);
   }
-  return tally.means();
+  return ranks == 1 ? tally.means() : tally.means(context.world.cpu());
 }
 
 }  // namespace lockstep::train

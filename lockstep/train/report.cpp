@@ -1,6 +1,7 @@
 #include "lockstep/train/report.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -28,6 +29,15 @@ std::string percent(double share) {
 
 double rate(std::int64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+}
+
+std::vector<files::Path> heartbeat_files(const monitor::RunDirectory& run) {
+  std::vector<files::Path> paths{std::filesystem::absolute(run.heartbeat())};
+  const char* launchers = std::getenv("LOCKSTEP_HEARTBEAT");
+  if (launchers != nullptr && *launchers != '\0' && paths[0] != launchers) {
+    paths.emplace_back(launchers);
+  }
+  return paths;
 }
 
 std::string how_it_ended(const Result& result) {
@@ -103,13 +113,18 @@ std::string to_json(const Result& result) {
 }
 
 Reporter::Reporter(const monitor::RunDirectory& run,
-                   const config::MonitorConfig& config, monitor::Console& console)
+                   const config::MonitorConfig& config, monitor::Console& console,
+                   int rank, int ranks)
     : console_(console),
-      show_(has(config, config::Sink::console) &&
-            config.verbosity != config::Verbosity::quiet),
-      events_(run.events()),
-      heartbeat_(run.heartbeat(), /*rank=*/0, /*ranks=*/1) {
-  if (has(config, config::Sink::jsonl)) metrics_.emplace(run.metrics());
+      first_(rank == 0),
+      show_(first_ && has(config, config::Sink::console) &&
+            config.verbosity != config::Verbosity::quiet) {
+  for (const auto& path : heartbeat_files(run)) {
+    heartbeats_.push_back(
+        std::make_unique<monitor::HeartbeatWriter>(path, rank, ranks));
+  }
+  if (first_) events_.emplace(run.events());
+  if (first_ && has(config, config::Sink::jsonl)) metrics_.emplace(run.metrics());
   beat(0, monitor::Phase::starting);
 }
 
@@ -118,7 +133,9 @@ void Reporter::model(const models::Model& model) {
 }
 
 void Reporter::started(std::int64_t total_steps) {
-  events_.write("started", {{"rank", std::int64_t{0}}, {"total_steps", total_steps}});
+  beat(0, monitor::Phase::training);
+  if (!first_) return;
+  events_->write("started", {{"rank", std::int64_t{0}}, {"total_steps", total_steps}});
   console_.start();
 }
 
@@ -169,16 +186,17 @@ void Reporter::step(std::int64_t step) {
 }
 
 void Reporter::beat(std::int64_t step, monitor::Phase phase) noexcept {
-  heartbeat_.beat(step, phase);
+  for (const auto& heartbeat : heartbeats_) heartbeat->beat(step, phase);
 }
 
 void Reporter::finished(const Result& result) {
   console_.finish();
   if (metrics_) metrics_->sync();
-  events_.write(result.stopped_by != 0 ? "stopped" : "done",
-                {{"rank", std::int64_t{0}},
-                 {"steps", result.steps},
-                 {"reason", how_it_ended(result)}});
+  if (!first_) return beat(result.steps, monitor::Phase::finished);
+  events_->write(result.stopped_by != 0 ? "stopped" : "done",
+                 {{"rank", std::int64_t{0}},
+                  {"steps", result.steps},
+                  {"reason", how_it_ended(result)}});
   beat(result.steps, monitor::Phase::finished);
 }
 

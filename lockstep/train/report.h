@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/config/config.h"
 #include "lockstep/models/model.h"
@@ -55,11 +57,13 @@ std::string to_json(const Result& result);
 std::string model_table(const models::Model& model);
 
 // Where the numbers of a run go: the terminal, metrics.jsonl, events.jsonl and the
-// heartbeat. The loop emits; it never prints.
+// heartbeat. The loop emits; it never prints. Every rank has one; those of rank 0 go
+// everywhere, of the others only the heartbeat is kept: in the run directory, and where
+// LOCKSTEP_HEARTBEAT says that a launcher looks for it.
 class Reporter {
  public:
   Reporter(const monitor::RunDirectory& run, const config::MonitorConfig& config,
-           monitor::Console& console);
+           monitor::Console& console, int rank = 0, int ranks = 1);
 
   void model(const models::Model& model);
   void started(std::int64_t total_steps);
@@ -72,10 +76,11 @@ class Reporter {
 
  private:
   monitor::Console& console_;
+  const bool first_;  // rank 0
   bool show_ = true;
   std::optional<monitor::MetricsWriter> metrics_;
-  monitor::EventWriter events_;
-  monitor::HeartbeatWriter heartbeat_;
+  std::optional<monitor::EventWriter> events_;
+  std::vector<std::unique_ptr<monitor::HeartbeatWriter>> heartbeats_;
 };
 
 }  // namespace lockstep::train

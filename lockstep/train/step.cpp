@@ -29,6 +29,18 @@ Tally::Means Tally::means() const {
   return {host[0].item<double>() / count, host[1].item<double>() / count, count_};
 }
 
+Tally::Means Tally::means(comm::Communicator& cpu) const {
+  const auto sums = sums_.cpu();
+  const auto all = torch::empty({3}, torch::kFloat64);
+  all.narrow(0, 0, 2).copy_(sums);
+  all[2] = static_cast<double>(count_);
+  cpu.all_reduce(all).wait();
+  const auto count = all[2].item<double>();
+  const auto divisor = std::max(count, 1.0);
+  return {all[0].item<double>() / divisor, all[1].item<double>() / divisor,
+          static_cast<std::int64_t>(count)};
+}
+
 InputStage::InputStage(data::SampleSpec spec, std::int64_t batch,
                        torch::MemoryFormat format, const torch::Device& device)
     : spec_(std::move(spec)), device_(device) {
@@ -83,16 +95,19 @@ Step::Step(Parts parts)
       stage_(parts_.spec, parts_.micro_batch, parts_.model->memory_format(),
              parts_.policy.device) {}
 
-void Step::run(const data::Batch& batch, double lr, Tally& tally) {
+void Step::backward(const data::Batch& batch, Tally& tally) {
   parts_.parameters.zero_gradients();
   for (std::int64_t begin = 0; begin < batch.size; begin += parts_.micro_batch) {
     const auto count = std::min(parts_.micro_batch, batch.size - begin);
     const auto samples = stage_.stage(batch.inputs.narrow(0, begin, count),
                                       batch.targets.narrow(0, begin, count));
     const auto outcome = forward(*parts_.model, samples, parts_.policy);
-    (outcome.loss_sum / static_cast<double>(batch.size)).backward();
+    (outcome.loss_sum / static_cast<double>(batch.global_size)).backward();
     tally.add(outcome.loss_sum.detach(), outcome.correct, count);
   }
+}
+
+void Step::update(double lr) {
   parts_.optimizer.step(parts_.parameters.values(), parts_.parameters.gradients(), lr);
 }
 

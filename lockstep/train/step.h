@@ -5,6 +5,7 @@
 
 #include <torch/torch.h>
 
+#include "lockstep/comm/communicator.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/models/model.h"
 #include "lockstep/optim/flat_parameters.h"
@@ -29,6 +30,8 @@ class Tally {
   };
   // Waits for the device.
   Means means() const;
+  // Over the ranks of `cpu`. Collective.
+  Means means(comm::Communicator& cpu) const;
 
  private:
   torch::Tensor sums_;  // loss, correct
@@ -57,9 +60,10 @@ class InputStage {
   torch::Tensor inputs_;
 };
 
-// One step of the optimizer: forward and backward over the micro-batches of a global
-// batch, then the update. The loss is the sum over samples divided by the size of the
-// global batch, so how it is cut does not matter.
+// One step of the optimizer: forward and backward over the micro-batches of this rank's
+// share, then the update. The loss is the sum over samples divided by the size of the
+// global batch, so how it is cut, into micro-batches or over ranks, does not matter:
+// between the two the gradients are summed over the ranks.
 class Step {
  public:
   struct Parts {
@@ -72,8 +76,9 @@ class Step {
   };
   explicit Step(Parts parts);
 
-  // Adds to `tally`. Does not wait for the device.
-  void run(const data::Batch& batch, double lr, Tally& tally);
+  // Adds to `tally`. Do not wait for the device.
+  void backward(const data::Batch& batch, Tally& tally);
+  void update(double lr);
 
  private:
   Parts parts_;

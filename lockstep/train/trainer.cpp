@@ -12,6 +12,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/text.h"
 #include "lockstep/checkpoint/safetensors.h"
+#include "lockstep/comm/same.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/open.h"
 #include "lockstep/models/model.h"
@@ -40,8 +41,11 @@ std::int64_t total_steps(const config::Config& config, std::int64_t num_samples)
   return total;
 }
 
-data::LoaderOptions loader_options(const config::Config& config) {
+data::LoaderOptions loader_options(const config::Config& config,
+                                   const comm::World& world) {
   return {.batch = config.batch.global.value(),
+          .rank = world.rank(),
+          .ranks = world.size(),
           .workers = config.data.workers.value(),
           .prefetch = config.data.prefetch.value(),
           .shuffle = config.data.shuffle,
@@ -55,6 +59,19 @@ std::shared_ptr<models::Model> build_model(const config::Config& config,
   model->to(device);
   use_layout(*model);
   return model;
+}
+
+// Every rank starts from rank 0's weights and buffers; what is drawn from now on, by
+// dropout for example, is each rank's own.
+void share_start(models::Model& model, torch::Tensor& values, comm::World& world,
+                 std::uint64_t seed) {
+  if (world.size() == 1) return;
+  comm::check_same(world.cpu(), "parameter", comm::facts_of(model));
+  auto& data = world.data();
+  data.broadcast(values, 0).wait();
+  for (auto& buffer : model.buffers()) data.broadcast(buffer, 0).wait();
+  constexpr std::uint64_t kApart = 0x9E3779B97F4A7C15ULL;
+  torch::manual_seed(seed + kApart * static_cast<std::uint64_t>(world.rank()));
 }
 
 // Both splits must be of one kind: what the model learns from is what it is tested on.
@@ -77,12 +94,13 @@ void check_alike(const data::Dataset& train, const data::Dataset& eval) {
 class Training {
  public:
   Training(const config::Config& config, const monitor::RunDirectory& run,
-           Reporter& reporter, const StopRequest& stop)
+           Reporter& reporter, const StopRequest& stop, comm::World& world)
       : config_(config),
         run_(run),
         reporter_(reporter),
         stop_(stop),
-        policy_(set_up_process(config)),
+        world_(world),
+        policy_(set_up_process(config, world.data().device())),
         train_data_(data::open(config.data, data::Split::train)),
         eval_data_(data::open(config.data, data::Split::eval)),
         last_step_(total_steps(config, train_data_->size())),
@@ -96,9 +114,10 @@ class Training {
              .policy = policy_,
              .spec = train_data_->spec(),
              .micro_batch = std::min(config.batch.micro.value(), train_data_->size())}),
-        loader_(*train_data_, loader_options(config)),
+        loader_(*train_data_, loader_options(config, world)),
         tally_(policy_.device) {
     check_alike(*train_data_, *eval_data_);
+    share_start(*model_, parameters_.values(), world, config.run.seed);
     log_start();
   }
 
@@ -106,31 +125,93 @@ class Training {
     reporter_.model(*model_);
     reporter_.started(last_step_);
     train_begin_ = window_begin_ = clock_.now();
-    while (result_.steps < last_step_ && !interrupted()) {
+    agree();  // somebody may have asked to stop before the first step
+    while (result_.steps < last_step_ && !leaving_) {
+      beat(Phase::loading);
       const auto& batch = *loader_.next();
       const double lr = config_.optim.lr *
                         optim::lr_factor(config_.schedule, result_.steps, last_step_);
-      step_.run(batch, lr, tally_);
+      beat(Phase::training);
+      step_.backward(batch, tally_);
+      exchange();
+      step_.update(lr);
       account(batch);
-      if (policy_.device.is_cpu()) check_finite(tally_.means().loss, lr);
+      check_agreed_finite(lr);
       if (is_due(config_.train.log_every) || result_.steps == 1) report(lr);
-      if (result_.steps < last_step_ && evaluation_is_due(batch)) evaluate_now();
+      if (result_.steps < last_step_ && !leaving_ && evaluation_is_due(batch)) {
+        evaluate_now();
+      }
     }
     return finish();
   }
 
  private:
-  bool interrupted() {
+  void beat(Phase phase) { reporter_.beat(result_.steps, phase); }
+
+  // What this rank tells the others of its step.
+  comm::Ballot ballot() const {
+    comm::Ballot own;
     const auto limit = config_.train.max_time;
-    result_.out_of_time = limit.count() > 0 && clock_.now() - begin_ >= limit;
-    return stop_.signal() != 0 || result_.out_of_time;
+    if (limit.count() > 0 && clock_.now() - begin_ >= limit) {
+      own.flags |= comm::kOutOfTime;
+    }
+    // On a GPU looking would wait for it: there report() looks.
+    if (policy_.device.is_cpu() && !std::isfinite(tally_.means().loss)) {
+      own.flags |= comm::kNonFinite;
+    }
+    if (const int signal = stop_.signal()) {
+      own.flags |= comm::kStop;
+      own.value = signal;
+    }
+    return own;
+  }
+
+  void agree() {
+    world_.votes().cast(ballot());
+    take_ballots();
+  }
+
+  // Sums the gradients over the ranks. What ranks tell each other travels meanwhile.
+  void exchange() {
+    world_.votes().cast(ballot());
+    if (world_.size() > 1) {
+      beat(Phase::exchanging);
+      world_.data().all_reduce(parameters_.gradients()).wait();
+    }
+    take_ballots();
+  }
+
+  void take_ballots() {
+    ballots_ = world_.votes().count();
+    const auto flags = comm::Votes::any(ballots_);
+    result_.out_of_time = (flags & comm::kOutOfTime) != 0;
+    leaving_ = result_.out_of_time;
+    note_stop(ballots_);
+  }
+
+  void note_stop(const std::vector<comm::Ballot>& ballots) {
+    for (const auto& one : ballots) {
+      if ((one.flags & comm::kStop) == 0) continue;
+      leaving_ = true;
+      if (result_.stopped_by == 0) result_.stopped_by = static_cast<int>(one.value);
+    }
+  }
+
+  void check_agreed_finite(double lr) {
+    for (std::size_t rank = 0; rank < ballots_.size(); ++rank) {
+      if ((ballots_[rank].flags & comm::kNonFinite) == 0) continue;
+      // Its own value is a rank's own; the others know only that there is one.
+      const auto loss = tally_.means().loss;
+      check_finite(std::isfinite(loss) ? std::nan("") : loss, lr,
+                   static_cast<int>(rank));
+    }
   }
 
   void account(const data::Batch& batch) {
     result_.steps += 1;
-    result_.samples += batch.size;
+    result_.samples += batch.global_size;
     epoch_ = static_cast<double>(batch.begin.epoch) +
-             static_cast<double>(batch.begin.consumed + batch.size) /
+             static_cast<double>(batch.begin.consumed + batch.global_size) /
                  static_cast<double>(train_data_->size());
     reporter_.step(result_.steps);
     // Asked for only: a line a step is a write a step, and a log without bound.
@@ -183,7 +264,7 @@ class Training {
   // The numbers since the last report. Reading them waits for the device, which is why
   // this does not happen at every step.
   void report(double lr) {
-    const auto means = tally_.means();
+    const auto means = world_.size() == 1 ? tally_.means() : tally_.means(world_.cpu());
     const auto now = clock_.now();
     const TrainReport report{
         .step = result_.steps,
@@ -196,7 +277,7 @@ class Training {
         .data_wait_seconds = loader_.waited_seconds() - window_waited_,
         .memory_bytes = memory_in_use_bytes(policy_.device)};
     reporter_.train(report);
-    check_finite(means.loss, lr);
+    check_finite(means.loss, lr, world_.rank());
     warn_of_waiting(report, seconds_between(window_begin_, now));
     result_.train_loss = means.loss;
     result_.memory_bytes = std::max(result_.memory_bytes, report.memory_bytes);
@@ -205,12 +286,12 @@ class Training {
     window_waited_ = loader_.waited_seconds();
   }
 
-  void check_finite(double loss, double lr) const {
+  void check_finite(double loss, double lr, int rank) const {
     if (std::isfinite(loss)) return;
     const auto bad = parameters_.bad_gradients();
     const bool telling = !bad.empty() && bad.size() < parameters_.size();
     throw Error(Fault::diverged, "train: the loss is ", loss, " by step ",
-                result_.steps, " (rank 0",
+                result_.steps, " (rank ", rank,
                 telling ? ", bad gradients: " + text::join(bad, ", ") : "",
                 "); lower optim.lr (now ", lr, ") or lengthen schedule.warmup_steps");
   }
@@ -218,11 +299,16 @@ class Training {
   void evaluate_now() {
     reporter_.beat(result_.steps, Phase::evaluating);
     const auto begin = clock_.now();
-    const auto means = evaluate(*model_, *eval_data_, config_, policy_, stop_);
+    const auto means = evaluate(*model_, *eval_data_,
+                                {.config = config_,
+                                 .policy = policy_,
+                                 .stop = stop_,
+                                 .world = world_,
+                                 .progress = [this] { beat(Phase::evaluating); }});
     const auto took = clock_.now() - begin;
     window_begin_ += took;  // evaluating is not training time
     train_begin_ += took;
-    if (!means) return;
+    if (!means) return note_stop(world_.votes().count());
     result_.eval = means;
     result_.best_accuracy = std::max(result_.best_accuracy, means->accuracy);
     reporter_.eval(
@@ -233,13 +319,13 @@ class Training {
   // stop is not evaluated.
   Result finish() {
     result_.train_seconds = seconds_between(train_begin_, clock_.now());
-    if (const int signal = stop_.signal()) {
+    if (const int signal = result_.stopped_by) {
       log::warning("train", fmt::format("stopped by {} after step {}",
                                         ::strsignal(signal), result_.steps));
     }
-    if (config_.checkpoint.final_weights && result_.steps > 0) save_weights();
-    if (stop_.signal() == 0) evaluate_now();
-    result_.stopped_by = stop_.signal();
+    const bool saves = config_.checkpoint.final_weights && world_.rank() == 0;
+    if (saves && result_.steps > 0) save_weights();
+    if (result_.stopped_by == 0) evaluate_now();
     result_.seconds = seconds_between(begin_, clock_.now());
     reporter_.finished(result_);
     return result_;
@@ -259,6 +345,7 @@ class Training {
   const monitor::RunDirectory& run_;
   Reporter& reporter_;
   const StopRequest& stop_;
+  comm::World& world_;
 
   const precision::Policy policy_;
   const std::unique_ptr<data::Dataset> train_data_, eval_data_;
@@ -271,6 +358,8 @@ class Training {
   Tally tally_;
 
   Result result_;
+  bool leaving_ = false;               // agreed
+  std::vector<comm::Ballot> ballots_;  // of the last step, by rank
   double epoch_ = 0;
   SteadyTime train_begin_;   // moved on by the time spent evaluating
   SteadyTime window_begin_;  // of the steps since the last report; likewise
@@ -280,8 +369,8 @@ class Training {
 }  // namespace
 
 Result train(const config::Config& config, const monitor::RunDirectory& run,
-             Reporter& reporter, const StopRequest& stop) {
-  return Training(config, run, reporter, stop).run();
+             Reporter& reporter, const StopRequest& stop, comm::World& world) {
+  return Training(config, run, reporter, stop, world).run();
 }
 
 }  // namespace lockstep::train

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "lockstep/comm/join.h"
 #include "lockstep/config/config.h"
 #include "lockstep/monitor/run_directory.h"
 #include "lockstep/train/report.h"
@@ -10,9 +11,12 @@ namespace lockstep::train {
 // Trains what `config`, in which no knob is `auto`, describes, and returns what came of
 // it; the run directory gets the metrics, the events and the final weights.
 //
-// Same config, same machine, same number of threads: the same losses to the last bit on
-// a CPU.
+// Same config, same machine, same number of threads and ranks: the same losses to the
+// last bit on a CPU.
+//
+// Collective: the ranks of `world` share each global batch, and leave together. The
+// device is that of world.data().
 Result train(const config::Config& config, const monitor::RunDirectory& run,
-             Reporter& reporter, const StopRequest& stop);
+             Reporter& reporter, const StopRequest& stop, comm::World& world);
 
 }  // namespace lockstep::train

@@ -74,6 +74,36 @@ TEST(Loader, TheOrderDoesNotDependOnWorkersOrPrefetch) {
                  {.batch = 16, .workers = 3, .prefetch = 1, .seed = 7, .epochs = 3}));
 }
 
+// Whatever the number of ranks: their shares, put together, are the global batch.
+TEST(Loader, RanksShareEachGlobalBatch) {
+  const Numbers numbers(103);
+  const LoaderOptions alone{.batch = 10, .seed = 7, .epochs = 2};
+  for (const int ranks : {2, 3, 7, 12}) {
+    std::vector<std::unique_ptr<Loader>> loaders;
+    for (int rank = 0; rank < ranks; ++rank) {
+      auto options = alone;
+      options.rank = rank;
+      options.ranks = ranks;
+      loaders.push_back(std::make_unique<Loader>(numbers, options));
+    }
+    Loader expected(numbers, alone);
+    while (const auto* batch = expected.next()) {
+      std::vector<int> together;
+      for (auto& loader : loaders) {
+        const auto* share = loader->next();
+        ASSERT_NE(share, nullptr);
+        EXPECT_EQ(share->global_size, batch->size);
+        EXPECT_EQ(share->begin, batch->begin);
+        EXPECT_EQ(share->ends_epoch, batch->ends_epoch);
+        const auto values = values_of(*share);
+        together.insert(together.end(), values.begin(), values.end());
+      }
+      EXPECT_EQ(together, values_of(*batch)) << ranks << " ranks";
+    }
+    for (auto& loader : loaders) EXPECT_EQ(loader->next(), nullptr);
+  }
+}
+
 TEST(Loader, OnlyTheLastBatchOfAnEpochIsShort) {
   const Numbers numbers(25);
   Loader loader(numbers, {.batch = 10, .epochs = 2});

@@ -1,4 +1,6 @@
 // A run on a real (pseudo) terminal, as a person sees it and interrupts it.
+#include <thread>
+
 #include <poll.h>
 #include <pty.h>
 #include <sys/wait.h>
@@ -106,7 +108,8 @@ TEST(TerminalRun, CtrlCOnceEndsTheRunCleanly) {
             monitor::RunState::stopped);
 }
 
-// The worker is stopped, so that it can not end by itself after the first Ctrl-C.
+// The worker is kept stopped, so that it can not end by itself after the first Ctrl-C,
+// with which the launcher wakes it up.
 TEST(TerminalRun, CtrlCTwiceEndsItAtOnce) {
   const files::TemporaryDirectory folder;
   const auto run = folder.path() / "r";
@@ -114,6 +117,11 @@ TEST(TerminalRun, CtrlCTwiceEndsItAtOnce) {
   ASSERT_TRUE(terminal.shows("step 1/")) << terminal.screen();
   const int worker = monitor::HeartbeatReader(run / "heartbeat").read(0)->pid;
   ::kill(worker, SIGSTOP);
+  const std::jthread stopper([worker](const std::stop_token& stop) {
+    while (!stop.stop_requested() && ::kill(worker, SIGSTOP) == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
   terminal.type("\x03");
   ASSERT_TRUE(terminal.shows("stopping after this step")) << terminal.screen();
   // A second one counts a moment after the first: keep typing until it does.

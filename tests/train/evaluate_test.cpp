@@ -8,6 +8,16 @@
 namespace lockstep::train {
 namespace {
 
+std::optional<Tally::Means> evaluate_alone(models::Model& model,
+                                           const data::Dataset& data,
+                                           const config::Config& config,
+                                           const StopRequest& stop) {
+  auto world = comm::join({}, {});
+  const precision::Policy policy{config::Precision::fp32, torch::kCPU};
+  return evaluate(model, data,
+                  {.config = config, .policy = policy, .stop = stop, .world = world});
+}
+
 TEST(Evaluate, CountsEverySampleOnceWhateverTheBatch) {
   const test::SmallImages data(53);
   torch::manual_seed(1);
@@ -18,8 +28,7 @@ TEST(Evaluate, CountsEverySampleOnceWhateverTheBatch) {
   std::vector<Tally::Means> all;
   for (const std::int64_t batch : {1, 7, 53, 100}) {
     config.batch.eval = batch;
-    all.push_back(
-        *evaluate(*model, data, config, {config::Precision::fp32, torch::kCPU}, stop));
+    all.push_back(*evaluate_alone(*model, data, config, stop));
     EXPECT_EQ(all.back().count, 53);
     EXPECT_EQ(all.back().accuracy, all.front().accuracy);
     EXPECT_NEAR(all.back().loss, all.front().loss, 1e-5);
@@ -32,9 +41,8 @@ TEST(Evaluate, TurnsDropoutOffAndTrainingModeOnAgain) {
                                    {data.spec().shape, 4});
   const StopRequest stop;
   const auto config = test::small_config();
-  const precision::Policy policy{config::Precision::fp32, torch::kCPU};
-  const auto once = evaluate(*model, data, config, policy, stop);
-  EXPECT_EQ(once->loss, evaluate(*model, data, config, policy, stop)->loss);
+  const auto once = evaluate_alone(*model, data, config, stop);
+  EXPECT_EQ(once->loss, evaluate_alone(*model, data, config, stop)->loss);
   EXPECT_TRUE(model->is_training());
 }
 
@@ -44,8 +52,7 @@ TEST(Evaluate, EndsWhenAskedToStop) {
       models::build({.name = "mlp", .hidden = 16}, {data.spec().shape, 4});
   const StopRequest stop;
   ::raise(SIGTERM);
-  EXPECT_FALSE(evaluate(*model, data, test::small_config(),
-                        {config::Precision::fp32, torch::kCPU}, stop));
+  EXPECT_FALSE(evaluate_alone(*model, data, test::small_config(), stop));
 }
 
 }  // namespace

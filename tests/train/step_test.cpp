@@ -43,7 +43,8 @@ TEST(Step, EqualsAPlainLoopOfLibTorch) {
   data::Loader ours(data, {.batch = 8, .epochs = 2});
   data::Loader theirs(data, {.batch = 8, .epochs = 2});
   while (const auto* batch = ours.next()) {
-    rig.step->run(*batch, 0.01, rig.tally);
+    rig.step->backward(*batch, rig.tally);
+    rig.step->update(0.01);
     const auto* again = theirs.next();
     adamw.zero_grad();
     const auto x =
@@ -67,7 +68,8 @@ TEST(Step, MicroBatchesGiveTheGradientOfTheWholeBatch) {
   for (const std::int64_t micro : {24, 8, 7, 1}) {
     Rig rig(data, micro);
     data::Loader loader(data, {.batch = 24});
-    rig.step->run(*loader.next(), 0.01, rig.tally);
+    rig.step->backward(*loader.next(), rig.tally);
+    rig.step->update(0.01);
     gradients.push_back(rig.parameters->gradients().clone());
     losses.push_back(rig.tally.means().loss);
     EXPECT_EQ(rig.tally.means().count, 24);
@@ -86,7 +88,8 @@ TEST(Step, AShortLastBatchIsAveragedOverItsOwnSize) {
   loader.next();
   const auto* last = loader.next();
   ASSERT_EQ(last->size, 3);
-  rig.step->run(*last, 0, rig.tally);
+  rig.step->backward(*last, rig.tally);
+  rig.step->update(0);
   const auto x =
       last->inputs.to(torch::kFloat32) * data.spec().scale + data.spec().shift;
   const auto loss = torch::cross_entropy_loss(rig.model->forward(x), last->targets);
@@ -117,7 +120,8 @@ TEST(Step, Bf16TrainsToNearlyTheSameLoss) {
     data::Loader loader(data, {.batch = 16, .epochs = 20});
     while (const auto* batch = loader.next()) {
       rig.tally.reset();
-      rig.step->run(*batch, 0.01, rig.tally);
+      rig.step->backward(*batch, rig.tally);
+      rig.step->update(0.01);
     }
     return rig.tally.means().loss;
   };

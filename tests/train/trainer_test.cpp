@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include "lockstep/monitor/console.h"
+#include "lockstep/train/device.h"
 #include "tests/data/idx_files.h"
 #include "tests/support/support.h"
 #include "tests/train/small_data.h"
@@ -37,7 +38,10 @@ Run run_once(const config::Config& config, int signal_before = 0) {
   Run done;
   {
     Reporter reporter(run, config.monitor, console);
-    done.result = train(config, run, reporter, stop);
+    comm::JoinOptions options;
+    options.device = choose_device(config.parallel);
+    auto world = comm::join({}, options);
+    done.result = train(config, run, reporter, stop, world);
   }
   done.metrics = monitor::read_metrics(run.metrics());
   for (const auto& event : monitor::last_events(run.events(), 100)) {

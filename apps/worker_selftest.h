@@ -1,0 +1,18 @@
+#pragma once
+
+#include <chrono>
+
+#include "lockstep/config/config.h"
+
+namespace lockstep {
+
+struct SelftestOptions {
+  std::chrono::seconds repeat{0};  // go on for this long; 0: once
+  bool cuda = false;
+};
+
+// Meets the other ranks of this job, whoever started it, runs every collective and
+// shows what came of it (rank 0). Returns the exit status.
+int run_selftest(const SelftestOptions& options, const config::Config& config);
+
+}  // namespace lockstep

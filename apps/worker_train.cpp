@@ -1,0 +1,179 @@
+// lockstep_worker --run-dir DIR: one rank of a training run.
+#include "apps/worker_train.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "lockstep/base/log.h"
+#include "lockstep/comm/join.h"
+#include "lockstep/launcher/parent_watch.h"
+#include "lockstep/monitor/console.h"
+#include "lockstep/train/device.h"
+#include "lockstep/train/report.h"
+#include "lockstep/train/stop.h"
+#include "lockstep/train/trainer.h"
+
+namespace lockstep {
+namespace {
+
+using launcher::RankEnvironment;
+
+std::optional<std::string> variable(std::string_view name) {
+  const char* value = std::getenv(std::string(name).c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+// What is shown; the file of the run keeps everything.
+log::Level level_of(config::Verbosity verbosity) {
+  switch (verbosity) {
+    case config::Verbosity::quiet:
+      return log::Level::error;
+    case config::Verbosity::debug:
+      return log::Level::debug;
+    default:
+      return log::Level::warning;
+  }
+}
+
+// Log lines go to the console while it lives, and to standard error afterwards.
+class LogToConsole {
+ public:
+  LogToConsole(const monitor::RunDirectory& run, int rank, config::Verbosity verbosity,
+               monitor::Console& console) {
+    // Our launcher writes what this rank prints to the same file: all goes there.
+    const bool captured = variable("LOCKSTEP_LOG_FILE") ==
+                          std::filesystem::absolute(run.log(rank)).string();
+    log::start({.level = log::Level::debug,
+                .shown = captured ? log::Level::debug : level_of(verbosity),
+                .file = captured ? std::filesystem::path() : run.log(rank),
+                .writer = [&](log::Level level, std::string_view line) {
+                  console.log_line(level, line);
+                }});
+    log::set_rank(rank);
+  }
+  LogToConsole(const LogToConsole&) = delete;
+  LogToConsole& operator=(const LogToConsole&) = delete;
+  ~LogToConsole() { log::set_writer({}); }
+};
+
+// 64-bit FNV-1a: tells texts apart, guards nothing.
+std::string hash_of(const std::string& text) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const unsigned char byte : text) hash = (hash ^ byte) * 0x100000001b3ULL;
+  return fmt::format("{:016x}", hash);
+}
+
+comm::JoinOptions join_options(const monitor::RunDirectory& run,
+                               const config::Config& config,
+                               const RankEnvironment& environment) {
+  constexpr std::int64_t kLongestConfig = 1 << 20;
+  return {.config = config.comm,
+          .device = train::choose_device(config.parallel, environment.local_rank),
+          .facts = {{"config", hash_of(files::read(run.config(), kLongestConfig))}}};
+}
+
+// The ranks of the run; or, if they can not be set up and the config says so, rank 0
+// alone, and nothing for the others.
+std::optional<comm::World> meet(const monitor::RunDirectory& run,
+                                const config::Config& config,
+                                const RankEnvironment& environment) {
+  const bool alone_is_fine =
+      config.parallel.on_setup_failure == config::OnSetupFailure::single;
+  try {
+    return comm::join(environment, join_options(run, config, environment));
+  } catch (const Error& error) {
+    const bool can_help = error.fault() == Fault::comm ||
+                          error.fault() == Fault::hardware ||
+                          error.fault() == Fault::io;
+    if (!alone_is_fine || !can_help || environment.world_size == 1) throw;
+    log::warning(
+        "comm",
+        fmt::format("{}; {} (parallel.on_setup_failure=single)", error.what(),
+                    environment.rank == 0 ? "rank 0 goes on alone" : "left to rank 0"));
+  }
+  if (environment.rank != 0) return std::nullopt;
+  return comm::join({}, join_options(run, config, {}));
+}
+
+// Under a launcher of others nobody else keeps run.json.
+class Record {
+ public:
+  Record(const monitor::RunDirectory& run, const RankEnvironment& environment)
+      : run_(run),
+        keeps_(environment.rank == 0 && variable("LOCKSTEP_LAUNCHER") == std::nullopt) {
+    if (keeps_) run_.claim();
+  }
+  void done(const train::Result& result) const {
+    if (!keeps_) return;
+    const bool stopped = result.stopped_by != 0;
+    run_.update_record(stopped ? monitor::RunState::stopped : monitor::RunState::done,
+                       stopped ? 128 + result.stopped_by : kExitOk,
+                       stopped ? ::strsignal(result.stopped_by) : "");
+  }
+  void failed(const Error& error) const {
+    if (!keeps_) return;
+    run_.update_record(monitor::RunState::failed, shell_status(error.fault()),
+                       error.what());
+  }
+
+ private:
+  const monitor::RunDirectory& run_;
+  bool keeps_;
+};
+
+void show(const train::Result& result) {
+  const bool json = variable("LOCKSTEP_RESULT") == "json";
+  fmt::print("{}", json ? train::to_json(result) + "\n" : train::to_table(result));
+  if (std::fflush(stdout) != 0 && errno != EPIPE) {
+    throw Error(Fault::io, "can not write the result: ", std::strerror(errno));
+  }
+}
+
+int train_as(const RankEnvironment& environment, const monitor::RunDirectory& run,
+             const config::Config& config, const Record& record,
+             monitor::Console& console) {
+  const train::StopRequest stop;
+  train::Reporter reporter(run, config.monitor, console, environment.rank,
+                           environment.world_size);
+  log::info("comm", launcher::describe(environment));
+  if (!environment.note.empty()) log::warning("comm", environment.note);
+  auto world = meet(run, config, environment);
+  if (!world) {
+    reporter.beat(0, monitor::Phase::finished);
+    return kExitOk;
+  }
+  if (!world->note().empty()) log::warning("comm", world->note());
+  const auto result = train::train(config, run, reporter, stop, *world);
+  if (world->rank() == 0) show(result);
+  world->close();
+  record.done(result);
+  return result.stopped_by != 0 ? 128 + result.stopped_by : kExitOk;
+}
+
+}  // namespace
+
+int run_training(const monitor::RunDirectory& run, ConfigLoader load) {
+  const auto loaded = load(run.config());
+  const auto environment = launcher::detect(launcher::process_variables());
+  monitor::Console console(monitor::standard_error_options(variable));
+  const LogToConsole logging(run, environment.rank, loaded.config.monitor.verbosity,
+                             console);
+  std::optional<launcher::ParentWatch> watch;
+  if (environment.by != launcher::StartedBy::single) {
+    watch.emplace([] { ::_exit(exit_status(Fault::comm)); });
+  }
+  const Record record(run, environment);
+  try {
+    return train_as(environment, run, loaded.config, record, console);
+  } catch (const Error& error) {
+    record.failed(error);
+    throw;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "apps/worker_entry.h"
+
+namespace lockstep {
+
+// One rank of a run: meets the others, trains, shows the result (rank 0). Returns the
+// exit status.
+int run_training(const monitor::RunDirectory& run, ConfigLoader load);
+
+}  // namespace lockstep

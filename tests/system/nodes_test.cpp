@@ -1,0 +1,177 @@
+// Two nodes: network namespaces of this machine, joined by a cable that can be cut.
+#include <signal.h>
+
+#include "tests/support/oracle.h"
+#include "tests/system/ranks.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+class Nodes : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto made = ip({"netns", "add", name(0)});
+    if (!made.end.ok()) {
+      GTEST_SKIP() << "no network namespaces here: " << made.err;
+    }
+    check({"netns", "add", name(1)});
+    check({"link", "add", cable(0), "netns", name(0), "type", "veth", "peer", "name",
+           cable(1), "netns", name(1)});
+    for (int node = 0; node < 2; ++node) {
+      check({"-n", name(node), "address", "add", address(node) + "/24", "dev",
+             cable(node)});
+      check({"-n", name(node), "link", "set", "lo", "up"});
+      check({"-n", name(node), "link", "set", cable(node), "up"});
+    }
+  }
+
+  void TearDown() override {
+    for (int node = 0; node < 2; ++node) ip({"netns", "delete", name(node)});
+  }
+
+  // Names are of the whole machine, where other tests may run; interfaces have 15
+  // letters at most.
+  static std::string name(int node) { return str("ls", ::getpid(), "n", node); }
+  static std::string cable(int node) { return str("ls", ::getpid(), "v", node); }
+  static std::string address(int node) { return node == 0 ? "10.99.0.1" : "10.99.0.2"; }
+
+  static process::Output ip(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "ip");
+    return test::run(arguments);
+  }
+
+  static void check(const std::vector<std::string>& arguments) {
+    const auto output = ip(arguments);
+    ASSERT_TRUE(output.end.ok()) << text::join(arguments, " ") << ": " << output.err;
+  }
+
+  // What a person types on each machine: the same line.
+  std::unique_ptr<test::Job> start(
+      int node, const std::vector<std::string>& selftest,
+      std::vector<std::pair<std::string, std::string>> environment = {}) const {
+    const auto command =
+        test::launch_worker({"--nnodes", "2", "--nproc-per-node", "1", "--master-addr",
+                             address(0), "--master-port", "29555"},
+                            selftest);
+    return start_on(node, command, std::move(environment));
+  }
+
+  static std::unique_ptr<test::Job> start_on(
+      int node, const std::vector<std::string>& command,
+      std::vector<std::pair<std::string, std::string>> environment) {
+    return std::make_unique<test::Job>(
+        test::joined({"ip", "netns", "exec", name(node)}, command),
+        std::move(environment));
+  }
+
+  // The same worker under torchrun, which goes on with the nodes that are there.
+  std::unique_ptr<test::Job> start_elastic(int node) const {
+    const auto torchrun =
+        (test::Path(test::oracle_python()).parent_path() / "torchrun").string();
+    const std::string quick =
+        "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=5,";
+    return start_on(
+        node,
+        {torchrun,
+         "--no-python",
+         "--nnodes",
+         "1:2",
+         "--nproc-per-node",
+         "1",
+         "--max-restarts",
+         "5",
+         "--local-addr",
+         address(node),
+         "--rdzv-backend",
+         "c10d",
+         "--rdzv-endpoint",
+         address(0) + ":29400",
+         "--rdzv-id",
+         "elastic",
+         "--rdzv-conf",
+         quick + (node == 0 ? "is_host=true" : "is_host=false"),
+         test::binary("lockstep_worker").string(),
+         "--selftest",
+         "--seconds",
+         "600"},
+        // Without it, torchrun 2.11 waits for ever for a node that comes back: the
+        // address of its store is published in the first round only.
+        {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"},
+         {"LOCKSTEP_COMM_TIMEOUT", "10s"},
+         {"LOCKSTEP_COMM_JOIN_TIMEOUT", "15s"}});
+  }
+};
+
+TEST_F(Nodes, MeetWithNothingButTheMastersAddressAndPort) {
+  const auto first = start(0, {"--selftest"});
+  const auto second = start(1, {"--selftest"});
+  for (const auto& job : {&first, &second}) {
+    const auto end = (*job)->wait_for(test::kJobPatience);
+    ASSERT_TRUE(end.has_value()) << (*job)->text();
+    EXPECT_EQ(end->shell_status(), 0) << (*job)->text();
+    EXPECT_TRUE((*job)->is_gone());
+  }
+  EXPECT_THAT(first->text(), HasSubstr("2 ranks agree"));
+}
+
+TEST_F(Nodes, ANodeThatNeverComesIsNamed) {
+  const auto job = start(0, {"--selftest"}, {{"LOCKSTEP_COMM_JOIN_TIMEOUT", "2s"}});
+  const auto end = job->wait_for(test::kJobPatience);
+  ASSERT_TRUE(end.has_value()) << job->text();
+  EXPECT_NE(end->shell_status(), 0);
+  EXPECT_THAT(job->text(), HasSubstr("rank 1 (node 1) did not come within 2s"));
+  EXPECT_TRUE(job->is_gone());
+}
+
+TEST_F(Nodes, AMasterThatNeverComesIsNamed) {
+  const auto job = start(1, {"--selftest"}, {{"LOCKSTEP_COMM_JOIN_TIMEOUT", "2s"}});
+  const auto end = job->wait_for(test::kJobPatience);
+  ASSERT_TRUE(end.has_value()) << job->text();
+  EXPECT_NE(end->shell_status(), 0);
+  EXPECT_THAT(job->text(), HasSubstr("rank 0 (node 0) at 10.99.0.1:29555"));
+  EXPECT_TRUE(job->is_gone());
+}
+
+TEST_F(Nodes, ACutCableEndsBothSidesWithAReport) {
+  const std::vector<std::pair<std::string, std::string>> limits{
+      {"LOCKSTEP_COMM_TIMEOUT", "3s"}};
+  const auto first = start(0, {"--selftest", "--seconds", "600"}, limits);
+  const auto second = start(1, {"--selftest", "--seconds", "600"}, limits);
+  ASSERT_TRUE(first->exchanges(1) && second->exchanges(1))
+      << first->text() << second->text();
+  check({"-n", name(0), "link", "set", cable(0), "down"});
+  for (const auto& job : {&first, &second}) {
+    const auto end = (*job)->wait_for(test::kPatience);
+    ASSERT_TRUE(end.has_value()) << (*job)->text();
+    EXPECT_NE(end->shell_status(), 0);
+    EXPECT_THAT((*job)->text(), HasSubstr("comm: "));
+    EXPECT_TRUE((*job)->is_gone());
+  }
+}
+
+// Two nodes, one, and two again: ranks whose peers have gone end with Fault::comm, and
+// torchrun starts them anew among those that are there.
+TEST_F(Nodes, TheWorkerFollowsTorchrunFromTwoNodesToOneAndBack) {
+  LOCKSTEP_NEEDS_ORACLE();
+  const auto first = start_elastic(0);
+  const auto second = start_elastic(1);
+  ASSERT_TRUE(first->exchanges(1) && second->exchanges(1))
+      << first->text() << second->text();
+  for (const auto pid : second->all()) ::kill(pid, SIGKILL);
+  ASSERT_TRUE(test::eventually([&] { return first->with("WORLD_SIZE=1") != 0; }))
+      << first->text();
+  const auto again = start_elastic(1);
+  ASSERT_TRUE(again->exchanges(1) && first->exchanges(1))
+      << first->text() << again->text();
+  EXPECT_NE(first->with("WORLD_SIZE=2"), 0);
+  for (const auto& job : {&first, &again}) {
+    ::kill((*job)->pid(), SIGTERM);
+    EXPECT_TRUE((*job)->wait_for(test::kPatience).has_value());
+    EXPECT_TRUE((*job)->is_gone());
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

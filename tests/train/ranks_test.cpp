@@ -1,0 +1,176 @@
+// Several ranks train as one does.
+#include "tests/comm/ranks.h"
+
+#include <thread>
+
+#include <signal.h>
+
+#include "lockstep/checkpoint/safetensors.h"
+#include "lockstep/train/evaluate.h"
+#include "lockstep/train/trainer.h"
+#include "tests/train/small_data.h"
+
+namespace lockstep::test {
+
+using ::testing::HasSubstr;
+
+namespace {
+
+config::Config shared_config() {
+  auto config = small_config();
+  config.data.train_samples = 200;
+  config.data.eval_samples = 50;
+  config.train.epochs = 0;
+  config.train.steps = 12;
+  config.train.log_every = 1;
+  config.batch.global = 18;  // 4 and 5 samples for each of 4 ranks
+  config.batch.micro = 3;
+  config.eval.every = 5;
+  return config;
+}
+
+// Trains on `ranks` processes and returns rank 0's metrics.
+std::vector<monitor::Metrics> metrics_with(int ranks, const config::Config& config,
+                                           std::string* weights = nullptr) {
+  const files::TemporaryDirectory folder;
+  const auto run = monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+  const int port = free_port();
+  const auto body = [&](int rank) {
+    monitor::Console console({.write = [](std::string_view) {}});
+    const train::StopRequest stop;
+    train::Reporter reporter(run, config.monitor, console, rank, ranks);
+    auto world = comm::join(
+        ranks == 1 ? launcher::RankEnvironment() : environment_of(rank, ranks, port),
+        {});
+    train::train(config, run, reporter, stop, world);
+    world.close();
+  };
+  as_processes(ranks, body);
+  if (weights != nullptr) *weights = read_file(run.path() / "model.safetensors");
+  return monitor::read_metrics(run.metrics());
+}
+
+}  // namespace
+
+TEST(Ranks, TrainAsOneRankDoes) {
+  const auto config = shared_config();
+  const auto alone = metrics_with(1, config);
+  ASSERT_GE(alone.size(), 12U);
+  for (const int ranks : {2, 4}) {
+    const auto together = metrics_with(ranks, config);
+    ASSERT_EQ(together.size(), alone.size()) << ranks;
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+      EXPECT_EQ(together[i].step, alone[i].step);
+      // The same sum in another order: a few units in the last place, grown by twelve
+      // updates.
+      EXPECT_NEAR(together[i].loss, alone[i].loss, 1e-5 * alone[i].loss)
+          << ranks << " ranks, step " << alone[i].step;
+    }
+  }
+}
+
+TEST(Ranks, ARerunGivesTheSameBits) {
+  auto config = shared_config();
+  config.model.dropout = 0.5;  // each rank draws its own
+  std::string first, second;
+  metrics_with(3, config, &first);
+  metrics_with(3, config, &second);
+  EXPECT_FALSE(first.empty());
+  EXPECT_EQ(first, second);
+}
+
+TEST(Ranks, OneThatIsAskedToStopTakesTheOthersWithIt) {
+  const files::TemporaryDirectory folder;
+  const auto run = monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+  auto config = shared_config();
+  config.train.steps = 1'000'000;
+  config.train.log_every = 1'000'000;
+  config.eval.every = 0;
+  const int port = free_port();
+  as_processes(3, [&](int rank) {
+    monitor::Console console({.write = [](std::string_view) {}});
+    const train::StopRequest stop;
+    train::Reporter reporter(run, config.monitor, console, rank, 3);
+    auto world = comm::join(environment_of(rank, 3, port), {});
+    std::thread somebody;
+    if (rank == 1) {
+      somebody = std::thread([&] {
+        const monitor::HeartbeatReader beats(run.heartbeat());
+        EXPECT_TRUE(eventually([&] { return beats.read(1)->step >= 3; }));
+        ::kill(::getpid(), SIGTERM);
+      });
+    }
+    const auto result = train::train(config, run, reporter, stop, world);
+    if (somebody.joinable()) somebody.join();
+    EXPECT_EQ(result.stopped_by, SIGTERM);
+    write_file(folder.path() / str("steps_", rank), str(result.steps));
+    world.close();
+  });
+  const auto steps = read_file(folder.path() / "steps_1");
+  EXPECT_GE(std::stoi(steps), 3);
+  EXPECT_EQ(read_file(folder.path() / "steps_0"), steps);
+  EXPECT_EQ(read_file(folder.path() / "steps_2"), steps);
+}
+
+TEST(Ranks, EvaluateEverySampleOnce) {
+  const SmallImages data(53);
+  torch::manual_seed(1);
+  const auto model =
+      models::build({.name = "mlp", .hidden = 16}, {data.spec().shape, 4});
+  auto config = small_config();
+  config.batch.eval = 7;
+  const precision::Policy policy{config::Precision::fp32, torch::kCPU};
+  const auto means_of = [&](comm::World& world) {
+    const train::StopRequest stop;
+    return *train::evaluate(
+        *model, data,
+        {.config = config, .policy = policy, .stop = stop, .world = world});
+  };
+  const int port = free_port();
+  as_processes(4, [&](int rank) {
+    auto single = comm::join({}, {});
+    const auto alone = means_of(single);
+    auto world = comm::join(environment_of(rank, 4, port), {});
+    const auto means = means_of(world);
+    EXPECT_EQ(means.count, 53);
+    EXPECT_EQ(means.accuracy, alone.accuracy);
+    EXPECT_NEAR(means.loss, alone.loss, 1e-6);
+    world.close();
+  });
+}
+
+TEST(Ranks, DifferentModelsAreRefusedBeforeTheFirstStep) {
+  const files::TemporaryDirectory folder;
+  const auto run = monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+  const int port = free_port();
+  as_processes(2, [&](int rank) {
+    auto config = shared_config();
+    if (rank == 1) config.model.hidden += 1;
+    monitor::Console console({.write = [](std::string_view) {}});
+    const train::StopRequest stop;
+    train::Reporter reporter(run, config.monitor, console, rank, 2);
+    auto world = comm::join(environment_of(rank, 2, port), {});
+    EXPECT_THAT(error_text(Fault::config,
+                           [&] { train::train(config, run, reporter, stop, world); }),
+                HasSubstr("parameter 0 differs between ranks"));
+  });
+}
+
+TEST(Ranks, ALossThatIsNotFiniteEndsEveryRank) {
+  const files::TemporaryDirectory folder;
+  const auto run = monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+  auto config = shared_config();
+  config.optim.lr = 1e30;
+  const int port = free_port();
+  as_processes(2, [&](int rank) {
+    monitor::Console console({.write = [](std::string_view) {}});
+    const train::StopRequest stop;
+    train::Reporter reporter(run, config.monitor, console, rank, 2);
+    auto world = comm::join(environment_of(rank, 2, port), {});
+    EXPECT_THAT(error_text(Fault::diverged,
+                           [&] { train::train(config, run, reporter, stop, world); }),
+                HasSubstr("lower optim.lr"));
+  });
+}
+
+}  // namespace lockstep::test
