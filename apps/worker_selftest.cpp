@@ -13,6 +13,7 @@
 #include "lockstep/comm/join.h"
 #include "lockstep/comm/selftest.h"
 #include "lockstep/launcher/rank_environment.h"
+#include "lockstep/train/device.h"
 
 namespace lockstep {
 namespace {
@@ -55,9 +56,9 @@ int run_selftest(const SelftestOptions& options, const config::Config& config) {
   const auto& clock = Clock::system();
   const auto begin = clock.now();
   const auto environment = launcher::detect(launcher::process_variables());
-  auto world = comm::join(
-      environment,
-      {.config = config.comm, .device = device_of(environment, options.cuda)});
+  const auto device = device_of(environment, options.cuda);
+  train::make_current(device);
+  auto world = comm::join(environment, {.config = config.comm, .device = device});
   world.data().barrier();
   const auto joined = seconds_between(begin, clock.now());
   std::vector<comm::SelftestRow> rows;

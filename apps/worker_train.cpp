@@ -70,42 +70,24 @@ std::string hash_of(const std::string& text) {
 
 comm::JoinOptions join_options(const monitor::RunDirectory& run,
                                const config::Config& config,
-                               const RankEnvironment& environment) {
+                               const RankEnvironment& environment,
+                               const train::StopRequest& stop) {
   constexpr std::int64_t kLongestConfig = 1 << 20;
   return {.config = config.comm,
           .device = train::choose_device(config.parallel, environment.local_rank),
-          .facts = {{"config", hash_of(files::read(run.config(), kLongestConfig))}}};
+          .facts = {{"config", hash_of(files::read(run.config(), kLongestConfig))}},
+          .interrupted = [&stop] { return stop.signal() != 0; }};
 }
 
-// The ranks of the run; or, if they can not be set up and the config says so, rank 0
-// alone, and nothing for the others.
-std::optional<comm::World> meet(const monitor::RunDirectory& run,
-                                const config::Config& config,
-                                const RankEnvironment& environment) {
-  const bool alone_is_fine =
-      config.parallel.on_setup_failure == config::OnSetupFailure::single;
-  try {
-    return comm::join(environment, join_options(run, config, environment));
-  } catch (const Error& error) {
-    const bool can_help = error.fault() == Fault::comm ||
-                          error.fault() == Fault::hardware ||
-                          error.fault() == Fault::io;
-    if (!alone_is_fine || !can_help || environment.world_size == 1) throw;
-    log::warning(
-        "comm",
-        fmt::format("{}; {} (parallel.on_setup_failure=single)", error.what(),
-                    environment.rank == 0 ? "rank 0 goes on alone" : "left to rank 0"));
-  }
-  if (environment.rank != 0) return std::nullopt;
-  return comm::join({}, join_options(run, config, {}));
-}
-
-// Under a launcher of others nobody else keeps run.json.
+// Our launcher keeps the run.json of the directory that it has made; of any other, a
+// prepared one for instance, and under a launcher of others, nobody else does.
 class Record {
  public:
   Record(const monitor::RunDirectory& run, const RankEnvironment& environment)
       : run_(run),
-        keeps_(environment.rank == 0 && variable("LOCKSTEP_LAUNCHER") == std::nullopt) {
+        keeps_(environment.rank == 0 &&
+               variable("LOCKSTEP_HEARTBEAT") !=
+                   std::filesystem::absolute(run.heartbeat()).string()) {
     if (keeps_) run_.claim();
   }
   void done(const train::Result& result) const {
@@ -115,10 +97,13 @@ class Record {
                        stopped ? 128 + result.stopped_by : kExitOk,
                        stopped ? ::strsignal(result.stopped_by) : "");
   }
-  void failed(const Error& error) const {
+  void failed(Fault fault, const std::string& message) const noexcept {
     if (!keeps_) return;
-    run_.update_record(monitor::RunState::failed, shell_status(error.fault()),
-                       error.what());
+    try {
+      run_.update_record(monitor::RunState::failed, shell_status(fault), message);
+    } catch (const std::exception&) {
+      // The error itself is what has to be said.
+    }
   }
 
  private:
@@ -126,12 +111,47 @@ class Record {
   bool keeps_;
 };
 
+// The ranks of the run; or, if they can not be set up and the config says so, rank 0
+// alone, and nothing for the others.
+std::optional<comm::World> meet(const monitor::RunDirectory& run,
+                                const config::Config& config,
+                                const RankEnvironment& environment,
+                                const train::StopRequest& stop) {
+  const bool alone_is_fine =
+      config.parallel.on_setup_failure == config::OnSetupFailure::single;
+  try {
+    return comm::join(environment, join_options(run, config, environment, stop));
+  } catch (const Error& error) {
+    const bool can_help = error.fault() == Fault::comm ||
+                          error.fault() == Fault::hardware ||
+                          error.fault() == Fault::io;
+    const bool told = stop.signal() != 0;
+    if (!alone_is_fine || !can_help || told || environment.world_size == 1) throw;
+    log::warning(
+        "comm",
+        fmt::format("{}; {} (parallel.on_setup_failure=single)", error.what(),
+                    environment.rank == 0 ? "rank 0 goes on alone" : "left to rank 0"));
+  }
+  if (environment.rank != 0) return std::nullopt;
+  return comm::join({}, join_options(run, config, {}, stop));
+}
+
 void show(const train::Result& result) {
   const bool json = variable("LOCKSTEP_RESULT") == "json";
   fmt::print("{}", json ? train::to_json(result) + "\n" : train::to_table(result));
   if (std::fflush(stdout) != 0 && errno != EPIPE) {
     throw Error(Fault::io, "can not write the result: ", std::strerror(errno));
   }
+}
+
+int leave_early(int signal, train::Reporter& reporter, const Record& record) {
+  log::warning("comm", fmt::format("stopped by {} before the ranks had met",
+                                   ::strsignal(signal)));
+  train::Result result;
+  result.stopped_by = signal;
+  reporter.finished(result);
+  record.done(result);
+  return 128 + signal;
 }
 
 int train_as(const RankEnvironment& environment, const monitor::RunDirectory& run,
@@ -142,7 +162,17 @@ int train_as(const RankEnvironment& environment, const monitor::RunDirectory& ru
                            environment.world_size);
   log::info("comm", launcher::describe(environment));
   if (!environment.note.empty()) log::warning("comm", environment.note);
-  auto world = meet(run, config, environment);
+  auto world = [&]() -> std::optional<comm::World> {
+    try {
+      return meet(run, config, environment, stop);
+    } catch (const Error&) {
+      if (stop.signal() == 0) throw;
+      return std::nullopt;
+    }
+  }();
+  if (const int signal = stop.signal(); !world && signal != 0) {
+    return leave_early(signal, reporter, record);
+  }
   if (!world) {
     reporter.beat(0, monitor::Phase::finished);
     return kExitOk;
@@ -164,14 +194,24 @@ int run_training(const monitor::RunDirectory& run, ConfigLoader load) {
   const LogToConsole logging(run, environment.rank, loaded.config.monitor.verbosity,
                              console);
   std::optional<launcher::ParentWatch> watch;
-  if (environment.by != launcher::StartedBy::single) {
-    watch.emplace([] { ::_exit(exit_status(Fault::comm)); });
+  // Ranks that a person starts by hand may outlive the shell.
+  const bool by_hand =
+      environment.by == launcher::StartedBy::torchrun && environment.job_id.empty();
+  if (environment.by != launcher::StartedBy::single && !by_hand) {
+    watch.emplace([path = run.path().string()] {
+      const std::string why = "the launcher of this rank has ended";
+      log::error("comm", why);
+      ::_exit(report(path, Fault::comm, why));
+    });
   }
   const Record record(run, environment);
   try {
     return train_as(environment, run, loaded.config, record, console);
   } catch (const Error& error) {
-    record.failed(error);
+    record.failed(error.fault(), error.what());
+    throw;
+  } catch (const std::exception& error) {
+    record.failed(Fault::internal, error.what());
     throw;
   }
 }

@@ -63,18 +63,6 @@ Binding binding_for(const LaunchWords& words) {
               "--binding cores for cores that no other rank has");
 }
 
-std::vector<std::vector<int>> near_gpus(Binding binding, int ranks) {
-  if (binding == Binding::none) return {};
-  const auto gpus = hardware::detect().gpus;
-  if (static_cast<int>(gpus.size()) < ranks) return {};
-  std::vector<std::vector<int>> near;
-  near.reserve(gpus.size());
-  for (int rank = 0; rank < ranks; ++rank) {
-    near.push_back(hardware::cpus_near(gpus[static_cast<std::size_t>(rank)].pci_id));
-  }
-  return near;
-}
-
 std::vector<launcher::Place> places_for(const LaunchWords& words, int ranks,
                                         LaunchOptions& options) {
   launcher::PlaceRequest request{.ranks = ranks, .binding = binding_for(words)};
@@ -210,6 +198,18 @@ launcher::RankEnvironment first_rank(const LaunchWords& words, const Meeting& me
 }
 
 }  // namespace
+
+std::vector<std::vector<int>> near_gpus(launcher::Binding binding, int ranks) {
+  if (binding == launcher::Binding::none) return {};
+  const auto gpus = hardware::detect().gpus;
+  if (static_cast<int>(gpus.size()) < ranks) return {};
+  std::vector<std::vector<int>> near;
+  near.reserve(gpus.size());
+  for (int rank = 0; rank < ranks; ++rank) {
+    near.push_back(hardware::cpus_near(gpus[static_cast<std::size_t>(rank)].pci_id));
+  }
+  return near;
+}
 
 std::vector<Console> consoles_of(const LaunchWords& words, int ranks) {
   const auto tee = masks(words, "--tee", ranks);

@@ -11,8 +11,10 @@
 #include "lockstep/cli/detail/launch.h"
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/config/print.h"
+#include "lockstep/hardware/cpu_topology.h"
 #include "lockstep/hardware/machine.h"
 #include "lockstep/launcher/job.h"
+#include "lockstep/launcher/placement.h"
 #include "lockstep/monitor/run_directory.h"
 #include "lockstep/planner/plan.h"
 
@@ -64,11 +66,19 @@ launcher::HangLimits hang_limits(const config::WatchConfig& watch) {
 
 // Rank 0 has the terminal to itself; what the others print goes to their logs.
 std::vector<launcher::RankOptions> rank_options(
-    const config::ParallelConfig& parallel) {
-  launcher::RankOptions rank;
-  rank.place.threads = parallel.threads.value_or(1);
-  std::vector<launcher::RankOptions> ranks(
-      static_cast<std::size_t>(parallel.ranks.value_or(1)), rank);
+    const Arguments& arguments, const config::ParallelConfig& parallel) {
+  launcher::PlaceRequest request;
+  request.ranks = parallel.ranks.value();
+  request.binding =
+      launcher::binding_of(arguments.value("--binding").value_or("none")).value();
+  if (parallel.device == config::Device::cuda) {
+    request.near_gpu = near_gpus(request.binding, request.ranks);
+  }
+  std::vector<launcher::RankOptions> ranks;
+  for (auto& place : launcher::place_ranks(hardware::cpu_topology(), request)) {
+    place.threads = parallel.threads.value();  // the plan's word, which was printed
+    ranks.push_back({.place = std::move(place)});
+  }
   ranks[0].owns_terminal = true;
   return ranks;
 }
@@ -77,7 +87,7 @@ launcher::Job job_of(const Arguments& arguments, Context& context,
                      const monitor::RunDirectory& run, const config::Config& config) {
   launcher::Job job;
   job.command = {find_worker(context).string(), "--run-dir", run.path().string()};
-  job.ranks = rank_options(config.parallel);
+  job.ranks = rank_options(arguments, config.parallel);
   job.first.world_size = static_cast<int>(job.ranks.size());
   job.first.job_id = run.read_record().id;
   job.first.max_restarts = max_restarts(arguments);
@@ -113,13 +123,23 @@ int show_plan(const planner::Plan& plan, const Arguments& arguments, Context& co
   return kExitOk;
 }
 
+// For a shell, where it needs it.
+std::string quoted(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
+  if (word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
+  return text + "'";
+}
+
 // For ranks that another launcher starts.
 int prepare(const planner::Plan& plan, Context& context) {
   const auto worker = find_worker(context).string();
   const auto run = make_run(plan, context, /*watched=*/false);
   const auto path = std::filesystem::absolute(run.path()).string();
   const auto ranks = plan.config.config.parallel.ranks.value();
-  const auto rank = str(worker, " --run-dir ", path);
+  const auto rank = str(quoted(worker), " --run-dir ", quoted(path));
   context.out << path << "\n";
   context.err << "lockstep: the run is prepared; start its ranks with one of\n"
               << "  lockstep launch --nproc-per-node " << ranks << " -- " << rank
@@ -187,6 +207,11 @@ std::vector<Option> train_options() {
        .value = "TIME",
        .help = "How long a stop may take before the worker is killed (default: "
                "30s, at most 24h)."},
+      {.name = "--binding",
+       .value = "none|numa|cores",
+       .help = "The CPUs that a rank may use: all, those of one NUMA node, or cores of "
+               "its own (default: none).",
+       .choices = {"none", "numa", "cores"}},
       {.name = "--max-restarts",
        .value = "N",
        .help = "Start all ranks again after a failure, so often (default: 0)."},

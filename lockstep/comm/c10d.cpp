@@ -20,7 +20,10 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 class State {
  public:
   explicit State(C10dParts parts) : parts_(std::move(parts)) {}
-  ~State() { release(); }
+  ~State() {
+    if (given_up_ && !aborted_) abort();
+    release();
+  }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
@@ -38,6 +41,9 @@ class State {
   }
 
   bool aborted() const noexcept { return aborted_; }
+
+  // A collective was given up before it was done: the group can not end cleanly.
+  void give_up_one() noexcept { given_up_ = true; }
 
  private:
   // A process group may wait for its threads when it is destroyed, and they for peers
@@ -62,14 +68,14 @@ class State {
   std::mutex mutex_;
   c10::intrusive_ptr<c10d::Backend> group_ = parts_.group;
   std::atomic<bool> aborted_ = false;
+  std::atomic<bool> given_up_ = false;
 };
 
 [[noreturn]] void fail(const State& state, const Call& call, const std::string& why) {
   const auto& parts = state.parts();
   throw Error(Fault::comm, "comm: ", describe(call), " failed on rank ", parts.rank,
               " of ", parts.size, " (", parts.name, ", ", call.site.file, ":",
-              call.site.line, "): ", why,
-              state.aborted() ? "" : "; a peer has ended or can not be reached");
+              call.site.line, "): ", why);
 }
 
 // Once a collective has failed the connections of the group are in no known state, so
@@ -81,9 +87,10 @@ auto guarded(State& state, const Call& call, const Body& body) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
+    if (state.aborted()) fail(state, call, "the communicator was aborted");
     const auto why =
-        state.aborted() ? "the communicator was aborted" : first_line(error);
-    if (!state.aborted()) state.abort();
+        first_line(error) + "; a peer has ended, or can not be reached in time";
+    state.abort();
     fail(state, call, why);
   }
 }
@@ -93,13 +100,19 @@ class WorkPending : public Pending::Impl {
   WorkPending(std::shared_ptr<State> state, Call call, std::vector<WorkPtr> works)
       : state_(std::move(state)), call_(std::move(call)), works_(std::move(works)) {}
 
+  ~WorkPending() override {
+    if (!waited_ && !done()) state_->give_up_one();
+  }
+
   void wait() override {
+    waited_ = true;
     guarded(*state_, call_, [&] {
       for (const auto& work : works_) work->wait();
       return 0;
     });
     const bool divide =
         call_.op == Reduce::mean && !state_->parts().can_average && is_reduction();
+    const torch::NoGradGuard no_grad;
     if (divide) call_.out[0].div_(state_->parts().size);
   }
 
@@ -116,6 +129,7 @@ class WorkPending : public Pending::Impl {
   std::shared_ptr<State> state_;
   Call call_;
   std::vector<WorkPtr> works_;
+  bool waited_ = false;
 };
 
 class C10dCommunicator : public Communicator {
@@ -183,6 +197,7 @@ WorkPtr C10dCommunicator::issue_reduction(c10d::Backend& group,
 // all_gather takes unequal parts, and a broadcast moves the same bytes.
 std::vector<WorkPtr> C10dCommunicator::issue_uneven(c10d::Backend& group,
                                                     const Call& call) const {
+  const torch::NoGradGuard no_grad;
   auto own = call.out[static_cast<std::size_t>(parts().rank)];
   if (own.data_ptr() != call.in.data_ptr()) own.copy_(call.in.view_as(own));
   std::vector<WorkPtr> works;

@@ -38,6 +38,10 @@ class Checked : public Communicator {
     return inner_->start(call);
   }
 
+  torch::Tensor empty_buffer(std::int64_t num_elements, torch::Dtype dtype) override {
+    return inner_->empty_buffer(num_elements, dtype);
+  }
+
   std::unique_ptr<Communicator> split(int color, int key) override {
     auto inner = inner_->split(color, key);
     return std::make_unique<Checked>(std::move(inner), side_->split(color, key));

@@ -1,6 +1,7 @@
 // What all backends have in common: the form of a call is checked here, once.
 #include "lockstep/comm/communicator.h"
 
+#include <algorithm>
 #include <array>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -22,9 +23,18 @@ void require(bool holds, const Call& call, const Parts&... parts) {
               parts...);
 }
 
+bool can_travel(torch::Dtype type) {
+  constexpr std::array kTypes = {torch::kFloat64,  torch::kFloat32, torch::kHalf,
+                                 torch::kBFloat16, torch::kInt64,   torch::kInt32,
+                                 torch::kInt8,     torch::kUInt8};
+  return std::find(kTypes.begin(), kTypes.end(), type) != kTypes.end();
+}
+
 void check_tensor(const Call& call, const torch::Tensor& t,
                   const torch::Device& device) {
   require(t.defined(), call, "a tensor is undefined");
+  require(can_travel(t.scalar_type()), call,
+          "this dtype is not exchanged; convert it, to int32 or float32 for example");
   require(t.is_contiguous(), call, "a tensor is not contiguous; give a contiguous one");
   require(t.device() == device, call, "a tensor is on ", t.device().str(),
           ", this rank exchanges tensors on ", device.str());
@@ -37,8 +47,6 @@ bool reduces(Kind kind) {
 void check_reduction(const Call& call) {
   if (!reduces(call.kind)) return;
   const auto type = call.out[0].scalar_type();
-  require(type != torch::kBool && !c10::isComplexType(type), call,
-          "this dtype can not be reduced");
   require(call.op != Reduce::mean || !c10::isIntegralType(type, true), call,
           "integers have no mean; reduce with sum");
 }

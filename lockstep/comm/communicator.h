@@ -87,7 +87,8 @@ std::string describe(const Call& call);
 // Lifetime:   the destructor releases resources and never communicates, so an exception
 //             may unwind through it.
 // Tensors:    contiguous, on device(), and of the dtypes float64, float32, half,
-//             bfloat16 and integers (no mean of integers).
+//             bfloat16, int64, int32, int8 and uint8 (no mean of integers).
+// Parts:      abort() does not reach communicators that split() has made.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -123,10 +124,19 @@ class Communicator {
                      std::vector<std::int64_t> in_splits = {},
                      CallSite site = CallSite::here());
 
+  // In the order in which they are issued. On nccl they take their turn on one stream:
+  // of two ranks that send to each other, one has to receive first.
   Pending send(const torch::Tensor& t, int to, int tag = 0,
                CallSite site = CallSite::here());
   Pending recv(const torch::Tensor& t, int from, int tag = 0,
                CallSite site = CallSite::here());
+
+  // A tensor of one dimension, not filled, that the backend reduces faster than others:
+  // with `shm` the ranks see each other's, and nothing is copied. It may outlive the
+  // communicator. The same size and dtype on every rank.
+  virtual torch::Tensor empty_buffer(std::int64_t num_elements, torch::Dtype dtype) {
+    return torch::empty({num_elements}, torch::dtype(dtype).device(device()));
+  }
 
   // Returns when all ranks have called it, and on a GPU when their streams are there.
   void barrier(CallSite site = CallSite::here());

@@ -67,7 +67,6 @@ std::unique_ptr<Communicator> make_gloo(const GroupOptions& options) {
     parts.store = options.store;
     parts.rank = options.rank;
     parts.size = options.size;
-    parts.timeout = options.timeout;
     parts.cut = [connections] { detail::cut(*connections); };
     parts.remake = [options](detail::Store store, int rank, int size) {
       auto part = options;

@@ -22,6 +22,7 @@
 #include "lockstep/comm/local.h"
 #include "lockstep/comm/nccl.h"
 #include "lockstep/comm/rendezvous.h"
+#include "lockstep/comm/shm.h"
 #include "lockstep/comm/staged.h"
 #include "lockstep/comm/store.h"
 
@@ -96,27 +97,35 @@ std::string agreed_obstacle(Communicator& cpu, const std::string& own) {
   return first ? str("rank ", first->first, ": ", first->second) : "";
 }
 
+// What has to be the same for the ranks to build the same groups.
+std::vector<wire::Fact> facts_of(const JoinOptions& options) {
+  std::vector<wire::Fact> facts{
+      {"version", LOCKSTEP_VERSION},
+      {"comm.backend", std::string(name_of(options.config.backend))},
+      {"comm.debug", options.config.debug ? "true" : "false"},
+      {"device", c10::DeviceTypeName(options.device.type(), /*lower_case=*/true)}};
+  facts.insert(facts.end(), options.facts.begin(), options.facts.end());
+  return facts;
+}
+
 class Joining {
  public:
   Joining(const Place& place, const JoinOptions& options)
       : env_(place.environment), options_(options) {
-    const auto timeout = options.config.join_timeout;
     std::random_device random;
     MeetOptions meeting{
-        .facts = options.facts,
-        .timeout = timeout,
+        .facts = facts_of(options),
+        .patience = Patience(options.config.join_timeout, options.interrupted),
         .instance = static_cast<std::int64_t>(random()) << 31 | random()};
-    meeting.facts.insert(meeting.facts.begin(), {"version", LOCKSTEP_VERSION});
-    const auto deadline = std::chrono::steady_clock::now() + timeout;
     while (true) {
-      store_ = open_store(place, timeout);
+      store_ = open_store(place, meeting.patience);
       try {
         verdict_ = meet(*store_, env_, meeting);
         return;
       } catch (const StoreLost&) {
         // The store of an earlier attempt, in its last moments: the new one will come.
         const bool hosts = env_.rank == 0 && !env_.agent_store;
-        if (hosts || std::chrono::steady_clock::now() >= deadline) throw;
+        if (hosts || meeting.patience.is_over()) throw;
       }
     }
   }
@@ -127,12 +136,46 @@ class Joining {
     return make_gloo(group(name, torch::kCPU));
   }
 
+  // Between tensors of the host: shm where it is wanted and all ranks can share memory,
+  // else gloo, and why.
+  std::unique_ptr<Communicator> between_hosts(const std::string& name,
+                                              std::string& note) const {
+    using config::CommBackend;
+    const auto wanted = options_.config.backend;
+    const bool by_default =
+        wanted == CommBackend::automatic && options_.device.is_cpu();
+    if (!by_default && wanted != CommBackend::shm &&
+        wanted != CommBackend::shm_or_gloo) {
+      return gloo(name);
+    }
+    std::string obstacle = "the ranks are on several machines";
+    try {
+      if (verdict_.one_machine) {
+        return make_shm({.rank = env_.rank,
+                         .size = env_.world_size,
+                         .timeout = options_.config.timeout},
+                        teller("shm"));
+      }
+    } catch (const Error& error) {
+      obstacle = error.what();
+    }
+    if (wanted == CommBackend::shm) {
+      throw Error(Fault::hardware, "comm: backend shm was asked for, but ", obstacle,
+                  "; set comm.backend=auto or gloo");
+    }
+    note = str("shm is not usable (", obstacle, "); tensors go over gloo");
+    return gloo(name);
+  }
+
   // Decided by all ranks together: nccl, or why not.
   std::unique_ptr<Communicator> accelerated(Communicator& cpu,
                                             std::string& note) const {
     using config::CommBackend;
     const auto wanted = options_.config.backend;
-    if (wanted == CommBackend::gloo) return nullptr;
+    if (wanted != CommBackend::automatic && wanted != CommBackend::nccl &&
+        wanted != CommBackend::nccl_or_gloo) {
+      return nullptr;
+    }
     const auto obstacle = agreed_obstacle(cpu, nccl_obstacle(options_.device));
     if (!obstacle.empty()) return refused(obstacle, note);
     std::unique_ptr<Communicator> made;
@@ -149,12 +192,27 @@ class Joining {
   }
 
   std::unique_ptr<Votes> votes() const {
-    if (!verdict_.one_machine) return make_votes(gloo("votes"));
-    return make_shared_votes({.path = verdict_.votes_file,
-                              .rank = env_.rank,
-                              .size = env_.world_size,
-                              .timeout = options_.config.timeout},
-                             [this, round = 0]() mutable { step(round++); });
+    std::unique_ptr<Votes> shared;
+    if (verdict_.one_machine) {
+      shared = make_shared_votes({.rank = env_.rank,
+                                  .size = env_.world_size,
+                                  .timeout = options_.config.timeout},
+                                 teller("votes"));
+    }
+    return shared ? std::move(shared) : make_votes(gloo("votes"));
+  }
+
+  // Through the store.
+  Tell teller(const std::string& about) const {
+    return [this, about, round = 0](const std::string& text) mutable {
+      const auto key = str(about, "_", round++);
+      if (env_.rank == 0) store_->set(key, text);
+      if (store_->add(key + "_came", 1) == env_.world_size) {
+        store_->set(key + "_all", std::string("1"));
+      }
+      store_->wait({key + "_all"}, options_.config.join_timeout);
+      return store_->get_to_str(key);
+    };
   }
 
  private:
@@ -177,13 +235,6 @@ class Joining {
     return nullptr;
   }
 
-  // All ranks, through the store.
-  void step(int round) const {
-    const auto key = str("step_", round);
-    if (store_->add(key, 1) == env_.world_size) store_->set(key + "_done", "1");
-    store_->wait({key + "_done"}, options_.config.join_timeout);
-  }
-
   RankEnvironment env_;
   const JoinOptions& options_;
   c10::intrusive_ptr<c10d::Store> store_;
@@ -194,6 +245,7 @@ class Joining {
 
 World::World(RankEnvironment environment) : environment_(std::move(environment)) {}
 World::World(World&&) noexcept = default;
+World& World::operator=(World&&) noexcept = default;
 World::~World() = default;
 
 World join(const RankEnvironment& environment, const JoinOptions& options) {
@@ -208,23 +260,23 @@ World join(const RankEnvironment& environment, const JoinOptions& options) {
     world.votes_ = make_own_votes();
     return world;
   }
+  if (options.device.is_cpu() && options.config.backend == config::CommBackend::nccl) {
+    throw Error(Fault::config,
+                "comm: backend nccl was asked for, but tensors are on the CPU; set "
+                "comm.backend=auto or gloo");
+  }
   try {
     const Joining joining(place, options);
     world.store_ = joining.store();
     world.votes_ = joining.votes();
-    auto cpu = joining.gloo("gloo");
     if (options.device.is_cpu()) {
-      if (options.config.backend == config::CommBackend::nccl) {
-        throw Error(Fault::config,
-                    "comm: backend nccl was asked for, but tensors are on the CPU; set "
-                    "comm.backend=auto or gloo");
-      }
-      world.data_ = std::move(cpu);
+      world.data_ = joining.between_hosts("gloo", world.note_);
     } else {
-      world.data_ = joining.accelerated(*cpu, world.note_);
-      world.cpu_ = std::move(cpu);
+      world.cpu_ = joining.gloo("gloo");
+      world.data_ = joining.accelerated(*world.cpu_, world.note_);
       if (!world.data_) {
-        world.data_ = make_staged(joining.gloo("staged"), options.device);
+        world.data_ =
+            make_staged(joining.between_hosts("staged", world.note_), options.device);
       }
     }
     if (options.config.debug) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@ struct JoinOptions {
   // What must be the same on every rank: {"config", hash}. The number of ranks and the
   // version of this program are compared anyway.
   std::vector<wire::Fact> facts;
+  // Asked while ranks wait for each other; true: give up (Fault::comm). May be empty.
+  std::function<bool()> interrupted;
 };
 
 // A job's ranks, met.
@@ -30,7 +33,7 @@ struct JoinOptions {
 class World {
  public:
   World(World&&) noexcept;
-  World& operator=(World&&) = delete;
+  World& operator=(World&&) noexcept;
   ~World();
 
   const launcher::RankEnvironment& environment() const noexcept { return environment_; }

@@ -26,6 +26,9 @@ std::unique_ptr<Communicator> make_nccl(const GroupOptions& options) {
     nccl->timeout = options.timeout;
     auto group = c10::make_intrusive<c10d::ProcessGroupNCCL>(
         options.store, options.rank, options.size, nccl);
+    // Now and not at the first use: send and recv then share this connection.
+    group->setBoundDeviceId(options.device);
+    group->eagerConnectSingleDevice(options.device);
     detail::C10dParts parts;
     parts.group = group;
     parts.name = "nccl";
@@ -33,7 +36,6 @@ std::unique_ptr<Communicator> make_nccl(const GroupOptions& options) {
     parts.store = options.store;
     parts.rank = options.rank;
     parts.size = options.size;
-    parts.timeout = options.timeout;
     parts.can_average = true;
     // Weak: the group must be able to end while somebody could still cut it.
     parts.cut = [weak = c10::weak_intrusive_ptr<c10d::ProcessGroupNCCL>(group)] {

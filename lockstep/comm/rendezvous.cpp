@@ -3,11 +3,9 @@
 #include <array>
 #include <map>
 #include <optional>
-#include <random>
 #include <set>
 #include <thread>
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "lockstep/base/files.h"
@@ -32,7 +30,7 @@ std::string host_name() {
 }
 
 // Processes with the same answer can share memory and see each other's pids: one boot
-// of one kernel, the same namespaces, the same /dev/shm.
+// of one kernel, the same namespaces.
 std::string machine() {
   std::string answer;
   try {
@@ -44,8 +42,6 @@ std::string machine() {
     std::error_code ignored;
     answer += str(" ", std::filesystem::read_symlink(space, ignored).string());
   }
-  struct stat shm {};
-  if (::stat("/dev/shm", &shm) == 0) answer += str(" ", shm.st_dev);
   return answer;
 }
 
@@ -111,8 +107,7 @@ class Meeting {
       : store_(store),
         env_(env),
         hello_(own_hello(env, options)),
-        timeout_(options.timeout),
-        deadline_(Steady::now() + options.timeout) {}
+        patience_(options.patience) {}
 
   Verdict run() {
     announce();
@@ -133,6 +128,12 @@ class Meeting {
 
   Hello hello_of(int rank) {
     return wire::decode_hello(store_.get_to_str(key_of(rank)));
+  }
+
+  std::string meeting_place() const {
+    return env_.master_address.empty()
+               ? ""
+               : str(" to ", env_.master_address, ":", env_.master_port);
   }
 
   // Whoever is first to find a problem decides; rank 0 alone decides that there is
@@ -156,6 +157,7 @@ class Meeting {
       object(str("comm: two processes say that they are rank ", env_.rank, ": ",
                  who(hello_of(env_.rank)), " and ", who(hello_),
                  "; give every process its own RANK"));
+      store_.add("arrived", 1);
       return;
     }
     store_.set(key, wire::encode(hello_));
@@ -164,9 +166,29 @@ class Meeting {
 
   // Rank 0 may believe in a smaller world, and never look for this rank.
   void compare_with_rank_0() {
-    store_.wait({key_of(0)}, timeout_);
+    if (!wait_for(key_of(0), std::chrono::milliseconds(0))) {
+      throw Error(Fault::comm, "comm: rank ", env_.rank, " of ", env_.world_size,
+                  " waited ", units::exact_duration(patience_.limit()),
+                  " for rank 0 (node 0), which did not come; start it, or raise "
+                  "comm.join_timeout");
+    }
     const auto problem = difference(hello_of(0), hello_);
     if (!problem.empty()) object(problem);
+  }
+
+  // Asks rather than waits in the store: somebody may want this process to stop.
+  bool wait_for(const std::string& key, std::chrono::milliseconds more) {
+    constexpr std::chrono::milliseconds kLongestPause{20};
+    std::chrono::milliseconds pause{1};
+    std::optional<Steady::time_point> end;
+    while (!store_.check({key})) {
+      patience_.check();
+      if (patience_.is_over() && !end) end = Steady::now() + more;
+      if (end && Steady::now() >= *end) return false;
+      std::this_thread::sleep_for(pause);
+      pause = std::min(2 * pause, kLongestPause);
+    }
+    return true;
   }
 
   // Waits for all; looks at each as soon as it is there, so that a difference is not
@@ -184,17 +206,17 @@ class Meeting {
         if (!look_at_new(missing, verdict)) return verdict;
       } else if (store_.check({kVerdictKey})) {
         return verdict;  // somebody has objected
-      } else if (Steady::now() >= deadline_) {
-        verdict.problem = str("comm: ", missing_text(env_, missing),
-                              " did not come within ", units::exact_duration(timeout_),
-                              " to ", env_.master_address, ":", env_.master_port,
-                              "; start the missing ones, or raise comm.join_timeout");
+      } else if (patience_.is_over()) {
+        verdict.problem =
+            str("comm: ", missing_text(env_, missing), " did not come within ",
+                units::exact_duration(patience_.limit()), meeting_place(),
+                "; start the missing ones, or raise comm.join_timeout");
         return verdict;
       } else {
+        patience_.check();
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
       }
     }
-    if (verdict.one_machine) verdict.votes_file = new_votes_file();
     return verdict;
   }
 
@@ -223,21 +245,14 @@ class Meeting {
     }
   }
 
-  static std::string new_votes_file() {
-    std::random_device random;
-    return str("/dev/shm/lockstep-votes-", ::getpid(), "-", random());
-  }
-
   Verdict wait_for_verdict() {
     // Rank 0 gives up at its own deadline, which may be later than this rank's.
     constexpr std::chrono::milliseconds kMore{5'000};
-    try {
-      store_.wait({kVerdictKey}, timeout_ + kMore);
-    } catch (const std::exception& error) {
+    if (!wait_for(kVerdictKey, kMore)) {
       throw Error(Fault::comm, "comm: rank ", env_.rank, " of ", env_.world_size,
                   " came, but rank 0 did not say to go on within ",
-                  units::exact_duration(timeout_ + kMore),
-                  "; its own log says why: ", detail::first_line(error));
+                  units::exact_duration(patience_.limit() + kMore),
+                  "; its own log says why");
     }
     return wire::decode_verdict(store_.get_to_str(kVerdictKey));
   }
@@ -245,8 +260,7 @@ class Meeting {
   c10d::Store& store_;
   const RankEnvironment& env_;
   const Hello hello_;
-  const std::chrono::milliseconds timeout_;
-  const Steady::time_point deadline_;
+  const Patience& patience_;
 };
 
 }  // namespace

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <chrono>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "lockstep/comm/patience.h"
 #include "lockstep/comm/wire.h"
 #include "lockstep/launcher/rank_environment.h"
 
@@ -19,13 +19,13 @@ class StoreLost : public Error {
 // The ranks find each other through the store and compare what must be the same. On a
 // difference, or when a rank comes twice or not at all, every rank that is there throws
 // the same error: it names the ranks, what differs and both values (Fault::config), or
-// the ranks and nodes that are missing after `timeout` (Fault::comm). Throws StoreLost
+// the ranks and nodes that are missing after a time (Fault::comm). Throws StoreLost
 // when the store ends meanwhile.
 //
 // Collective.
 struct MeetOptions {
   std::vector<wire::Fact> facts;
-  std::chrono::milliseconds timeout{0};
+  Patience patience{std::chrono::milliseconds(0)};
   std::int64_t instance = 0;  // random; the same when a rank tries again
 };
 wire::Verdict meet(c10d::Store& store, const launcher::RankEnvironment& environment,

@@ -67,16 +67,15 @@ std::string describe_difference(std::string_view what, const std::vector<Lines>&
     parts.push_back(
         str(text, " on rank", ranks.size() > 1 ? "s " : " ", text::join(ranks, ", ")));
   }
+  const auto other = std::find_if(lists.begin(), lists.end(), [&](const Lines& list) {
+    return list.size() != lists[0].size();
+  });
+  const auto sizes = other == lists.end() ? ""
+                                          : str(" (they have ", lists[0].size(),
+                                                " and ", other->size(), " in all)");
   return str("comm: ", what, " ", index,
-             " differs between ranks: ", text::join(parts, "; "), ". They have ",
-             lists[0].size(), " and ",
-             std::max_element(lists.begin(), lists.end(),
-                              [&](const auto& a, const auto& b) {
-                                return (a.size() != lists[0].size()) <
-                                       (b.size() != lists[0].size());
-                              })
-                 ->size(),
-             " in all; build the same model on every rank");
+             " differs between ranks: ", text::join(parts, "; "), sizes,
+             "; it must be the same on every rank");
 }
 
 }  // namespace
@@ -90,13 +89,15 @@ void check_same(Communicator& cpu, std::string_view what,
   }
   std::vector<Lines> lists;
   for (const auto& text : texts) lists.push_back(lines_of(text));
-  for (std::size_t index = 0;; ++index) {
-    const auto first = item(lists[0], index);
-    const bool same = std::all_of(lists.begin(), lists.end(), [&](const auto& lines) {
-      return item(lines, index) == first;
-    });
-    if (!same) throw Error(Fault::config, describe_difference(what, lists, index));
-  }
+  const auto line = [](const Lines& lines, std::size_t index) {
+    return index < lines.size() ? lines[index] : std::string();
+  };
+  std::size_t index = 0;
+  const auto same = [&](const Lines& lines) {
+    return line(lines, index) == line(lists[0], index);
+  };
+  while (std::all_of(lists.begin(), lists.end(), same)) ++index;
+  throw Error(Fault::config, describe_difference(what, lists, index));
 }
 
 std::vector<Fact> facts_of(const torch::nn::Module& module) {

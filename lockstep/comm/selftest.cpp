@@ -164,9 +164,15 @@ class Test {
     const int from = (rank() + size() - 1) % size();
     const auto sent = own(type);
     const auto got = torch::empty_like(sent);
-    auto sending = comm_.send(sent, (rank() + 1) % size(), 7);
-    comm_.recv(got, from, 7).wait();
-    sending.wait();
+    if (rank() % 2 == 0) {
+      auto sending = comm_.send(sent, (rank() + 1) % size(), 7);
+      comm_.recv(got, from, 7).wait();
+      sending.wait();
+    } else {
+      auto receiving = comm_.recv(got, from, 7);
+      comm_.send(sent, (rank() + 1) % size(), 7).wait();
+      receiving.wait();
+    }
     expect(got, filled(type, kElements, [&](auto i) { return value_of(from, i); }));
   }
 

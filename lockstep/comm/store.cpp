@@ -16,6 +16,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
+#include "lockstep/base/log.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/comm/detail/c10d.h"
@@ -76,17 +77,23 @@ files::Descriptor listen_at(const std::string& host, int port) {
   int error = 0;
   for (const auto* at = addresses.get(); at != nullptr; at = at->ai_next) {
     files::Descriptor socket(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (!socket) continue;
-    while (!try_listen(socket, *at)) {
+    if (!socket) {
+      error = errno;
+      continue;
+    }
+    while (true) {
+      if (try_listen(socket, *at)) return socket;
       error = errno;
       if (error != EADDRINUSE) break;
       if (!is_being_freed(port) || Steady::now() >= patience) port_is_taken(port);
       std::this_thread::sleep_for(kPause);
-      error = 0;
     }
-    if (error == 0) return socket;
   }
-  if (error == EADDRNOTAVAIL && host != "::" && host != "0.0.0.0") {
+  if (error == EADDRNOTAVAIL && host != "0.0.0.0") {
+    log::warning("comm", str("'", host,
+                             "' is not an address of this machine: the store "
+                             "listens at port ",
+                             port, " on all interfaces"));
     return listen_at("0.0.0.0", port);
   }
   throw Error(Fault::io, "comm: can not listen at ", host, ":", port, ": ",
@@ -107,19 +114,31 @@ bool answers(const addrinfo& at, std::chrono::milliseconds limit) {
   return error == 0;
 }
 
-// c10d's client waits a second between two tries; a rank that comes a moment before
-// rank 0 should not.
-void wait_until_it_answers(const RankEnvironment& env, Steady::time_point deadline,
-                           std::chrono::milliseconds timeout) {
-  constexpr std::chrono::milliseconds kPause{10}, kOneTry{1000};
-  while (true) {
+// Somebody listens there. A name that is not known yet (a cluster's DNS comes with its
+// hosts) is nobody.
+bool somebody_answers(const RankEnvironment& env) {
+  constexpr std::chrono::milliseconds kOneTry{1000};
+  try {
     const auto addresses = resolve(env.master_address, env.master_port);
     for (const auto* at = addresses.get(); at != nullptr; at = at->ai_next) {
-      if (answers(*at, kOneTry)) return;
+      if (answers(*at, kOneTry)) return true;
     }
-    if (Steady::now() >= deadline) {
+  } catch (const Error&) {
+    return false;
+  }
+  return false;
+}
+
+// c10d's client waits a second between two tries; a rank that comes a moment before
+// rank 0 should not.
+void wait_until_it_answers(const RankEnvironment& env, const Patience& patience) {
+  constexpr std::chrono::milliseconds kPause{10};
+  while (!somebody_answers(env)) {
+    patience.check();
+    if (patience.is_over()) {
+      static_cast<void>(resolve(env.master_address, env.master_port));
       throw Error(Fault::comm, "comm: rank ", env.rank, " of ", env.world_size,
-                  " waited ", units::exact_duration(timeout), " for ",
+                  " waited ", units::exact_duration(patience.limit()), " for ",
                   env.agent_store ? "the launcher's store" : "rank 0 (node 0)", " at ",
                   env.master_address, ":", env.master_port,
                   ", which does not answer; is it started, and its port open?");
@@ -129,22 +148,21 @@ void wait_until_it_answers(const RankEnvironment& env, Steady::time_point deadli
 }
 
 c10::intrusive_ptr<c10d::Store> open_tcp(const RankEnvironment& env,
-                                         std::chrono::milliseconds timeout) {
+                                         const Patience& patience) {
   if (env.master_address.empty() || env.master_port <= 0) {
     throw Error(Fault::config, "comm: there are ", env.world_size,
                 " ranks, but MASTER_ADDR or MASTER_PORT is not set: they do not know "
                 "where to meet");
   }
-  const auto deadline = Steady::now() + timeout;
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(env.master_port);
   options.waitWorkers = false;
-  options.timeout = timeout;
+  options.timeout = patience.limit();
   options.isServer = env.rank == 0 && !env.agent_store;
   if (options.isServer) {
     options.masterListenFd = listen_at(env.master_address, env.master_port).release();
   } else {
-    wait_until_it_answers(env, deadline, timeout);
+    wait_until_it_answers(env, patience);
   }
   return c10::make_intrusive<c10d::TCPStore>(env.master_address, options);
 }
@@ -187,6 +205,9 @@ void read_address(const std::string& init, std::string_view address,
     throw Error(Fault::config, "comm: '", init, "' has no port; write tcp://HOST:PORT");
   }
   env.master_address = address.substr(0, colon);
+  if (env.master_address.size() > 2 && env.master_address.front() == '[') {
+    env.master_address = env.master_address.substr(1, env.master_address.size() - 2);
+  }
   env.master_port = static_cast<int>(*port);
   env.agent_store = false;
 }
@@ -215,15 +236,15 @@ Place parse_init(const std::string& init, RankEnvironment environment) {
 }
 
 c10::intrusive_ptr<c10d::Store> open_store(const Place& place,
-                                           std::chrono::milliseconds timeout) {
+                                           const Patience& patience) {
   const auto& env = place.environment;
   try {
     c10::intrusive_ptr<c10d::Store> store;
     if (place.file.empty()) {
-      store = open_tcp(env, timeout);
+      store = open_tcp(env, patience);
     } else {
       store = c10::make_intrusive<c10d::FileStore>(place.file, env.world_size);
-      store->setTimeout(timeout);
+      store->setTimeout(patience.limit());
     }
     // A stranger who does not know the token can not meet our keys. Nor can ranks of an
     // earlier attempt, where the attempts of all nodes are counted alike or one store

@@ -1,17 +1,18 @@
 #pragma once
 
-#include <chrono>
 #include <string>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "lockstep/comm/patience.h"
 #include "lockstep/launcher/rank_environment.h"
 
 namespace lockstep::comm {
 
 // Where ranks meet: "env://" (what the launcher has set), "tcp://HOST:PORT",
-// "file:///PATH". tcp and file take ?rank=R&world_size=N, else they are the
-// environment's. Throws Fault::config for anything else.
+// "file:///PATH" (a file that is not there yet). tcp and file take
+// ?rank=R&world_size=N, else they are the environment's. Throws Fault::config for
+// anything else.
 struct Place {
   launcher::RankEnvironment environment;
   std::string file;  // of file://, else ""
@@ -19,10 +20,11 @@ struct Place {
 Place parse_init(const std::string& init, launcher::RankEnvironment environment);
 
 // The store of a job, with a prefix that is the job's and the attempt's own. Rank 0
-// hosts it, bound to the master's address alone, unless the launcher does; the others
-// wait until it is there. Throws Fault::comm when it does not come within `timeout` and
+// hosts it, bound to the master's address alone (to all, with a warning, where that is
+// not one of this machine), unless the launcher does; the others wait until it is
+// there. Throws Fault::comm when it does not come in time and
 // Fault::io when its port is taken, naming who has it.
 c10::intrusive_ptr<c10d::Store> open_store(const Place& place,
-                                           std::chrono::milliseconds timeout);
+                                           const Patience& patience);
 
 }  // namespace lockstep::comm

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/files.h"
 #include "lockstep/comm/communicator.h"
 
 namespace lockstep::comm {
@@ -15,12 +14,9 @@ namespace lockstep::comm {
 // What a rank tells the others once a step. The bits are exchanged between processes of
 // one version only.
 using Flags = std::uint64_t;
-inline constexpr Flags kStop = 1U << 0;          // leave after this step
-inline constexpr Flags kCheckpoint = 1U << 1;    // save after this step
-inline constexpr Flags kOutOfMemory = 1U << 2;   // this step did not fit
-inline constexpr Flags kNonFinite = 1U << 3;     // the loss or a gradient is not finite
-inline constexpr Flags kDataFinished = 1U << 4;  // the loader has no more
-inline constexpr Flags kOutOfTime = 1U << 5;     // the time limit has passed
+inline constexpr Flags kStop = 1U << 0;       // leave after this step
+inline constexpr Flags kNonFinite = 1U << 1;  // the loss or a gradient is not finite
+inline constexpr Flags kOutOfTime = 1U << 2;  // the time limit has passed
 
 struct Ballot {
   Flags flags = 0;
@@ -55,16 +51,19 @@ std::unique_ptr<Votes> make_own_votes();
 std::unique_ptr<Votes> make_votes(std::unique_ptr<Communicator> control);
 
 // For ranks that are processes of one machine: a page of memory that they share, so
-// that casting is a few stores. `path` names a file that rank 0 makes anew and all
-// ranks map; `meet` returns when all ranks have called it. The file is removed once all
-// have it.
+// that casting is a few stores. It has no name in any file system, so nothing is left
+// behind however a rank ends.
 struct SharedVotesOptions {
-  files::Path path;
   int rank = 0;
   int size = 1;
   std::chrono::milliseconds timeout{600'000};
 };
+
+// Gives every rank rank 0's text, and returns when all have called it.
+using Tell = std::function<std::string(const std::string&)>;
+
+// Nothing, on every rank, if one of them can not map the memory.
 std::unique_ptr<Votes> make_shared_votes(const SharedVotesOptions& options,
-                                         const std::function<void()>& meet);
+                                         const Tell& tell);
 
 }  // namespace lockstep::comm

@@ -79,7 +79,15 @@ class Reader {
 }  // namespace
 
 std::string encode(const Hello& hello) {
-  LOCKSTEP_CHECK(hello.facts.size() <= kMostFacts, hello.facts.size());
+  if (hello.facts.size() > kMostFacts) {
+    throw Error(Fault::config, "comm: ", hello.facts.size(),
+                " facts are to be compared; at most ", kMostFacts, " can be");
+  }
+  for (const auto& fact : hello.facts) {
+    if (fact.name.size() + fact.value.size() <= kLongestFact) continue;
+    throw Error(Fault::config, "comm: the fact '", fact.name, "' has ",
+                fact.value.size(), " bytes; give a hash of it");
+  }
   Writer out;
   out.text(kHello);
   for (const std::int64_t value :
@@ -126,7 +134,6 @@ std::string encode(const Verdict& verdict) {
   out.text(verdict.problem);
   out.number(exit_status(verdict.fault));
   out.number(verdict.one_machine ? 1 : 0);
-  out.text(verdict.votes_file);
   return out.take();
 }
 
@@ -136,7 +143,6 @@ Verdict decode_verdict(std::string_view bytes) {
   verdict.problem = in.text();
   verdict.fault = fault_of(in.small_number());
   verdict.one_machine = in.number() != 0;
-  verdict.votes_file = in.text();
   in.end();
   return verdict;
 }

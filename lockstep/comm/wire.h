@@ -16,6 +16,7 @@ namespace lockstep::comm::wire {
 inline constexpr std::size_t kLongestMessage = 64 << 10;
 inline constexpr std::size_t kLongestText = 4 << 10;
 inline constexpr std::size_t kMostFacts = 64;
+inline constexpr std::size_t kLongestFact = 500;  // name and value
 
 // Something that must be the same on every rank.
 struct Fact {
@@ -40,7 +41,6 @@ struct Verdict {
   std::string problem;  // "" : go on
   Fault fault = Fault::comm;
   bool one_machine = false;
-  std::string votes_file;  // of the shared votes, when on one machine
 };
 
 std::string encode(const Hello& hello);

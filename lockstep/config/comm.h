@@ -10,12 +10,12 @@
 
 namespace lockstep::config {
 
-// `nccl_or_gloo` is decided when the ranks meet, which shows whether nccl is usable on
-// all of them.
-enum class CommBackend { automatic, gloo, nccl, nccl_or_gloo };
+// `nccl_or_gloo` and `shm_or_gloo` are decided when the ranks meet, which shows whether
+// the first is usable on all of them.
+enum class CommBackend { automatic, gloo, nccl, nccl_or_gloo, shm, shm_or_gloo };
 
-constexpr std::array<std::string_view, 4> names_of(CommBackend) {
-  return {"auto", "gloo", "nccl", "nccl_or_gloo"};
+constexpr std::array<std::string_view, 6> names_of(CommBackend) {
+  return {"auto", "gloo", "nccl", "nccl_or_gloo", "shm", "shm_or_gloo"};
 }
 
 struct CommConfig {
@@ -28,11 +28,11 @@ struct CommConfig {
 
 template <typename Visitor>
 void describe(CommConfig& c, Visitor& v) {
-  v.field(
-      "backend", c.backend,
-      {.help = "Who moves tensors between ranks. auto: gloo on CPUs, nccl_or_gloo on "
-               "GPUs, which falls back where nccl is not usable, and says why.",
-       .affects = Affects::speed});
+  v.field("backend", c.backend,
+          {.help = "Who moves tensors between ranks. auto: shm_or_gloo on CPUs (shm: "
+                   "memory that the ranks of one machine share), nccl_or_gloo on GPUs; "
+                   "these fall back where the first is not usable, and say why.",
+           .affects = Affects::speed});
   v.field("timeout", c.timeout,
           {.help = "How long a rank waits for its peers in a collective.",
            .affects = Affects::speed});

@@ -3,6 +3,8 @@
 #include <array>
 #include <cmath>
 
+#include <c10/core/DeviceGuard.h>
+
 #include "lockstep/base/error.h"
 #include "lockstep/kernels/cuda.h"
 
@@ -48,6 +50,7 @@ void normalize(torch::Tensor& out, const torch::Tensor& in, float scale, float s
   if (in.device().is_cpu()) {
     normalize_cpu(args);
   } else if (cuda_available()) {
+    const c10::DeviceGuard guard(in.device());  // a default stream is the current one's
     normalize_cuda(args, current_stream(in.device().index()));
   } else {
     normalize_by_operators(out, in, scale, shift);

@@ -280,7 +280,12 @@ const monitor::HeartbeatReader* Attempt::heartbeat() {
 }
 
 void Attempt::look_for_hang() {
-  if (!hang_ || told_ || asked_by_ != 0 || scene_.clock.now() < *next_look_) return;
+  if (!hang_ || !next_look_) return;
+  if (told_ || asked_by_ != 0) {
+    next_look_.reset();  // they are on their way out, and the deadline is theirs
+    return;
+  }
+  if (scene_.clock.now() < *next_look_) return;
   next_look_ = scene_.clock.now() + scene_.job.monitor_interval;
   const auto* file = heartbeat();
   std::vector<RankLook> looks;

@@ -56,6 +56,9 @@ struct Job {
   // has failed. With a startup limit of 0 this holds for those that have begun to beat,
   // and any program may run. Not set: beats are not looked at.
   std::optional<HangLimits> hang_limits;
+  // Every rank is a worker of ours: it beats from its start on, means by its exit
+  // status what our faults mean, and knows what to do with a signal.
+  bool is_ours() const { return hang_limits && hang_limits->startup.count() > 0; }
   // One sentence for the person at the terminal; may be empty.
   std::function<void(std::string_view)> say;
   // Captured lines for the terminal; empty: standard output and standard error.

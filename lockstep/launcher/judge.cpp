@@ -41,7 +41,7 @@ std::optional<Fault> known_fault(const monitor::RunDirectory& run, const Job& jo
                                  const RankEnd& end) {
   if (end.end.signal != 0 || end.end.ok()) return std::nullopt;
   if (const auto error = monitor::read_error(run.error(end.rank))) return error->fault;
-  if (job.hang_limits && is_fault(end.end.exit_status)) {
+  if (job.is_ours() && is_fault(end.end.exit_status)) {
     return fault_of(end.end.exit_status);
   }
   return std::nullopt;
@@ -99,7 +99,7 @@ Ending ending_of(const Job& job, const RankEnd& end) {
   }
   // Our worker ends like this only when all ranks have agreed to stop, whoever was
   // signalled.
-  const bool clean = job.hang_limits && is_clean_stop(end.end);
+  const bool clean = job.is_ours() && is_clean_stop(end.end);
   return clean || is_answer_to(end.asked_by, end.end) ||
                  (end.asked_by != 0 && is_clean_stop(end.end))
              ? Ending::stopped

@@ -132,11 +132,9 @@ class LogPump::Reader {
   explicit Reader(Options options)
       : limits_{.rotate_bytes = options.rotate_bytes, .keep = options.keep},
         outlets_(std::move(options.show)),
-        wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        wake_(new_eventfd()),
         thread_(
-            detail::start_thread([this](const std::stop_token& stop) { run(stop); })) {
-    LOCKSTEP_CHECK(static_cast<bool>(wake_));
-  }
+            detail::start_thread([this](const std::stop_token& stop) { run(stop); })) {}
 
   ~Reader() {
     thread_.request_stop();
@@ -167,6 +165,12 @@ class LogPump::Reader {
   }
 
  private:
+  static files::Descriptor new_eventfd() {
+    files::Descriptor made(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    LOCKSTEP_CHECK(static_cast<bool>(made));
+    return made;
+  }
+
   void wake() const { ::eventfd_write(wake_.get(), 1); }
 
   void run(const std::stop_token& stop) {

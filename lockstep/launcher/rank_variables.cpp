@@ -22,6 +22,11 @@ std::vector<std::pair<std::string, std::string>> rank_variables(const Scene& sce
   environment.error_file =
       std::filesystem::absolute(scene.run.error(environment.rank)).string();
   auto variables = variables_of(environment);
+  // A choice of the user's is not ours to change.
+  std::erase_if(variables, [](const auto& given) {
+    return given.first == "TORCH_NCCL_ASYNC_ERROR_HANDLING" &&
+           std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") != nullptr;
+  });
   variables.emplace_back(kJobVariable, job_variable(scene.mark));
   // Where a rank that beats is looked for.
   variables.emplace_back("LOCKSTEP_HEARTBEAT",

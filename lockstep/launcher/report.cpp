@@ -56,7 +56,9 @@ std::optional<monitor::RankError> own_words(const monitor::RunDirectory& run,
   return monitor::read_error(run.error(end.rank));
 }
 
-std::string fate(const monitor::RunDirectory& run, const Job& job, const RankEnd& end) {
+// `said` has been told of another rank already: ranks often fail in the same words.
+std::string fate(const monitor::RunDirectory& run, const Job& job, const RankEnd& end,
+                 const std::string& said) {
   switch (ending_of(job, end)) {
     case Ending::well:
       return "had ended well";
@@ -70,7 +72,9 @@ std::string fate(const monitor::RunDirectory& run, const Job& job, const RankEnd
       break;
   }
   const auto error = own_words(run, end);
-  return str(how_it_ended(end), error ? ": " + first_line(error->message) : "");
+  if (!error) return how_it_ended(end);
+  return str(how_it_ended(end), ": ",
+             error->message == said ? "the same" : first_line(error->message));
 }
 
 }  // namespace
@@ -89,12 +93,13 @@ std::string failure_line(const monitor::RunDirectory& run, const Job& job,
 std::string failure_report(const monitor::RunDirectory& run, const Job& job,
                            std::span<const RankEnd> ends, std::size_t first) {
   auto text = failure_line(run, job, ends[first]);
-  const bool words_are_enough = is_alone(job) && own_words(run, ends[first]);
+  const auto words = own_words(run, ends[first]);
+  const bool words_are_enough = is_alone(job) && words;
   if (!words_are_enough) text += last_lines(run.log(ends[first].rank));
   for (std::size_t i = 0; i < ends.size(); ++i) {
     if (i == first) continue;
     text += str("\nrank ", ends[i].rank, " (pid ", ends[i].pid, ") ",
-                fate(run, job, ends[i]));
+                fate(run, job, ends[i], words ? words->message : ""));
   }
   return text;
 }

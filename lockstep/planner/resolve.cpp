@@ -132,8 +132,9 @@ void resolve_ranks(Resolver& r, const Machine& machine) {
   r.offer("parallel.on_setup_failure", by_name ? "stop" : "single",
           by_name ? "ranks or strategy were asked for by name"
                   : "nobody asked for more than one rank");
-  r.offer("comm.backend", cuda ? "nccl_or_gloo" : "gloo",
-          cuda ? "shows when the ranks meet" : "tensors are on the CPU");
+  r.offer("comm.backend", cuda ? "nccl_or_gloo" : "shm_or_gloo",
+          cuda ? "shows when the ranks meet"
+               : "tensors are on the CPU; shows when the ranks meet");
 }
 
 void resolve_threads(Resolver& r, const Machine& machine) {

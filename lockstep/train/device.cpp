@@ -5,6 +5,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
@@ -29,9 +30,15 @@ torch::Device choose_device(const config::ParallelConfig& config, int local_rank
   return {torch::kCUDA, static_cast<c10::DeviceIndex>(local_rank)};
 }
 
+void make_current(const torch::Device& device) {
+  if (device.is_cpu()) return;
+  c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+}
+
 precision::Policy set_up_process(const config::Config& config,
                                  const torch::Device& device) {
   const precision::Policy policy{config.precision.mode, device};
+  make_current(device);
   at::set_num_threads(config.parallel.threads.value());
   torch::manual_seed(config.run.seed);
   torch::autograd::AnomalyMode::set_enabled(config.train.anomaly);

@@ -14,6 +14,9 @@ namespace lockstep::train {
 // with the likely cause.
 torch::Device choose_device(const config::ParallelConfig& config, int local_rank = 0);
 
+// What names no device goes to this one, and no other gets a context.
+void make_current(const torch::Device& device);
+
 // Sets what is process-wide (threads, seed, precision, determinism) and returns the
 // device with its precision. Called once, before any tensor is made.
 precision::Policy set_up_process(const config::Config& config,

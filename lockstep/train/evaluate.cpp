@@ -23,6 +23,10 @@ class EvalMode {
 bool stop_is_agreed(const EvalContext& context) {
   auto& votes = context.world.votes();
   const int signal = context.stop.signal();
+  // Another rank may be busy with something longer: saving, for example.
+  if (context.beat && context.world.size() > 1) {
+    context.beat(monitor::Phase::exchanging);
+  }
   votes.cast({.flags = signal != 0 ? comm::kStop : comm::Flags{0}, .value = signal});
   return (comm::Votes::any(votes.count()) & comm::kStop) != 0;
 }
@@ -46,8 +50,8 @@ std::optional<Tally::Means> evaluate(models::Model& model, const data::Dataset& 
   InputStage stage(dataset.spec(), share, model.memory_format(), context.policy.device);
   Tally tally(context.policy.device);
   while (const auto* batch = loader.next()) {
-    if (context.progress) context.progress();
     if (stop_is_agreed(context)) return std::nullopt;
+    if (context.beat) context.beat(monitor::Phase::evaluating);
     if (batch->size == 0) continue;
     const auto outcome =
         forward(model, stage.stage(batch->inputs, batch->targets), context.policy);

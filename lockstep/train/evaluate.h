@@ -7,6 +7,7 @@
 #include "lockstep/config/config.h"
 #include "lockstep/data/dataset.h"
 #include "lockstep/models/model.h"
+#include "lockstep/monitor/heartbeat.h"
 #include "lockstep/precision/policy.h"
 #include "lockstep/train/step.h"
 #include "lockstep/train/stop.h"
@@ -19,7 +20,7 @@ struct EvalContext {
   const precision::Policy& policy;
   const StopRequest& stop;
   comm::World& world;
-  std::function<void()> progress;  // called for each batch; may be empty
+  std::function<void(monitor::Phase)> beat;  // for each batch; may be empty
 };
 
 // The means over every sample of the data set, each counted exactly once over all

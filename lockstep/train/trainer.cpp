@@ -28,6 +28,8 @@ namespace {
 
 using monitor::Phase;
 
+constexpr int kSomeRank = -1;
+
 std::int64_t total_steps(const config::Config& config, std::int64_t num_samples) {
   const auto batch = config.batch.global.value();
   const auto per_epoch = (num_samples + batch - 1) / batch;
@@ -117,6 +119,7 @@ class Training {
         loader_(*train_data_, loader_options(config, world)),
         tally_(policy_.device) {
     check_alike(*train_data_, *eval_data_);
+    check_same_data();
     share_start(*model_, parameters_.values(), world, config.run.seed);
     log_start();
   }
@@ -220,6 +223,14 @@ class Training {
                                     batch.size, epoch_));
   }
 
+  // Nodes may have copies of their own: the number of steps follows from the samples.
+  void check_same_data() const {
+    if (world_.size() == 1) return;
+    comm::check_same(world_.cpu(), "split of the data",
+                     {{"training samples", str(train_data_->size())},
+                      {"test samples", str(eval_data_->size())}});
+  }
+
   void log_start() const {
     log::info("train", fmt::format("{}, {}, {} threads, seed {}", policy_.device.str(),
                                    config::name_of(config_.precision.mode),
@@ -277,7 +288,7 @@ class Training {
         .data_wait_seconds = loader_.waited_seconds() - window_waited_,
         .memory_bytes = memory_in_use_bytes(policy_.device)};
     reporter_.train(report);
-    check_finite(means.loss, lr, world_.rank());
+    check_finite(means.loss, lr, world_.size() == 1 ? 0 : kSomeRank);
     warn_of_waiting(report, seconds_between(window_begin_, now));
     result_.train_loss = means.loss;
     result_.memory_bytes = std::max(result_.memory_bytes, report.memory_bytes);
@@ -291,7 +302,7 @@ class Training {
     const auto bad = parameters_.bad_gradients();
     const bool telling = !bad.empty() && bad.size() < parameters_.size();
     throw Error(Fault::diverged, "train: the loss is ", loss, " by step ",
-                result_.steps, " (rank ", rank,
+                result_.steps, rank == kSomeRank ? " (some rank" : str(" (rank ", rank),
                 telling ? ", bad gradients: " + text::join(bad, ", ") : "",
                 "); lower optim.lr (now ", lr, ") or lengthen schedule.warmup_steps");
   }
@@ -304,7 +315,7 @@ class Training {
                                  .policy = policy_,
                                  .stop = stop_,
                                  .world = world_,
-                                 .progress = [this] { beat(Phase::evaluating); }});
+                                 .beat = [this](Phase phase) { beat(phase); }});
     const auto took = clock_.now() - begin;
     window_begin_ += took;  // evaluating is not training time
     train_begin_ += took;

@@ -1,6 +1,9 @@
 // The contract of Communicator, held by every backend.
 #include "lockstep/comm/communicator.h"
 
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include "lockstep/comm/local.h"
 #include "lockstep/comm/selftest.h"
 #include "lockstep/comm/votes.h"
@@ -25,12 +28,12 @@ std::string name_of_contract(
   return str(name_of(std::get<0>(info.param)), std::get<1>(info.param));
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Contract,
-                         ::testing::Combine(::testing::Values(Rig::local,
-                                                              Rig::gloo_threads,
-                                                              Rig::gloo_processes),
-                                            ::testing::Values(1, 2, 3, 4)),
-                         name_of_contract);
+INSTANTIATE_TEST_SUITE_P(
+    Backends, Contract,
+    ::testing::Combine(::testing::Values(Rig::local, Rig::gloo_threads,
+                                         Rig::gloo_processes, Rig::shm_processes),
+                       ::testing::Values(1, 2, 3, 4)),
+    name_of_contract);
 
 TEST_P(Contract, EveryCollectiveIsRightInEveryDtype) {
   on_ranks([](Communicator& c) {
@@ -128,15 +131,15 @@ TEST_P(Contract, SplitOrdersByKeyAndSeparatesColors) {
 
 // Two ranks: a + b has one order, so every backend has the same bits.
 TEST(Communicator, TwoRanksSumToTheSameBitsOnEveryBackend) {
+  // Not by the process's generator: seeding it would touch a GPU's, too.
   const auto value = [](int rank) {
-    torch::manual_seed(7 + rank);
-    return torch::randn({1000});
+    auto generator = at::detail::createCPUGenerator(static_cast<unsigned>(7 + rank));
+    return torch::randn({1000}, generator);
   };
   const auto expected = value(0) + value(1);
-  for (const auto rig : {Rig::local, Rig::gloo_processes}) {
+  for (const auto rig : {Rig::local, Rig::gloo_processes, Rig::shm_processes}) {
     with_communicators(rig, 2, [&](Communicator& c) {
-      const auto t =
-          (c.rank() == 0 ? expected - expected + value(0) : value(1)).clone();
+      const auto t = value(c.rank());
       c.all_reduce(t).wait();
       EXPECT_TRUE(torch::equal(t, expected)) << name_of(rig);
     });
@@ -153,6 +156,30 @@ TEST(Local, SumsInTheOrderOfTheRanks) {
     c.all_reduce(t).wait();
     EXPECT_TRUE(torch::equal(t, expected));
   });
+}
+
+// The same GPU more than once: ranks are threads with streams of their own.
+TEST(LocalGpu, EveryCollectiveIsRightOnAGpu) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  const torch::Device gpu(torch::kCUDA, 0);
+  const auto all = comm::make_local({gpu, gpu, gpu});
+  const auto cpu = comm::make_local({torch::kCPU, torch::kCPU, torch::kCPU});
+  const auto errors = as_threads(3, [&](int rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    const c10::impl::VirtualGuardImpl streams(torch::kCUDA);
+    const c10::StreamGuard own(streams.getStreamFromGlobalPool(gpu));
+    const auto votes = comm::make_votes(cpu[index]->split(0));
+    for (const auto& row : comm::selftest(*all[index], *cpu[index], *votes)) {
+      EXPECT_EQ(row.problem, "") << row.collective;
+    }
+    // Work that is still running on the rank's stream when the collective starts.
+    auto a = torch::full({2048, 2048}, 1e-3F, gpu);
+    for (int i = 0; i < 20; ++i) a = torch::mm(a, a).clamp(0, 1e-3);
+    const auto t = torch::full({1 << 20}, static_cast<float>(rank + 1), gpu);
+    all[index]->all_reduce(t).wait();
+    EXPECT_TRUE(torch::equal(t, torch::full({1 << 20}, 6.0F, gpu)));
+  });
+  for (const auto& error : errors) EXPECT_FALSE(error) << error->what();
 }
 
 TEST(Local, NamesTheRankThatDoesNotCome) {

@@ -45,7 +45,7 @@ TEST(Failure, APeerKilledInACollectiveEndsAllSurvivors) {
 }
 
 TEST(Failure, AbortWakesThisRankAndItsPeers) {
-  for (const auto rig : {Rig::local, Rig::gloo_processes}) {
+  for (const auto rig : {Rig::local, Rig::gloo_processes, Rig::shm_processes}) {
     with_communicators(
         rig, 3,
         [&](Communicator& c) {
@@ -122,6 +122,93 @@ TEST(Failure, AGroupIsBuiltAgainInTheSameProcess) {
       }
       world.close();
     }
+  });
+}
+
+TEST(ShmFailure, APeerThatIsKilledIsNamedByAllSurvivors) {
+  const MeetingPoint point(4);
+  const auto ends = as_processes(4, [&](int rank) {
+    const auto c = point.shm(rank, 4, kNever);
+    const auto shared = c->empty_buffer(1 << 18, torch::kFloat32);
+    for (int i = 0; rank == 2 && i < 20; ++i) {
+      c->all_reduce(i % 2 == 0 ? torch::ones({1 << 18}) : shared).wait();
+    }
+    if (rank == 2) ::raise(SIGKILL);
+    const auto text = error_text(Fault::comm, [&] {
+      for (int i = 0;; ++i) {
+        c->all_reduce(i % 2 == 0 ? torch::ones({1 << 18}) : shared).wait();
+      }
+    });
+    EXPECT_THAT(text, HasSubstr("all_reduce(sum) of Float [262144] failed on rank"));
+    EXPECT_THAT(text, HasSubstr("failure_test.cpp:"));
+    EXPECT_THAT(text, HasSubstr("rank 2 (pid "));
+    EXPECT_THAT(text, HasSubstr("has ended"));
+    // It stays broken.
+    EXPECT_EQ(error_of([&] { c->barrier(); })->fault(), Fault::comm);
+  });
+  EXPECT_EQ(ends[2].signal, SIGKILL);
+}
+
+TEST(ShmFailure, ARankThatDoesNotComeIsNamed) {
+  const MeetingPoint point(3);
+  as_processes(3, [&](int rank) {
+    const auto c = point.shm(rank, 3, std::chrono::milliseconds(300));
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(700));
+      EXPECT_EQ(error_of([&] { c->barrier(); })->fault(), Fault::comm);
+      return;
+    }
+    const auto text =
+        error_text(Fault::comm, [&] { c->all_reduce(torch::ones({1 << 20})).wait(); });
+    EXPECT_THAT(text, HasSubstr("rank 1 did not take part within 300 ms"));
+  });
+}
+
+TEST(ShmFailure, ASenderThatDoesNotComeIsNamed) {
+  const MeetingPoint point(2);
+  as_processes(2, [&](int rank) {
+    const auto c = point.shm(rank, 2, std::chrono::milliseconds(200));
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      return;
+    }
+    const auto text =
+        error_text(Fault::comm, [&] { c->recv(torch::empty({4}), 1).wait(); });
+    EXPECT_THAT(text, HasSubstr("rank 1 did not take part within 200 ms"));
+  });
+}
+
+// As after an error: the process lives on, its communicator does not.
+TEST(ShmFailure, ARankThatLeavesIsNamed) {
+  const MeetingPoint point(3);
+  as_processes(3, [&](int rank) {
+    auto c = point.shm(rank, 3, kNever);
+    c->barrier();
+    if (rank == 0) {
+      c.reset();
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      return;
+    }
+    EXPECT_THAT(error_text(Fault::comm, [&] { c->barrier(); }),
+                HasSubstr("rank 0 has left"));
+  });
+}
+
+TEST(ShmFailure, AWaitingRankIsWokenByAbortFromAnotherThread) {
+  const MeetingPoint point(2);
+  as_processes(2, [&](int rank) {
+    const auto c = point.shm(rank, 2, kNever);
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(400));
+      return;
+    }
+    auto pending = c->all_reduce(torch::ones({1 << 20}));
+    std::jthread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      c->abort();
+    });
+    EXPECT_THAT(error_text(Fault::comm, [&] { pending.wait(); }),
+                HasSubstr("rank 0 aborted"));
   });
 }
 

@@ -3,6 +3,8 @@
 
 #include <thread>
 
+#include <pthread.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 
 #include "lockstep/comm/gloo.h"
 #include "lockstep/comm/local.h"
+#include "lockstep/comm/shm.h"
 #include "lockstep/comm/store.h"
 #include "lockstep/launcher/port.h"
 
@@ -81,8 +84,8 @@ launcher::RankEnvironment environment_of(int rank, int ranks, int port) {
 }
 
 std::string name_of(Rig rig) {
-  constexpr std::array<const char*, 3> kNames = {"Local", "GlooThreads",
-                                                 "GlooProcesses"};
+  constexpr std::array<const char*, 4> kNames = {"Local", "GlooThreads",
+                                                 "GlooProcesses", "ShmProcesses"};
   return kNames[static_cast<std::size_t>(rig)];
 }
 
@@ -94,7 +97,56 @@ void expect_no_errors(const RankErrors& errors) {
   }
 }
 
+void with_gloo_processes(int ranks,
+                         const std::function<void(comm::Communicator&)>& body,
+                         std::chrono::milliseconds timeout) {
+  const int port = free_port();
+  as_processes(ranks, [&](int rank) {
+    const auto store = comm::open_store(
+        {.environment = environment_of(rank, ranks, port), .file = ""}, timeout);
+    const auto communicator = comm::make_gloo(
+        {.store = store, .rank = rank, .size = ranks, .timeout = timeout});
+    body(*communicator);
+    // Rank 0 hosts the store, which the others need until they have joined.
+    communicator->barrier();
+  });
+}
+
 }  // namespace
+
+struct MeetingPoint::Page {
+  pthread_barrier_t barrier;
+  char text[256];
+};
+
+MeetingPoint::MeetingPoint(int ranks) {
+  void* memory = ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  page_ = static_cast<Page*>(memory);
+  pthread_barrierattr_t shared;
+  ::pthread_barrierattr_init(&shared);
+  ::pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+  ::pthread_barrier_init(&page_->barrier, &shared, static_cast<unsigned>(ranks));
+}
+
+MeetingPoint::~MeetingPoint() {
+  ::munmap(page_, sizeof(Page));
+}
+
+comm::Tell MeetingPoint::tell(int rank) const {
+  return [this, rank](const std::string& text) {
+    if (rank == 0) std::snprintf(page_->text, sizeof page_->text, "%s", text.c_str());
+    ::pthread_barrier_wait(&page_->barrier);
+    std::string told = page_->text;
+    ::pthread_barrier_wait(&page_->barrier);
+    return told;
+  };
+}
+
+std::unique_ptr<comm::Communicator> MeetingPoint::shm(
+    int rank, int ranks, std::chrono::milliseconds timeout) const {
+  return comm::make_shm({.rank = rank, .size = ranks, .timeout = timeout}, tell(rank));
+}
 
 void with_communicators(Rig rig, int ranks,
                         const std::function<void(comm::Communicator&)>& body,
@@ -112,17 +164,11 @@ void with_communicators(Rig rig, int ranks,
           {.store = store, .rank = rank, .size = ranks, .timeout = timeout});
       body(*communicator);
     }));
+  } else if (rig == Rig::gloo_processes) {
+    with_gloo_processes(ranks, body, timeout);
   } else {
-    const int port = free_port();
-    as_processes(ranks, [&](int rank) {
-      const auto store = comm::open_store(
-          {.environment = environment_of(rank, ranks, port), .file = ""}, timeout);
-      const auto communicator = comm::make_gloo(
-          {.store = store, .rank = rank, .size = ranks, .timeout = timeout});
-      body(*communicator);
-      // Rank 0 hosts the store, which the others need until they have joined.
-      communicator->barrier();
-    });
+    const MeetingPoint point(ranks);
+    as_processes(ranks, [&](int rank) { body(*point.shm(rank, ranks, timeout)); });
   }
 }
 

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/votes.h"
 #include "lockstep/launcher/rank_environment.h"
 #include "tests/support/support.h"
 
@@ -27,7 +29,26 @@ std::vector<process::End> as_processes(int ranks,
 launcher::RankEnvironment environment_of(int rank, int ranks, int port);
 int free_port();
 
-enum class Rig { local, gloo_threads, gloo_processes };
+// Where forked processes, or threads, meet before they have anything else in common.
+class MeetingPoint {
+ public:
+  explicit MeetingPoint(int ranks);
+  ~MeetingPoint();
+  MeetingPoint(const MeetingPoint&) = delete;
+  MeetingPoint& operator=(const MeetingPoint&) = delete;
+
+  comm::Tell tell(int rank) const;
+
+  // A communicator over shared memory. Collective.
+  std::unique_ptr<comm::Communicator> shm(
+      int rank, int ranks, std::chrono::milliseconds timeout = kPatience) const;
+
+ private:
+  struct Page;
+  Page* page_;  // that all of them see
+};
+
+enum class Rig { local, gloo_threads, gloo_processes, shm_processes };
 std::string name_of(Rig rig);
 
 // `body(communicator)` on every rank; any error fails the test.

@@ -27,7 +27,7 @@ RankErrors meet_as(int ranks, const std::function<int(int)>& world,
   const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
   return as_threads(ranks, [&](int rank) {
     auto env = environment_of(rank, world(rank), 4711);
-    comm::meet(*store, env, {.facts = facts(rank), .timeout = timeout});
+    comm::meet(*store, env, {.facts = facts(rank), .patience = timeout});
   });
 }
 
@@ -83,7 +83,7 @@ TEST(Rendezvous, TwoProcessesWithOneRankAreNamed) {
   const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
   const auto errors = as_threads(3, [&](int thread) {
     const auto env = environment_of(thread == 2 ? 1 : thread, 3, 4711);
-    comm::meet(*store, env, {.timeout = kPatience, .instance = thread});
+    comm::meet(*store, env, {.patience = kPatience, .instance = thread});
   });
   expect_same_error(errors, Fault::config,
                     HasSubstr("two processes say that they are rank 1"));
@@ -95,7 +95,7 @@ TEST(Rendezvous, TheMissingRankAndItsNodeAreNamed) {
     auto env = environment_of(rank, 4, 4711);
     env.local_world_size = 2;
     env.nodes = 2;
-    comm::meet(*store, env, {.timeout = std::chrono::milliseconds(300)});
+    comm::meet(*store, env, {.patience = std::chrono::milliseconds(300)});
   });
   expect_same_error(errors, Fault::comm, HasSubstr("rank 3 (node 1) did not come"));
 }
@@ -148,7 +148,7 @@ TEST(Rendezvous, GarbageInTheStoreIsAnErrorNotACrash) {
   const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
   store->set("hello_0", std::string("\xff\xff\xff\xff garbage"));
   const auto text = error_text(Fault::comm, [&] {
-    comm::meet(*store, environment_of(1, 2, 4711), {.timeout = kPatience});
+    comm::meet(*store, environment_of(1, 2, 4711), {.patience = kPatience});
   });
   EXPECT_THAT(text, HasSubstr("not one of ours"));
 }
@@ -245,7 +245,7 @@ TEST(Same, AnotherNumberDtypeOrOrderIsNamed) {
   const Fact a{"a", "Float [1]"}, b{"b", "Float [2]"};
   EXPECT_THAT(difference({{a, b}, {a}}),
               AllOf(HasSubstr("b Float [2] on rank 0; nothing on rank 1"),
-                    HasSubstr("2 and 1 in all")));
+                    HasSubstr("(they have 2 and 1 in all)")));
   EXPECT_THAT(difference({{a, b}, {b, a}}),
               HasSubstr("parameter 0 differs between ranks: a Float [1] on rank 0; b "
                         "Float [2] on rank 1"));

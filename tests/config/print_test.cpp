@@ -60,7 +60,7 @@ const std::vector<config::Override>& unusual_values() {
       {"parallel.device", "cuda"},
       {"parallel.threads", "2"},
       {"parallel.on_setup_failure", "single"},
-      {"comm.backend", "nccl"},
+      {"comm.backend", "shm"},
       {"comm.timeout", "1.5s"},
       {"comm.join_timeout", "7s"},
       {"comm.interface", "eth0"},

@@ -11,15 +11,6 @@ using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 
-int count_of(const std::string& text, const std::string& part) {
-  int count = 0;
-  for (auto at = text.find(part); at != std::string::npos;
-       at = text.find(part, at + 1)) {
-    ++count;
-  }
-  return count;
-}
-
 class BadInput : public testing::Test {
  protected:
   // Trains with the arguments, which must be refused, and returns what was said.
@@ -30,7 +21,7 @@ class BadInput : public testing::Test {
     const auto output = test::lockstep_command(arguments);
     EXPECT_THAT(output.end.shell_status(), AnyOf(2, 3)) << output.err;
     EXPECT_EQ(output.out, "");
-    EXPECT_EQ(count_of(output.err, "error: "), 1) << output.err;  // said once
+    EXPECT_EQ(test::count_of(output.err, "error: "), 1) << output.err;  // said once
     EXPECT_THAT(output.err, HasSubstr("lockstep: error: "));
     EXPECT_THAT(output.err,
                 Not(AnyOf(HasSubstr("terminate called"), HasSubstr("what():"),

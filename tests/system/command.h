@@ -29,4 +29,13 @@ inline std::vector<double> losses_in(const Path& run) {
   return losses;
 }
 
+inline int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (auto at = text.find(part); at != std::string::npos;
+       at = text.find(part, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
 }  // namespace lockstep::test

@@ -91,6 +91,38 @@ TEST_F(LaunchedWorker, RanksMeetAgainAfterARestart) {
   expect_ended(*job, 0);
 }
 
+// Two ranks may share a GPU when NCCL takes them for ranks of different machines.
+TEST(LaunchedWorkerGpu, TwoRanksOfOneGpuAgreeOverNccl) {
+  if (!std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "no GPU";
+  const auto output =
+      test::run({test::binary("lockstep").string(), "launch", "--nproc-per-node", "2",
+                 "--", "bash", "-c",
+                 "NCCL_HOSTID=$RANK exec " + test::worker() + " --selftest --cuda"});
+  EXPECT_EQ(output.end.shell_status(), 0) << output.err;
+  EXPECT_THAT(output.out, HasSubstr("2 ranks agree over nccl"));
+}
+
+TEST(LaunchedWorkerGpu, WhereNcclIsNotUsableGlooTakesOverAndSaysWhy) {
+  if (!std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "no GPU";
+  // Two ranks on one GPU: NCCL refuses.
+  const std::vector<std::string> command{test::binary("lockstep").string(),
+                                         "launch",
+                                         "--nproc-per-node",
+                                         "2",
+                                         "--",
+                                         test::worker(),
+                                         "--selftest",
+                                         "--cuda"};
+  const auto output = test::run(command, {{"CUDA_VISIBLE_DEVICES", "0"}});
+  EXPECT_EQ(output.end.shell_status(), 0) << output.err;
+  EXPECT_THAT(output.out, HasSubstr("nccl is not usable (rank "));
+  EXPECT_THAT(output.out, HasSubstr("2 ranks agree over gloo"));
+  const auto by_name = test::run(
+      command, {{"CUDA_VISIBLE_DEVICES", "0"}, {"LOCKSTEP_COMM_BACKEND", "nccl"}});
+  EXPECT_EQ(by_name.end.shell_status(), 3);
+  EXPECT_THAT(by_name.err, HasSubstr("backend nccl was asked for, but rank "));
+}
+
 // As when a terminal window is closed: SIGHUP, and nobody reads any more.
 TEST_F(LaunchedWorker, AClosedTerminalEndsAllRanks) {
   const auto mark = str("LOCKSTEP_TEST_MARK=", ::getpid(), ".terminal");

@@ -1,8 +1,7 @@
 // Two nodes: network namespaces of this machine, joined by a cable that can be cut.
 #include <signal.h>
 
-#include "tests/support/oracle.h"
-#include "tests/system/ranks.h"
+#include "tests/system/training.h"
 
 namespace lockstep {
 namespace {
@@ -49,12 +48,13 @@ class Nodes : public testing::Test {
 
   // What a person types on each machine: the same line.
   std::unique_ptr<test::Job> start(
-      int node, const std::vector<std::string>& selftest,
-      std::vector<std::pair<std::string, std::string>> environment = {}) const {
-    const auto command =
-        test::launch_worker({"--nnodes", "2", "--nproc-per-node", "1", "--master-addr",
-                             address(0), "--master-port", "29555"},
-                            selftest);
+      int node, const std::vector<std::string>& arguments,
+      std::vector<std::pair<std::string, std::string>> environment = {},
+      const std::string& restarts = "0") const {
+    const auto command = test::launch_worker(
+        {"--nnodes", "2", "--nproc-per-node", "1", "--master-addr", address(0),
+         "--master-port", "29555", "--max-restarts", restarts},
+        arguments);
     return start_on(node, command, std::move(environment));
   }
 
@@ -68,40 +68,28 @@ class Nodes : public testing::Test {
 
   // The same worker under torchrun, which goes on with the nodes that are there.
   std::unique_ptr<test::Job> start_elastic(int node) const {
-    const auto torchrun =
-        (test::Path(test::oracle_python()).parent_path() / "torchrun").string();
     const std::string quick =
         "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=5,";
     return start_on(
         node,
-        {torchrun,
-         "--no-python",
-         "--nnodes",
-         "1:2",
-         "--nproc-per-node",
-         "1",
-         "--max-restarts",
-         "5",
-         "--local-addr",
-         address(node),
-         "--rdzv-backend",
-         "c10d",
-         "--rdzv-endpoint",
-         address(0) + ":29400",
-         "--rdzv-id",
-         "elastic",
-         "--rdzv-conf",
-         quick + (node == 0 ? "is_host=true" : "is_host=false"),
-         test::binary("lockstep_worker").string(),
-         "--selftest",
-         "--seconds",
-         "600"},
+        {test::torchrun(),   "--no-python",
+         "--nnodes",         "1:2",
+         "--nproc-per-node", "1",
+         "--max-restarts",   "5",
+         "--local-addr",     address(node),
+         "--rdzv-backend",   "c10d",
+         "--rdzv-endpoint",  address(0) + ":29400",
+         "--rdzv-id",        "elastic",
+         "--rdzv-conf",      quick + (node == 0 ? "is_host=true" : "is_host=false"),
+         test::worker(),     "--run-dir",
+         run_.string()},
         // Without it, torchrun 2.11 waits for ever for a node that comes back: the
         // address of its store is published in the first round only.
-        {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"},
-         {"LOCKSTEP_COMM_TIMEOUT", "10s"},
-         {"LOCKSTEP_COMM_JOIN_TIMEOUT", "15s"}});
+        {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}});
   }
+
+  files::TemporaryDirectory folder_;  // on a disk that both nodes share
+  const test::Path run_ = folder_.path() / "run";
 };
 
 TEST_F(Nodes, MeetWithNothingButTheMastersAddressAndPort) {
@@ -135,12 +123,10 @@ TEST_F(Nodes, AMasterThatNeverComesIsNamed) {
 }
 
 TEST_F(Nodes, ACutCableEndsBothSidesWithAReport) {
-  const std::vector<std::pair<std::string, std::string>> limits{
-      {"LOCKSTEP_COMM_TIMEOUT", "3s"}};
-  const auto first = start(0, {"--selftest", "--seconds", "600"}, limits);
-  const auto second = start(1, {"--selftest", "--seconds", "600"}, limits);
-  ASSERT_TRUE(first->exchanges(1) && second->exchanges(1))
-      << first->text() << second->text();
+  test::prepare_run(run_, 2, {test::kEndless, "comm.timeout=3s"});
+  const auto first = start(0, {"--run-dir", run_.string()});
+  const auto second = start(1, {"--run-dir", run_.string()});
+  ASSERT_TRUE(test::trains(run_, 2)) << first->text() << second->text();
   check({"-n", name(0), "link", "set", cable(0), "down"});
   for (const auto& job : {&first, &second}) {
     const auto end = (*job)->wait_for(test::kPatience);
@@ -151,26 +137,48 @@ TEST_F(Nodes, ACutCableEndsBothSidesWithAReport) {
   }
 }
 
+// Launchers do not talk to each other: ranks that lose their peers fail, and are
+// started again by their own launcher.
+TEST_F(Nodes, BothLaunchersRestartWhenARankOfOneDies) {
+  test::prepare_run(run_, 2, {"train.steps=80"});
+  const std::vector<std::string> arguments{"--run-dir", run_.string()};
+  const auto first = start(0, arguments, {}, "1");
+  const auto second = start(1, arguments, {}, "1");
+  ASSERT_TRUE(test::trains(run_, 2)) << first->text() << second->text();
+  const auto victim = test::beat_of(run_, 1)->pid;
+  ASSERT_EQ(second->rank(1), victim);
+  ::kill(victim, SIGKILL);
+  for (const auto& job : {&first, &second}) {
+    const auto end = (*job)->wait_for(test::kJobPatience);
+    ASSERT_TRUE(end.has_value()) << (*job)->text();
+    EXPECT_EQ(end->shell_status(), 0) << (*job)->text();
+    EXPECT_THAT((*job)->text(), HasSubstr("all ranks restart in 1s (1 of 1)"));
+    EXPECT_TRUE((*job)->is_gone());
+  }
+  EXPECT_THAT(first->text(), HasSubstr("(comm): "));
+  EXPECT_THAT(second->text(), HasSubstr("ended by signal 9 (Killed)"));
+  EXPECT_EQ(test::record_of(run_).state, monitor::RunState::done);
+}
+
 // Two nodes, one, and two again: ranks whose peers have gone end with Fault::comm, and
 // torchrun starts them anew among those that are there.
-TEST_F(Nodes, TheWorkerFollowsTorchrunFromTwoNodesToOneAndBack) {
+TEST_F(Nodes, TrainingFollowsTorchrunFromTwoNodesToOneAndBack) {
   LOCKSTEP_NEEDS_ORACLE();
+  test::prepare_run(run_, 2,
+                    {test::kEndless, "comm.timeout=10s", "comm.join_timeout=15s"});
   const auto first = start_elastic(0);
   const auto second = start_elastic(1);
-  ASSERT_TRUE(first->exchanges(1) && second->exchanges(1))
-      << first->text() << second->text();
+  ASSERT_TRUE(test::trains(run_, 2)) << first->text() << second->text();
   for (const auto pid : second->all()) ::kill(pid, SIGKILL);
-  ASSERT_TRUE(test::eventually([&] { return first->with("WORLD_SIZE=1") != 0; }))
-      << first->text();
+  ASSERT_TRUE(test::trains(run_, 1)) << first->text();
   const auto again = start_elastic(1);
-  ASSERT_TRUE(again->exchanges(1) && first->exchanges(1))
-      << first->text() << again->text();
-  EXPECT_NE(first->with("WORLD_SIZE=2"), 0);
+  ASSERT_TRUE(test::trains(run_, 2)) << first->text() << again->text();
   for (const auto& job : {&first, &again}) {
     ::kill((*job)->pid(), SIGTERM);
     EXPECT_TRUE((*job)->wait_for(test::kPatience).has_value());
     EXPECT_TRUE((*job)->is_gone());
   }
+  EXPECT_TRUE(std::filesystem::exists(run_ / "model.safetensors"));
 }
 
 }  // namespace

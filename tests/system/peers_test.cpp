@@ -1,6 +1,5 @@
 // The same worker under our launcher and under the real ones of others; programs of
 // others under our launcher.
-#include "tests/support/oracle.h"
 #include "tests/system/ranks.h"
 
 namespace lockstep {
@@ -18,18 +17,6 @@ process::Output run_ranks(const std::vector<std::string>& command) {
       test::kJobPatience);
 }
 
-std::string torchrun() {
-  return (test::Path(test::oracle_python()).parent_path() / "torchrun").string();
-}
-
-std::string worker() {
-  return test::binary("lockstep_worker").string();
-}
-
-bool is_installed(const std::string& program) {
-  return test::run({"/bin/sh", "-c", "command -v " + program}).end.ok();
-}
-
 void expect_agreement(const process::Output& output, const std::string& launcher) {
   EXPECT_EQ(output.end.shell_status(), 0) << output.out << output.err;
   EXPECT_THAT(output.out, HasSubstr("4 ranks agree"));
@@ -44,25 +31,27 @@ TEST(Peers, TheSelftestAgreesUnderOurLauncher) {
 
 TEST(Peers, TheSelftestAgreesUnderTorchrun) {
   LOCKSTEP_NEEDS_ORACLE();
-  expect_agreement(run_ranks({torchrun(), "--no-python", "--standalone",
-                              "--nproc-per-node", kRanks, worker(), "--selftest"}),
-                   "torchrun");
+  expect_agreement(
+      run_ranks({test::torchrun(), "--no-python", "--standalone", "--nproc-per-node",
+                 kRanks, test::worker(), "--selftest"}),
+      "torchrun");
 }
 
 // As on a cluster: an address and a port instead of a meeting that torchrun arranges.
 TEST(Peers, TheSelftestAgreesUnderTorchrunWithAMasterPort) {
   LOCKSTEP_NEEDS_ORACLE();
   expect_agreement(
-      run_ranks({torchrun(), "--no-python", "--nproc-per-node", kRanks, "--master-port",
-                 std::to_string(test::free_port()), worker(), "--selftest"}),
+      run_ranks({test::torchrun(), "--no-python", "--nproc-per-node", kRanks,
+                 "--master-port", std::to_string(test::free_port()), test::worker(),
+                 "--selftest"}),
       "torchrun");
 }
 
 TEST(Peers, TheSelftestAgreesUnderMpirun) {
-  if (!is_installed("mpirun")) GTEST_SKIP() << "no mpirun: openmpi-bin";
+  if (!test::is_installed("mpirun")) GTEST_SKIP() << "no mpirun: openmpi-bin";
   // Open MPI refuses root, and more ranks than cores, unless told otherwise.
   expect_agreement(run_ranks({"mpirun", "--allow-run-as-root", "--oversubscribe", "-n",
-                              kRanks, worker(), "--selftest"}),
+                              kRanks, test::worker(), "--selftest"}),
                    "mpi");
 }
 
@@ -90,8 +79,8 @@ TEST(Peers, APyTorchProgramsExceptionIsInOurReport) {
 TEST(Peers, OurWorkersErrorIsInTorchrunsReport) {
   LOCKSTEP_NEEDS_ORACLE();
   const auto output =
-      run_ranks({torchrun(), "--no-python", "--standalone", "--nproc-per-node", "2",
-                 worker(), "--run-dir", "/no/such/run"});
+      run_ranks({test::torchrun(), "--no-python", "--standalone", "--nproc-per-node",
+                 "2", test::worker(), "--run-dir", "/no/such/run"});
   EXPECT_NE(output.end.shell_status(), 0);
   EXPECT_THAT(output.err, HasSubstr("Root Cause"));
   const auto report = output.err.substr(output.err.find("Root Cause"));

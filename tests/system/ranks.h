@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/text.h"
+#include "tests/support/oracle.h"
 #include "tests/support/support.h"
 
 // Jobs of several ranks, seen from outside.
@@ -32,12 +33,25 @@ inline std::vector<std::string> joined(std::vector<std::string> head,
   return head;
 }
 
+inline std::string worker() {
+  return binary("lockstep_worker").string();
+}
+
+// The real one, of the oracle's environment.
+inline std::string torchrun() {
+  return (Path(oracle_python()).parent_path() / "torchrun").string();
+}
+
+inline bool is_installed(const std::string& program) {
+  return run({"/bin/sh", "-c", "command -v " + program}).end.ok();
+}
+
 // `lockstep launch <options> -- lockstep_worker <arguments>`.
 inline std::vector<std::string> launch_worker(
     const std::vector<std::string>& options,
     const std::vector<std::string>& arguments) {
   const auto command = joined({binary("lockstep").string(), "launch"}, options);
-  return joined(joined(command, {"--", binary("lockstep_worker").string()}), arguments);
+  return joined(joined(command, {"--", worker()}), arguments);
 }
 
 // A port of this machine that is free now.
@@ -97,12 +111,14 @@ inline bool has_thread(pid_t pid, const std::string& name) {
 }
 
 // Waits until so many processes with `entry` have joined and exchange collectives:
-// c10d's Gloo then has a thread of this name. False if kPatience has passed.
+// Gloo, or our shared memory, then has a thread of its name. False if kPatience has
+// passed.
 inline bool exchanging_ranks(const std::string& entry, int ranks) {
   return eventually([&] {
     const auto pids = processes_with(entry);
     return std::count_if(pids.begin(), pids.end(), [](pid_t pid) {
-             return has_thread(pid, "pt_gloo_runloop");
+             return has_thread(pid, "pt_gloo_runloop") ||
+                    has_thread(pid, "lockstep_shm");
            }) == ranks;
   });
 }
@@ -152,7 +168,12 @@ class Job {
     return found == pids.end() ? 0 : *found;
   }
 
-  pid_t rank(int rank) const { return with(str("RANK=", rank)); }
+  // Throws if it is not there: nobody should signal process 0, which is everybody.
+  pid_t rank(int rank) const {
+    const auto pid = with(str("RANK=", rank));
+    if (pid == 0) throw Error(Fault::internal, "there is no rank ", rank, ": ", text());
+    return pid;
+  }
 
   // Waits until so many ranks of this machine have joined and exchange collectives.
   bool exchanges(int ranks) const {

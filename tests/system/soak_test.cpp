@@ -52,7 +52,8 @@ void expect_clean_death(const Kill& kill) {
       {{"LOCKSTEP_COMM_TIMEOUT", "3s"}, {"LOCKSTEP_COMM_JOIN_TIMEOUT", "5s"}});
   pid_t victim = 0;
   ASSERT_TRUE(test::eventually([&] {
-    victim = kill.victim == kSoakRanks ? job.pid() : job.rank(kill.victim);
+    victim =
+        kill.victim == kSoakRanks ? job.pid() : job.with(str("RANK=", kill.victim));
     return victim != 0;
   })) << job.text();
   std::this_thread::sleep_for(kill.after);

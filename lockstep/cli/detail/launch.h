@@ -77,6 +77,10 @@ std::vector<Option> foreign_options();
 std::chrono::milliseconds grace_period(std::string_view source,
                                        const std::optional<std::string>& given);
 
+// For each rank the CPUs near its GPU; nothing when it is not asked for, or there are
+// fewer GPUs than ranks.
+std::vector<std::vector<int>> near_gpus(launcher::Binding binding, int ranks);
+
 // What would be started, for --dry-run.
 std::string launch_text(const LaunchOptions& options);
 

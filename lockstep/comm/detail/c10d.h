@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,7 +21,6 @@ struct C10dParts {
   Store store;  // for split(); keys of this group only
   int rank = 0;
   int size = 1;
-  std::chrono::milliseconds timeout{0};
   bool can_average = false;  // the backend itself divides
   // Breaks what is under way on this rank, from any thread; never throws.
   std::function<void()> cut;

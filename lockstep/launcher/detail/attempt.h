@@ -59,12 +59,7 @@ class Attempt {
   const monitor::HeartbeatReader* heartbeat();
   void fail(const Rank& rank);
   void sweep_up();
-  // Every rank is expected to beat: it is one of ours, and knows what to do with a
-  // signal.
-  bool beats() const {
-    const auto& limits = scene_.job.hang_limits;
-    return limits && limits->startup.count() > 0;
-  }
+  bool beats() const { return scene_.job.is_ours(); }
 
   const Scene scene_;
   std::vector<Rank> ranks_;

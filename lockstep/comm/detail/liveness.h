@@ -1,0 +1,10 @@
+#pragma once
+
+#include <sys/types.h>
+
+namespace lockstep::comm::detail {
+
+// Whether a process of this machine has ended, reaped or not.
+bool is_gone(pid_t pid);
+
+}  // namespace lockstep::comm::detail

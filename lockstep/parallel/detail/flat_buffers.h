@@ -1,0 +1,34 @@
+#pragma once
+
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "lockstep/parallel/layout.h"
+
+namespace lockstep::parallel::detail {
+
+// The flat buffers of a layout, and the parameters as views of them.
+class FlatBuffers {
+ public:
+  // Moves the parameters in; their gradients too, where they have one.
+  FlatBuffers(const std::vector<Parameter>& parameters, std::vector<Group> groups);
+
+  const std::vector<Group>& groups() const noexcept { return groups_; }
+  torch::Tensor& values(std::size_t group) { return values_[group]; }
+  torch::Tensor& gradients(std::size_t group) { return gradients_[group]; }
+
+  // The piece of the gradients that belongs to a bucket.
+  torch::Tensor bucket(std::size_t group, const Bucket& bucket) const;
+  // A parameter's gradient: same shape and strides as the parameter.
+  const torch::Tensor& gradient_of(std::size_t parameter) const {
+    return gradient_views_[parameter];
+  }
+
+ private:
+  std::vector<Group> groups_;
+  std::vector<torch::Tensor> values_, gradients_;  // by group
+  std::vector<torch::Tensor> gradient_views_;      // by parameter
+};
+
+}  // namespace lockstep::parallel::detail

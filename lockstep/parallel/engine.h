@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/parallel/layout.h"
+
+namespace lockstep::parallel {
+
+// How gradients travel. fp16 and bf16 halve the bytes and round every gradient once
+// before it is summed: a relative error of up to 2^-11 and 2^-8; fp16 overflows beyond
+// 65,504.
+enum class Compression { none, fp16, bf16 };
+
+struct EngineOptions {
+  LayoutOptions layout;
+  // A parameter that took no part in a backward pass is an error that names it, unless
+  // this is set: then its gradient is what the other ranks have.
+  bool find_unused_parameters = false;
+  // The same parameters are used in every step: the check is made in the first one
+  // only.
+  bool static_graph = false;
+  // Gradients are views into the buckets. Without, each has memory of its own and is
+  // copied in and out, for programs that replace gradients.
+  bool gradient_as_bucket_view = true;
+  Compression compression = Compression::none;
+  // Sum in the order of the ranks whatever the backend does, at the price of gathering
+  // the gradients of all ranks.
+  bool deterministic = false;
+};
+
+// When the gradients of a step were ready and when their sums were there, in seconds;
+// what straggler reports are made of.
+struct ExchangeTimes {
+  double first_ready = 0;  // since the backward pass began
+  double last_ready = 0;
+  double waited = 0;  // of the calling thread, in finish()
+};
+
+// Keeps the gradients of a model summed over the ranks: the engine below DDP.
+//
+// Parameters move into flat buffers of which each is a view; so do their gradients. As
+// soon as backward has filled a bucket its sum starts, in the order of the buckets, and
+// is waited for at the end of the backward pass: a plain loss.backward() is enough. The
+// loss is a sum over this rank's samples divided by the number of samples of all ranks,
+// so that gradients add up.
+//
+// The order of the buckets follows the first backward pass: it is agreed over the ranks
+// and the buffers are laid out again, once, before anything else is built on them.
+//
+// Collective: the constructor, backward passes (but in no_sync), finish(),
+//             broadcast_buffers().
+// Threads:    hooks run where autograd runs them and never wait for another rank.
+// Lifetime:   the module and the communicators outlive it. After it the parameters stay
+//             views of the flat buffers, and gradients are no longer exchanged.
+class Engine {
+ public:
+  // `cpu` moves tensors of the host and is used for what is agreed, by the calling
+  // thread only. Parameters and buffers get rank 0's values. Throws Fault::config on
+  // every rank when the models differ, naming the first difference.
+  Engine(torch::nn::Module& module, comm::Communicator& data, comm::Communicator& cpu,
+         const EngineOptions& options = {});
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // The flat buffers, one pair for each dtype.
+  std::size_t num_groups() const noexcept;
+  torch::Tensor& values(std::size_t group);
+  torch::Tensor& gradients(std::size_t group);
+  const std::vector<Group>& layout() const noexcept;
+  const std::vector<Parameter>& parameters() const noexcept;
+
+  // Called when the buffers have been laid out again; `values` and `gradients` are new
+  // tensors then, of the same sizes.
+  void on_relayout(std::function<void()> callback);
+
+  // Backward passes in its scope only accumulate; the first one after it exchanges the
+  // sum of all.
+  class NoSync {
+   public:
+    explicit NoSync(Engine& engine) noexcept;
+    ~NoSync();
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    Engine& engine_;
+    bool before_;
+  };
+  NoSync no_sync() noexcept { return NoSync(*this); }
+
+  // The end of a step's backward passes: waits for what is under way, and takes part
+  // with zeros in what this rank has not reached. The last backward pass of a step does
+  // it by itself; call it where no backward pass has been: a rank without samples.
+  // Throws Fault::config, on every rank, for unused parameters.
+  void finish();
+
+  // Before the next step's first backward pass.
+  void zero_gradients();
+
+  // Parameters that no rank has used in this step; their gradients are zero. Empty
+  // unless find_unused_parameters is set.
+  const std::vector<std::size_t>& globally_unused() const noexcept;
+
+  // Rank 0's buffers (running statistics, say) on every rank.
+  void broadcast_buffers();
+
+  const ExchangeTimes& times() const noexcept;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,91 @@
+#include "lockstep/parallel/layout.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::parallel {
+namespace {
+
+constexpr std::int64_t kAlignmentBytes = 64;
+
+std::int64_t element_bytes(torch::Dtype dtype) {
+  return static_cast<std::int64_t>(c10::elementSize(dtype));
+}
+
+Group& group_of(std::vector<Group>& groups, const torch::Tensor& tensor) {
+  for (auto& group : groups) {
+    if (group.dtype == tensor.scalar_type() && group.device == tensor.device()) {
+      return group;
+    }
+  }
+  groups.push_back({.dtype = tensor.scalar_type(), .device = tensor.device()});
+  return groups.back();
+}
+
+void cut_into_buckets(Group& group, const LayoutOptions& options) {
+  const auto bytes = element_bytes(group.dtype);
+  Bucket bucket;
+  for (std::size_t i = 0; i < group.slots.size(); ++i) {
+    const auto next =
+        i + 1 < group.slots.size() ? group.slots[i + 1].offset : group.numel;
+    const auto limit =
+        group.buckets.empty() ? options.first_bucket_bytes : options.bucket_bytes;
+    bucket.end = next;
+    bucket.last_slot = i + 1;
+    if ((bucket.end - bucket.begin) * bytes < limit && i + 1 < group.slots.size()) {
+      continue;
+    }
+    group.buckets.push_back(bucket);
+    bucket.begin = bucket.end;
+    bucket.first_slot = bucket.last_slot;
+  }
+}
+
+}  // namespace
+
+std::vector<Parameter> trainable_parameters(const torch::nn::Module& module) {
+  std::vector<Parameter> list;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const auto& item : module.named_parameters()) {
+    const auto& tensor = item.value();
+    if (!tensor.requires_grad()) continue;
+    if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+    if (!tensor.is_non_overlapping_and_dense()) {
+      throw Error(Fault::config, "parallel: parameter '", item.key(),
+                  "' has elements that share memory; make it contiguous");
+    }
+    list.push_back({item.key(), tensor});
+  }
+  if (list.empty()) {
+    throw Error(Fault::config, "parallel: the model has no trainable parameter");
+  }
+  return list;
+}
+
+std::vector<Group> plan_layout(const std::vector<Parameter>& parameters,
+                               const std::vector<std::size_t>& order,
+                               const LayoutOptions& options) {
+  LOCKSTEP_CHECK(order.size() == parameters.size(), order.size(), " of ",
+                 parameters.size());
+  std::vector<Group> groups;
+  for (const auto index : order) {
+    const auto& tensor = parameters[index].tensor;
+    auto& group = group_of(groups, tensor);
+    const auto unit = kAlignmentBytes / element_bytes(group.dtype);
+    group.slots.push_back({index, group.numel, tensor.numel()});
+    // One more for the counter.
+    group.numel += (tensor.numel() + 1 + unit - 1) / unit * unit;
+  }
+  for (auto& group : groups) cut_into_buckets(group, options);
+  return groups;
+}
+
+std::vector<std::size_t> reversed_order(std::size_t parameters) {
+  std::vector<std::size_t> order(parameters);
+  for (std::size_t i = 0; i < parameters; ++i) order[i] = parameters - 1 - i;
+  return order;
+}
+
+}  // namespace lockstep::parallel

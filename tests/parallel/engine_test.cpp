@@ -1,0 +1,401 @@
+// Gradients over ranks are the gradients of the whole batch.
+#include "lockstep/parallel/engine.h"
+
+#include <mutex>
+
+#include "tests/comm/ranks.h"
+
+namespace lockstep::test {
+
+using comm::Communicator;
+using parallel::Engine;
+using parallel::EngineOptions;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using torch::Tensor;
+
+namespace {
+
+constexpr std::int64_t kIn = 6, kOut = 3;
+
+// A network with what real ones have: a tied weight, a frozen one, a branch that may be
+// left out, a scalar, an empty parameter, a transposed one.
+struct OddNetImpl : torch::nn::Module {
+  OddNetImpl() {
+    first = register_module("first", torch::nn::Linear(kIn, kIn));
+    branch = register_module("branch", torch::nn::Linear(kIn, kIn));
+    frozen = register_module("frozen", torch::nn::Linear(kIn, kIn));
+    last = register_module("last", torch::nn::Linear(kIn, kOut));
+    scale = register_parameter("scale", torch::ones({}));
+    empty = register_parameter("empty", torch::zeros({0, 4}));
+    turned = register_parameter("turned", torch::randn({kIn, kIn}).mul_(0.1).t());
+    tied = register_parameter("tied", first->weight);
+    frozen->weight.requires_grad_(false);
+  }
+
+  Tensor forward(const Tensor& x, bool with_branch = true) {
+    auto h = torch::relu(first->forward(x));
+    if (with_branch) h = h + torch::tanh(branch->forward(h));
+    h = torch::linear(h, tied) * scale + torch::mm(frozen->forward(h), turned);
+    return last->forward(h) + empty.sum();
+  }
+
+  torch::nn::Linear first{nullptr}, branch{nullptr}, frozen{nullptr}, last{nullptr};
+  Tensor scale, empty, turned, tied;
+};
+TORCH_MODULE(OddNet);
+
+// The generator is the process's, and ranks may be threads of it.
+OddNet make_net(int seed = 5) {
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+  torch::manual_seed(seed);
+  return OddNet();
+}
+
+struct Batch {
+  Tensor x, y;
+};
+
+Batch make_batch(std::int64_t size) {
+  auto generator = at::detail::createCPUGenerator(11);
+  return {torch::randn({size, kIn}, generator), torch::randn({size, kOut}, generator)};
+}
+
+// The loss of a share: a sum, divided by the size of the whole batch.
+Tensor loss_of(OddNet& net, const Batch& batch, std::int64_t begin, std::int64_t end,
+               bool with_branch = true) {
+  const auto n = end - begin;
+  const auto out = net->forward(batch.x.narrow(0, begin, n), with_branch);
+  return (out - batch.y.narrow(0, begin, n)).pow(2).sum() /
+         static_cast<double>(batch.x.size(0));
+}
+
+std::vector<std::pair<std::string, Tensor>> gradients_of(OddNet& net) {
+  std::vector<std::pair<std::string, Tensor>> list;
+  for (const auto& item : net->named_parameters()) {
+    if (item.value().requires_grad()) {
+      list.emplace_back(item.key(), item.value().grad().clone());
+    }
+  }
+  return list;
+}
+
+std::vector<std::pair<std::string, Tensor>> whole_gradients(const Batch& batch) {
+  auto net = make_net();
+  loss_of(net, batch, 0, batch.x.size(0)).backward();
+  return gradients_of(net);
+}
+
+void expect_close(OddNet& net,
+                  const std::vector<std::pair<std::string, Tensor>>& expected,
+                  double scale = 1) {
+  const auto got = gradients_of(net);
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    // Sums of a few dozen float32 terms in another order.
+    EXPECT_TRUE(torch::allclose(got[i].second, expected[i].second * scale, 1e-5, 1e-6))
+        << expected[i].first << "\n"
+        << got[i].second << "\n"
+        << expected[i].second;
+  }
+}
+
+// What every test does: a net and an engine on each rank.
+struct RankRig {
+  RankRig(Communicator& c, const EngineOptions& options)
+      : net(make_net(5 + c.rank())), engine(*net, c, c, options) {}
+  OddNet net;
+  Engine engine;
+};
+
+std::pair<std::int64_t, std::int64_t> even_share(const Communicator& c,
+                                                 std::int64_t n) {
+  return {n * c.rank() / c.size(), n * (c.rank() + 1) / c.size()};
+}
+
+}  // namespace
+
+class EngineTest : public ::testing::TestWithParam<std::tuple<Rig, int>> {
+ protected:
+  void on_ranks(const std::function<void(Communicator&)>& body) const {
+    with_communicators(std::get<0>(GetParam()), std::get<1>(GetParam()), body);
+  }
+};
+
+std::string name_of_ranks(const ::testing::TestParamInfo<std::tuple<Rig, int>>& ranks) {
+  return str(name_of(std::get<0>(ranks.param)), std::get<1>(ranks.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, EngineTest,
+                         ::testing::Values(std::tuple(Rig::local, 1),
+                                           std::tuple(Rig::local, 3),
+                                           std::tuple(Rig::gloo_processes, 2),
+                                           std::tuple(Rig::gloo_processes, 4)),
+                         name_of_ranks);
+
+TEST_P(EngineTest, GradientsAreThoseOfTheWholeBatch) {
+  const auto batch = make_batch(13);
+  const auto expected = whole_gradients(batch);
+  for (const std::int64_t bucket_bytes : {1L, 300L, 25L << 20}) {
+    on_ranks([&](Communicator& c) {
+      RankRig rig(c, {.layout = {bucket_bytes / 2 + 1, bucket_bytes}});
+      const auto [begin, end] = even_share(c, 13);
+      for (int step = 0; step < 3; ++step) {
+        rig.engine.zero_gradients();
+        loss_of(rig.net, batch, begin, end).backward();
+        expect_close(rig.net, expected);
+      }
+    });
+  }
+}
+
+TEST_P(EngineTest, UnequalAndEmptySharesAddUp) {
+  const auto batch = make_batch(9);
+  const auto expected = whole_gradients(batch);
+  on_ranks([&](Communicator& c) {
+    RankRig rig(c, {});
+    // The last rank has nearly all samples, the first none (if there are others).
+    const std::int64_t begin = c.rank() == c.size() - 1 && c.size() > 1
+                                   ? c.size() - 2
+                                   : std::max(0, c.rank() - 1);
+    const std::int64_t end = c.rank() == c.size() - 1 ? 9 : c.rank();
+    for (int step = 0; step < 3; ++step) {
+      rig.engine.zero_gradients();
+      if (end > begin) loss_of(rig.net, batch, begin, end).backward();
+      rig.engine.finish();
+      expect_close(rig.net, expected);
+    }
+  });
+}
+
+TEST_P(EngineTest, NoSyncAccumulatesAndTheLastPassExchangesAll) {
+  const auto batch = make_batch(12);
+  const auto expected = whole_gradients(batch);
+  on_ranks([&](Communicator& c) {
+    RankRig rig(c, {.layout = {100, 400}});
+    const auto [begin, end] = even_share(c, 12);
+    const auto middle = begin + 1;
+    for (int step = 0; step < 2; ++step) {
+      rig.engine.zero_gradients();
+      {
+        const auto scope = rig.engine.no_sync();
+        loss_of(rig.net, batch, begin, middle).backward();
+      }
+      loss_of(rig.net, batch, middle, end).backward();
+      expect_close(rig.net, expected);
+    }
+  });
+}
+
+TEST_P(EngineTest, SeveralBackwardPassesOfOneStepAddUp) {
+  const auto batch = make_batch(8);
+  const auto expected = whole_gradients(batch);
+  on_ranks([&](Communicator& c) {
+    RankRig rig(c, {.layout = {100, 400}});
+    const auto [begin, end] = even_share(c, 8);
+    rig.engine.zero_gradients();
+    for (int pass = 0; pass < 3; ++pass) {
+      loss_of(rig.net, batch, begin, end).backward();
+    }
+    expect_close(rig.net, expected, 3);
+  });
+}
+
+TEST_P(EngineTest, SeveralForwardPassesBeforeOneBackward) {
+  const auto batch = make_batch(10);
+  const auto expected = whole_gradients(batch);
+  on_ranks([&](Communicator& c) {
+    RankRig rig(c, {});
+    const auto [begin, end] = even_share(c, 10);
+    const auto middle = (begin + end) / 2;
+    const auto one = loss_of(rig.net, batch, begin, middle);
+    const auto two = loss_of(rig.net, batch, middle, end);
+    (one + two).backward();
+    expect_close(rig.net, expected);
+  });
+}
+
+TEST_P(EngineTest, AllRanksHaveTheSameBitsAndRankZerosStart) {
+  const auto batch = make_batch(13);
+  on_ranks([&](Communicator& c) {
+    RankRig rig(c, {.layout = {100, 400}});
+    const auto [begin, end] = even_share(c, 13);
+    loss_of(rig.net, batch, begin, end).backward();
+    for (auto* tensor : {&rig.engine.values(0), &rig.engine.gradients(0)}) {
+      const auto all = torch::empty({c.size() * tensor->numel()});
+      c.all_gather(all, *tensor).wait();
+      const auto rows = all.view({c.size(), -1});
+      for (int r = 0; r < c.size(); ++r) EXPECT_TRUE(torch::equal(rows[r], rows[0]));
+    }
+  });
+}
+
+TEST_P(EngineTest, TheOrderOfTheBucketsFollowsTheFirstPass) {
+  const auto batch = make_batch(8);
+  on_ranks([&](Communicator& c) {
+    RankRig rig(c, {.layout = {100, 400}});
+    int called = 0;
+    rig.engine.on_relayout([&] { ++called; });
+    const auto [begin, end] = even_share(c, 8);
+    for (int step = 0; step < 3; ++step) {
+      rig.engine.zero_gradients();
+      loss_of(rig.net, batch, begin, end).backward();
+    }
+    EXPECT_EQ(called, 1);
+    // The last layer's gradients come first.
+    const auto& first = rig.engine.layout()[0].slots[0];
+    EXPECT_THAT(rig.engine.parameters()[first.parameter].name,
+                ::testing::AnyOf(HasSubstr("last"), HasSubstr("empty")));
+    for (const auto& item : rig.net->named_parameters()) {
+      EXPECT_TRUE(item.value().is_set_to(item.value())) << item.key();
+    }
+  });
+}
+
+TEST_P(EngineTest, GradientsThatWereReplacedComeBackAsViews) {
+  const auto batch = make_batch(8);
+  const auto expected = whole_gradients(batch);
+  on_ranks([&](Communicator& c) {
+    RankRig rig(c, {});
+    const auto [begin, end] = even_share(c, 8);
+    for (int step = 0; step < 2; ++step) {
+      rig.engine.zero_gradients();
+      rig.net->zero_grad();  // sets them to none
+      loss_of(rig.net, batch, begin, end).backward();
+      expect_close(rig.net, expected);
+    }
+  });
+}
+
+TEST_P(EngineTest, GradientsWithMemoryOfTheirOwn) {
+  const auto batch = make_batch(8);
+  const auto expected = whole_gradients(batch);
+  on_ranks([&](Communicator& c) {
+    RankRig rig(c, {.gradient_as_bucket_view = false});
+    const auto [begin, end] = even_share(c, 8);
+    for (int step = 0; step < 2; ++step) {
+      rig.engine.zero_gradients();
+      loss_of(rig.net, batch, begin, end).backward();
+      expect_close(rig.net, expected);
+      EXPECT_FALSE(rig.net->scale.grad().is_alias_of(rig.engine.gradients(0)));
+    }
+  });
+}
+
+TEST_P(EngineTest, AnUnusedParameterIsNamedWithItsRanks) {
+  const auto batch = make_batch(8);
+  on_ranks([&](Communicator& c) {
+    RankRig rig(c, {});
+    const auto [begin, end] = even_share(c, 8);
+    const bool branch = c.rank() != c.size() - 1;
+    const auto text = error_text(
+        Fault::config, [&] { loss_of(rig.net, batch, begin, end, branch).backward(); });
+    EXPECT_THAT(text, AllOf(HasSubstr("'branch.weight' on "),
+                            HasSubstr("find_unused_parameters")));
+    if (c.size() > 1) {
+      EXPECT_THAT(text, HasSubstr(str("'branch.bias' on rank ", c.size() - 1)));
+    }
+  });
+}
+
+TEST_P(EngineTest, WithTheFlagAParameterUsedOnOneRankIsReducedRight) {
+  const auto batch = make_batch(8);
+  on_ranks([&](Communicator& c) {
+    RankRig rig(c, {.find_unused_parameters = true});
+    const auto [begin, end] = even_share(c, 8);
+    // What the whole would be: every rank's own graph, summed.
+    auto reference = make_net(5);
+    for (int r = 0; r < c.size(); ++r) {
+      const auto b = 8L * r / c.size(), e = 8L * (r + 1) / c.size();
+      loss_of(reference, batch, b, e, r == 0).backward();
+    }
+    for (int step = 0; step < 3; ++step) {
+      rig.engine.zero_gradients();
+      loss_of(rig.net, batch, begin, end, c.rank() == 0).backward();
+      expect_close(rig.net, gradients_of(reference));
+      EXPECT_TRUE(rig.engine.globally_unused().empty());
+    }
+    rig.engine.zero_gradients();
+    loss_of(rig.net, batch, begin, end, false).backward();
+    EXPECT_EQ(rig.engine.globally_unused().size(), 2U) << "branch: weight and bias";
+    EXPECT_TRUE(rig.net->branch->weight.grad().eq(0).all().item<bool>());
+  });
+}
+
+TEST_P(EngineTest, CompressedGradientsAreWithinTheStatedError) {
+  const auto batch = make_batch(8);
+  const auto expected = whole_gradients(batch);
+  for (const auto& [how, error] : {std::pair(parallel::Compression::fp16, 1 / 2048.0),
+                                   std::pair(parallel::Compression::bf16, 1 / 256.0)}) {
+    on_ranks([&, how = how, error = error](Communicator& c) {
+      RankRig rig(c, {.compression = how});
+      const auto [begin, end] = even_share(c, 8);
+      loss_of(rig.net, batch, begin, end).backward();
+      const auto got = gradients_of(rig.net);
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        if (got[i].second.numel() == 0) continue;
+        // One rounding of each summand and one of each partial sum.
+        const auto bound = 2 * c.size() * error * expected[i].second.abs().max() + 1e-6;
+        EXPECT_TRUE(
+            (got[i].second - expected[i].second).abs().le(bound).all().item<bool>())
+            << got[i].first;
+      }
+    });
+  }
+}
+
+TEST(EngineOrder, DeterministicSumsDoNotDependOnBucketsOrBackend) {
+  const auto batch = make_batch(13);
+  std::vector<Tensor> results;
+  for (const auto rig : {Rig::local, Rig::gloo_threads}) {
+    for (const std::int64_t bytes : {64L, 1L << 20}) {
+      Tensor result;
+      with_communicators(rig, 3, [&](Communicator& c) {
+        auto net = make_net();
+        Engine engine(*net, c, c, {.layout = {bytes, bytes}, .deterministic = true});
+        const auto [begin, end] = even_share(c, 13);
+        loss_of(net, batch, begin, end).backward();
+        if (c.rank() != 0) return;
+        std::vector<Tensor> flat;
+        for (const auto& [name, grad] : gradients_of(net))
+          flat.push_back(grad.reshape(-1));
+        result = torch::cat(flat);
+      });
+      results.push_back(result);
+    }
+  }
+  for (const auto& result : results) EXPECT_TRUE(torch::equal(result, results[0]));
+}
+
+TEST(EngineModel, BuffersAreRankZeros) {
+  with_communicators(Rig::local, 3, [](Communicator& c) {
+    torch::nn::BatchNorm1d norm(4);
+    norm->running_mean.fill_(c.rank() + 1);
+    Engine engine(*norm, c, c, {});
+    EXPECT_TRUE(norm->running_mean.eq(1).all().item<bool>());
+    norm->running_mean.fill_(c.rank() + 5);
+    engine.broadcast_buffers();
+    EXPECT_TRUE(norm->running_mean.eq(5).all().item<bool>());
+  });
+}
+
+TEST(EngineModel, DtypesMayBeMixed) {
+  const auto x = torch::ones({4, 3});
+  with_communicators(Rig::local, 2, [&](Communicator& c) {
+    torch::nn::Sequential net(torch::nn::Linear(3, 3), torch::nn::Linear(3, 2));
+    net[1]->to(torch::kFloat64);
+    Engine engine(*net, c, c, {});
+    ASSERT_EQ(engine.num_groups(), 2U);
+    auto& first = *net[0]->as<torch::nn::Linear>();
+    auto& second = *net[1]->as<torch::nn::Linear>();
+    for (int step = 0; step < 2; ++step) {
+      engine.zero_gradients();
+      second.forward(first.forward(x).to(torch::kFloat64)).sum().backward();
+      EXPECT_TRUE(second.bias.grad().eq(8).all().item<bool>());
+      EXPECT_EQ(first.weight.grad().scalar_type(), torch::kFloat32);
+    }
+  });
+}
+
+}  // namespace lockstep::test
