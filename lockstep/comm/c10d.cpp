@@ -22,6 +22,7 @@ class State {
   explicit State(C10dParts parts) : parts_(std::move(parts)) {}
   ~State() {
     if (given_up_ && !aborted_) abort();
+    if (!aborted_ && parts_.cut_at_the_end) parts_.cut();
     release();
   }
   State(const State&) = delete;

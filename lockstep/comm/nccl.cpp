@@ -1,6 +1,8 @@
 // The only source that sees ProcessGroupNCCL.
 #include "lockstep/comm/nccl.h"
 
+#include <cstdlib>
+
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
@@ -21,6 +23,8 @@ std::string nccl_obstacle(const torch::Device& device) {
 std::unique_ptr<Communicator> make_nccl(const GroupOptions& options) {
   try {
     const c10::cuda::CUDAGuard guard(options.device);
+    // send() and recv() say in their header that they take turns.
+    ::setenv("TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", "false", 0);
     auto nccl =
         c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
     nccl->timeout = options.timeout;
@@ -37,6 +41,7 @@ std::unique_ptr<Communicator> make_nccl(const GroupOptions& options) {
     parts.rank = options.rank;
     parts.size = options.size;
     parts.can_average = true;
+    parts.cut_at_the_end = true;  // else c10d warns that it was not told
     // Weak: the group must be able to end while somebody could still cut it.
     parts.cut = [weak = c10::weak_intrusive_ptr<c10d::ProcessGroupNCCL>(group)] {
       const auto alive = weak.lock();

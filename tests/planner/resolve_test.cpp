@@ -80,6 +80,7 @@ TEST(Planner, TwoCoresWithoutAGpu) {
   EXPECT_EQ(config.parallel.ranks.value(), 1);
   EXPECT_EQ(config.parallel.strategy, config::Strategy::single);
   EXPECT_EQ(config.parallel.threads.value(), 2);
+  EXPECT_EQ(config.comm.backend, config::CommBackend::shm_or_gloo);
   EXPECT_EQ(config.precision.mode, config::Precision::fp32);
   EXPECT_EQ(config.data.workers.value(), 1);
   EXPECT_EQ(config.data.prefetch.value(), 4);
@@ -166,6 +167,7 @@ TEST(Planner, GivesEveryGpuARank) {
   machine.gpus.resize(4, machine.gpus[0]);
   const auto plan = plan_for({}, machine);
   EXPECT_EQ(plan.config.config.parallel.ranks.value(), 4);
+  EXPECT_EQ(plan.config.config.comm.backend, config::CommBackend::nccl_or_gloo);
   EXPECT_EQ(plan.config.config.parallel.strategy, config::Strategy::ddp);
   EXPECT_EQ(reason(plan, "parallel.ranks"), "one for each of 4 GPUs");
   EXPECT_THAT(refusal({{"parallel.ranks", "5"}}, machine, Fault::hardware),

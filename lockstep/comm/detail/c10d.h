@@ -24,6 +24,7 @@ struct C10dParts {
   bool can_average = false;  // the backend itself divides
   // Breaks what is under way on this rank, from any thread; never throws.
   std::function<void()> cut;
+  bool cut_at_the_end = false;  // a clean end needs it, too
   // The same kind of communicator for some of the ranks.
   std::function<std::unique_ptr<Communicator>(Store, int rank, int size)> remake;
 };
