@@ -74,6 +74,15 @@ TEST_P(Contract, MeansOfHalvesAndOfReduceScatter) {
   });
 }
 
+TEST_P(Contract, ParametersMayBeAveragedInPlace) {
+  on_ranks([](Communicator& c) {
+    const auto parameter =
+        torch::full({3}, static_cast<float>(2 * c.rank()), torch::requires_grad());
+    c.all_reduce(parameter, Reduce::mean).wait();
+    EXPECT_TRUE(parameter.detach().eq(c.size() - 1).all().item<bool>());
+  });
+}
+
 TEST_P(Contract, EmptyTensorsAndScalarsTakePart) {
   on_ranks([](Communicator& c) {
     const auto nothing = torch::empty({0});
@@ -112,6 +121,10 @@ TEST_P(Contract, AWrongCallIsRefusedBeforeItIsSent) {
         HasSubstr("out is Double"));
     EXPECT_THAT(refused([&] { static_cast<void>(c.all_reduce(torch::Tensor())); }),
                 HasSubstr("undefined"));
+    EXPECT_THAT(refused([&] {
+                  static_cast<void>(c.all_reduce(torch::ones({2}, torch::kInt16)));
+                }),
+                HasSubstr("this dtype is not exchanged"));
     c.barrier();  // it is still usable
   });
 }

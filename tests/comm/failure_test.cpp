@@ -105,6 +105,40 @@ TEST(Failure, ATimeoutIsAnErrorAndTheDestructorDoesNotHang) {
   EXPECT_FALSE(errors[1]);
 }
 
+// An exception may unwind between the start of a collective and its wait().
+TEST(Failure, ACollectiveThatIsGivenUpDoesNotHoldUpTheDestructor) {
+  const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
+  const auto errors = as_threads(2, [&](int rank) {
+    auto c =
+        comm::make_gloo({.store = store, .rank = rank, .size = 2, .timeout = kNever});
+    if (rank == 0) {
+      static_cast<void>(c->all_reduce(torch::ones({1 << 20})));
+      c.reset();
+      store->set("left", std::string("yes"));
+    } else {
+      store->wait({"left"}, kPatience);
+    }
+  });
+  for (const auto& error : errors) EXPECT_FALSE(error) << error->what();
+}
+
+TEST(Failure, LengthsThatDoNotFitAreAnErrorOnEveryRank) {
+  const auto all = comm::make_local({torch::kCPU, torch::kCPU}, {.timeout = kNever});
+  const auto errors = as_threads(2, [&](int rank) {
+    // Rank 0 sends 1 and 3 rows, rank 1 expects 2 and 2.
+    const auto in = torch::ones({4}), out = torch::empty({4});
+    all[static_cast<std::size_t>(rank)]
+        ->all_to_all(out, in, {2, 2},
+                     rank == 0 ? std::vector<std::int64_t>{1, 3}
+                               : std::vector<std::int64_t>{2, 2})
+        .wait();
+  });
+  for (const auto& error : errors) {
+    ASSERT_TRUE(error);
+    EXPECT_THAT(error->what(), HasSubstr("does not fit together"));
+  }
+}
+
 TEST(Failure, AGroupIsBuiltAgainInTheSameProcess) {
   const int port = free_port();
   as_processes(3, [&](int rank) {

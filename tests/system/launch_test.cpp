@@ -91,6 +91,26 @@ TEST_F(LaunchedWorker, RanksMeetAgainAfterARestart) {
   expect_ended(*job, 0);
 }
 
+// What a program of others means by its status is its own business: it has failed.
+TEST(LaunchedProgram, AnyStatusButZeroIsAFailureThatMayBeTriedAgain) {
+  const files::TemporaryDirectory folder;
+  const auto launch = [&](const std::string& script) {
+    return test::run({test::binary("lockstep").string(), "launch", "--nproc-per-node",
+                      "2", "--max-restarts", "1", "--", "bash", "-c", script},
+                     {{"TMPDIR", folder.path().string()}});
+  };
+  for (const auto* status : {"2", "5", "6", "75", "143"}) {
+    const auto mark = folder.path() / str("tried_", status);
+    // Rank 1 fails once; rank 0 would go on for ever if it were not told.
+    const auto output =
+        launch(str("if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then exit 0; fi; "
+                   "if [ $RANK = 1 ]; then touch ",
+                   mark.string(), "; exit ", status, "; fi; exec sleep 600"));
+    EXPECT_EQ(output.end.shell_status(), 0) << status << "\n" << output.err;
+    EXPECT_TRUE(std::filesystem::exists(mark));
+  }
+}
+
 // Two ranks may share a GPU when NCCL takes them for ranks of different machines.
 TEST(LaunchedWorkerGpu, TwoRanksOfOneGpuAgreeOverNccl) {
   if (!std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "no GPU";
