@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
-#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/rotating_file_sink.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -46,6 +46,10 @@ spdlog::level::level_enum spdlog_level(Level level) {
       return spdlog::level::info;
   }
 }
+
+// A log that nobody looks at for weeks must not fill the disk.
+constexpr std::size_t kRotateBytes = 64 << 20;
+constexpr std::size_t kKept = 3;  // rank_0.1.log, ...
 
 class WriterSink : public spdlog::sinks::base_sink<std::mutex> {
  public:
@@ -103,8 +107,8 @@ struct State {
     std::vector<spdlog::sink_ptr> sinks{terminal};
     if (!options.file.empty()) {
       try {
-        sinks.push_back(
-            std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file.string()));
+        sinks.push_back(std::make_shared<spdlog::sinks::rotating_file_sink_mt>(
+            options.file.string(), kRotateBytes, kKept));
       } catch (const spdlog::spdlog_ex& error) {
         throw Error(Fault::io, "log: ", error.what());
       }

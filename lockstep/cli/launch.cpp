@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/cli/detail/output.h"
+#include "lockstep/config/load.h"
 #include "lockstep/monitor/run_directory.h"
 
 namespace lockstep::cli {
@@ -52,6 +53,11 @@ int report(const launcher::JobResult& result, const LaunchOptions& options,
 
 int launch(const Arguments& arguments, Context& context) {
   auto options = launch_options(LaunchWords(arguments, context));
+  // LOCKSTEP_WATCH_STEP_FLOOR and its like. A program that uses our library may beat;
+  // any other is left alone.
+  const auto watch = config::defaults({}, context.environment).config.watch;
+  options.job.hang_limits = hang_limits(watch);
+  options.job.hang_limits->startup = std::chrono::milliseconds(0);
   if (arguments.has("--dry-run")) {
     context.out << launch_text(options);
     return kExitOk;

@@ -229,6 +229,16 @@ std::vector<Console> consoles_of(const LaunchWords& words, int ranks) {
   return consoles;
 }
 
+launcher::HangLimits hang_limits(const config::WatchConfig& watch) {
+  return {.step_floor = watch.step_floor,
+          .step_factor = watch.step_factor,
+          .startup = watch.startup,
+          .first_step = watch.first_step,
+          .evaluation = watch.evaluation,
+          .saving = watch.saving,
+          .loading = watch.loading};
+}
+
 LaunchOptions launch_options(const LaunchWords& words) {
   refuse_foreign_options(words);
   LaunchOptions options;
@@ -243,8 +253,6 @@ LaunchOptions launch_options(const LaunchWords& words) {
   for (std::size_t i = 0; i < places.size(); ++i) {
     job.ranks.push_back({.place = places[i], .console = consoles[i]});
   }
-  // A program that uses our library may beat; any other is left alone.
-  job.hang_limits = launcher::HangLimits{.startup = std::chrono::milliseconds(0)};
   job.grace =
       grace_period(words.source("--grace-period"), words.value("--grace-period"));
   job.monitor_interval = monitor_interval(words);

@@ -2,10 +2,12 @@
 #include "lockstep/cli/detail/train.h"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <ostream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/detail/launch.h"
@@ -52,16 +54,6 @@ int max_restarts(const Arguments& arguments) {
   constexpr long long kMost = 1'000'000;
   return static_cast<int>(
       std::min(kMost, arguments.number("--max-restarts", 0).value_or(0)));
-}
-
-launcher::HangLimits hang_limits(const config::WatchConfig& watch) {
-  return {.step_floor = watch.step_floor,
-          .step_factor = watch.step_factor,
-          .startup = watch.startup,
-          .first_step = watch.first_step,
-          .evaluation = watch.evaluation,
-          .saving = watch.saving,
-          .loading = watch.loading};
 }
 
 // Rank 0 has the terminal to itself; what the others print goes to their logs.
@@ -133,6 +125,23 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
+// The launcher does not read the recipe: what it says of watching goes by variables.
+std::string watch_variables(const config::Loaded& loaded) {
+  std::string text;
+  for (const auto& key : config::keys()) {
+    const auto source = loaded.sources.find(key);
+    if (!text::starts_with(key, "watch.") || source == loaded.sources.end() ||
+        source->second.origin == config::Origin::standard) {
+      continue;
+    }
+    auto name = "LOCKSTEP_WATCH_" + key.substr(std::string_view("watch.").size());
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return std::toupper(c); });
+    text += str(name, "=", quoted(config::get(loaded, key)), " ");
+  }
+  return text;
+}
+
 // For ranks that another launcher starts.
 int prepare(const planner::Plan& plan, Context& context) {
   const auto worker = find_worker(context).string();
@@ -142,7 +151,8 @@ int prepare(const planner::Plan& plan, Context& context) {
   const auto rank = str(quoted(worker), " --run-dir ", quoted(path));
   context.out << path << "\n";
   context.err << "lockstep: the run is prepared; start its ranks with one of\n"
-              << "  lockstep launch --nproc-per-node " << ranks << " -- " << rank
+              << "  " << watch_variables(plan.config)
+              << "lockstep launch --nproc-per-node " << ranks << " -- " << rank
               << "\n  torchrun --no-python --nproc-per-node " << ranks << " " << rank
               << "\n  srun -n " << ranks << " " << rank << "\n  mpirun -n " << ranks
               << " " << rank << "\n";

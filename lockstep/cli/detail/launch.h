@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/cli/command.h"
+#include "lockstep/config/watch.h"
 #include "lockstep/launcher/job.h"
 
 // What `lockstep launch` was asked for: torchrun's options and ours.
@@ -76,6 +77,9 @@ std::vector<Option> foreign_options();
 // "30s" of --grace-period.
 std::chrono::milliseconds grace_period(std::string_view source,
                                        const std::optional<std::string>& given);
+
+// When a rank that beats counts as hanging.
+launcher::HangLimits hang_limits(const config::WatchConfig& watch);
 
 // For each rank the CPUs near its GPU; nothing when it is not asked for, or there are
 // fewer GPUs than ranks.
