@@ -45,11 +45,13 @@ struct OddNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(OddNet);
 
-// The generator is the process's, and ranks may be threads of it.
+// The generator is the process's, and ranks may be threads of it. Not manual_seed(): it
+// seeds GPUs, too, which a process that is forked afterwards can not use any more.
 OddNet make_net(int seed = 5) {
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
-  torch::manual_seed(seed);
+  auto generator = at::detail::getDefaultCPUGenerator();
+  generator.set_current_seed(static_cast<std::uint64_t>(seed));
   return OddNet();
 }
 

@@ -114,7 +114,8 @@ TEST(Ranks, OneThatIsAskedToStopTakesTheOthersWithIt) {
 
 TEST(Ranks, EvaluateEverySampleOnce) {
   const SmallImages data(53);
-  torch::manual_seed(1);
+  auto generator = at::detail::getDefaultCPUGenerator();
+  generator.set_current_seed(1);  // before the fork, so not a GPU's
   const auto model =
       models::build({.name = "mlp", .hidden = 16}, {data.spec().shape, 4});
   auto config = small_config();
