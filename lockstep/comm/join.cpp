@@ -25,6 +25,7 @@
 #include "lockstep/comm/shm.h"
 #include "lockstep/comm/staged.h"
 #include "lockstep/comm/store.h"
+#include "lockstep/launcher/host.h"
 
 namespace lockstep::comm {
 namespace {
@@ -36,10 +37,6 @@ std::string numeric(const sockaddr* address, socklen_t length) {
   const int error =
       ::getnameinfo(address, length, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
   return error == 0 ? host : "";
-}
-
-bool is_loopback(const std::string& address) {
-  return address.empty() || address == "::1" || address.rfind("127.", 0) == 0;
 }
 
 // The address of this machine from which the master is reached.
@@ -75,7 +72,7 @@ std::string first_outside_address() {
   for (const auto* one = all; one != nullptr; one = one->ifa_next) {
     if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
     auto address = numeric(one->ifa_addr, sizeof(sockaddr_in));
-    if (!is_loopback(address)) return address;
+    if (!launcher::is_loopback(address)) return address;
   }
   return "";
 }
@@ -87,7 +84,9 @@ std::string gloo_interface(const RankEnvironment& env, const config::CommConfig&
   if (named != nullptr && *named != '\0') return named;
   if (one_machine) return "127.0.0.1";
   auto address = address_towards(env.master_address, env.master_port);
-  if (is_loopback(address)) address = first_outside_address();
+  if (address.empty() || launcher::is_loopback(address)) {
+    address = first_outside_address();
+  }
   return address.empty() ? "127.0.0.1" : address;
 }
 

@@ -16,7 +16,7 @@ bool is_gone(pid_t pid) {
   if (::kill(pid, 0) != 0 && errno == ESRCH) return true;
   try {
     const auto stat = files::read(str("/proc/", pid, "/stat"), 4096);
-    const auto state = stat.find(") ");
+    const auto state = stat.rfind(") ");  // the name before it may hold anything
     return state != std::string::npos && state + 2 < stat.size() &&
            (stat[state + 2] == 'Z' || stat[state + 2] == 'X');
   } catch (const Error&) {

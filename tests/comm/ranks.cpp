@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "lockstep/comm/gloo.h"
 #include "lockstep/comm/local.h"
+#include "lockstep/comm/nccl.h"
 #include "lockstep/comm/shm.h"
 #include "lockstep/comm/store.h"
 #include "lockstep/launcher/port.h"
@@ -84,9 +86,14 @@ launcher::RankEnvironment environment_of(int rank, int ranks, int port) {
 }
 
 std::string name_of(Rig rig) {
-  constexpr std::array<const char*, 4> kNames = {"Local", "GlooThreads",
-                                                 "GlooProcesses", "ShmProcesses"};
+  constexpr std::array<const char*, 6> kNames = {"Local",         "GlooThreads",
+                                                 "GlooProcesses", "ShmProcesses",
+                                                 "NcclProcesses", "LocalGpu"};
   return kNames[static_cast<std::size_t>(rig)];
+}
+
+bool needs_gpu(Rig rig) {
+  return rig == Rig::nccl_processes || rig == Rig::local_gpu;
 }
 
 namespace {
@@ -97,18 +104,58 @@ void expect_no_errors(const RankErrors& errors) {
   }
 }
 
-void with_gloo_processes(int ranks,
-                         const std::function<void(comm::Communicator&)>& body,
-                         std::chrono::milliseconds timeout) {
+std::vector<std::unique_ptr<comm::Communicator>> local_ranks(
+    int ranks, const torch::Device& device, std::chrono::milliseconds timeout) {
+  return comm::make_local(
+      std::vector<torch::Device>(static_cast<std::size_t>(ranks), device),
+      {.timeout = timeout});
+}
+
+void with_local(int ranks, const torch::Device& device, const PairBody& body,
+                std::chrono::milliseconds timeout) {
+  const auto all = local_ranks(ranks, device, timeout);
+  const auto hosts = local_ranks(ranks, torch::kCPU, timeout);
+  expect_no_errors(as_threads(ranks, [&](int rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    body(*all[index], device.is_cpu() ? *all[index] : *hosts[index]);
+  }));
+}
+
+void with_gloo_threads(int ranks, const PairBody& body,
+                       std::chrono::milliseconds timeout) {
+  // c10d's flight recorder is the process's, and not made for several ranks in it.
+  ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  expect_no_errors(as_threads(ranks, [&](int rank) {
+    const auto communicator = comm::make_gloo(
+        {.store = store, .rank = rank, .size = ranks, .timeout = timeout});
+    body(*communicator, *communicator);
+  }));
+}
+
+// Gloo between processes, and NCCL on top of it where that is asked for.
+void with_store(Rig rig, int ranks, const PairBody& body,
+                std::chrono::milliseconds timeout) {
   const int port = free_port();
   as_processes(ranks, [&](int rank) {
     const auto store = comm::open_store(
         {.environment = environment_of(rank, ranks, port), .file = ""}, timeout);
-    const auto communicator = comm::make_gloo(
+    const auto gloo = comm::make_gloo(
         {.store = store, .rank = rank, .size = ranks, .timeout = timeout});
-    body(*communicator);
+    std::unique_ptr<comm::Communicator> nccl;
+    if (rig == Rig::nccl_processes) {
+      // Ranks of one GPU pass for ranks of different machines.
+      ::setenv("NCCL_HOSTID", std::to_string(rank).c_str(), 1);
+      nccl = comm::make_nccl(
+          {.store = c10::make_intrusive<c10d::PrefixStore>("nccl", store),
+           .rank = rank,
+           .size = ranks,
+           .device = torch::Device(torch::kCUDA, 0),
+           .timeout = timeout});
+    }
+    body(nccl ? *nccl : *gloo, *gloo);
     // Rank 0 hosts the store, which the others need until they have joined.
-    communicator->barrier();
+    gloo->barrier();
   });
 }
 
@@ -151,27 +198,31 @@ std::unique_ptr<comm::Communicator> MeetingPoint::shm(
 void with_communicators(Rig rig, int ranks,
                         const std::function<void(comm::Communicator&)>& body,
                         std::chrono::milliseconds timeout) {
-  if (rig == Rig::local) {
-    const auto all = comm::make_local(
-        std::vector<torch::Device>(static_cast<std::size_t>(ranks), torch::kCPU),
-        {.timeout = timeout});
-    expect_no_errors(as_threads(
-        ranks, [&](int rank) { body(*all[static_cast<std::size_t>(rank)]); }));
-  } else if (rig == Rig::gloo_threads) {
-    // c10d's flight recorder is the process's, and not made for several ranks in it.
-    ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
-    const auto store = c10::make_intrusive<c10d::HashStore>();
-    expect_no_errors(as_threads(ranks, [&](int rank) {
-      const auto communicator = comm::make_gloo(
-          {.store = store, .rank = rank, .size = ranks, .timeout = timeout});
-      body(*communicator);
-    }));
-  } else if (rig == Rig::gloo_processes) {
-    with_gloo_processes(ranks, body, timeout);
-  } else {
-    const MeetingPoint point(ranks);
-    as_processes(ranks, [&](int rank) { body(*point.shm(rank, ranks, timeout)); });
+  with_pairs(
+      rig, ranks, [&](comm::Communicator& c, comm::Communicator&) { body(c); },
+      timeout);
+}
+
+void with_pairs(Rig rig, int ranks, const PairBody& body,
+                std::chrono::milliseconds timeout) {
+  switch (rig) {
+    case Rig::local:
+      return with_local(ranks, torch::kCPU, body, timeout);
+    case Rig::local_gpu:
+      return with_local(ranks, torch::Device(torch::kCUDA, 0), body, timeout);
+    case Rig::gloo_threads:
+      return with_gloo_threads(ranks, body, timeout);
+    case Rig::gloo_processes:
+    case Rig::nccl_processes:
+      return with_store(rig, ranks, body, timeout);
+    case Rig::shm_processes:
+      break;
   }
+  const MeetingPoint point(ranks);
+  as_processes(ranks, [&](int rank) {
+    const auto shm = point.shm(rank, ranks, timeout);
+    body(*shm, *shm);
+  });
 }
 
 }  // namespace lockstep::test

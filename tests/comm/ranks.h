@@ -48,12 +48,26 @@ class MeetingPoint {
   Page* page_;  // that all of them see
 };
 
-enum class Rig { local, gloo_threads, gloo_processes, shm_processes };
+// The last two need a GPU, which all ranks share.
+enum class Rig {
+  local,
+  gloo_threads,
+  gloo_processes,
+  shm_processes,
+  nccl_processes,
+  local_gpu
+};
+bool needs_gpu(Rig rig);
 std::string name_of(Rig rig);
 
 // `body(communicator)` on every rank; any error fails the test.
 void with_communicators(Rig rig, int ranks,
                         const std::function<void(comm::Communicator&)>& body,
                         std::chrono::milliseconds timeout = kPatience);
+
+// The same with a second one for tensors of the host, which may be the first.
+using PairBody = std::function<void(comm::Communicator&, comm::Communicator& cpu)>;
+void with_pairs(Rig rig, int ranks, const PairBody& body,
+                std::chrono::milliseconds timeout = kPatience);
 
 }  // namespace lockstep::test

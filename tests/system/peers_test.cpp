@@ -48,7 +48,7 @@ TEST(Peers, TheSelftestAgreesUnderTorchrunWithAMasterPort) {
 }
 
 TEST(Peers, TheSelftestAgreesUnderMpirun) {
-  if (!test::is_installed("mpirun")) GTEST_SKIP() << "no mpirun: openmpi-bin";
+  ASSERT_TRUE(test::is_installed("mpirun")) << "scripts/setup.sh installs openmpi-bin";
   // Open MPI refuses root, and more ranks than cores, unless told otherwise.
   expect_agreement(run_ranks({"mpirun", "--allow-run-as-root", "--oversubscribe", "-n",
                               kRanks, test::worker(), "--selftest"}),

@@ -61,7 +61,7 @@ TEST_F(PreparedRun, IsTrainedByTorchrun) {
 }
 
 TEST_F(PreparedRun, IsTrainedByMpirun) {
-  if (!test::is_installed("mpirun")) GTEST_SKIP() << "no mpirun: openmpi-bin";
+  ASSERT_TRUE(test::is_installed("mpirun")) << "scripts/setup.sh installs openmpi-bin";
   // Open MPI refuses root, and more ranks than cores, unless told otherwise.
   expect_trained_by("mpirun", {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
                                {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
