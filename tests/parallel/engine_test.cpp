@@ -83,6 +83,7 @@ std::vector<std::pair<std::string, Tensor>> gradients_of(OddNet& net) {
   return list;
 }
 
+// In the ranks, not before they are forked: autograd's threads do not survive that.
 std::vector<std::pair<std::string, Tensor>> whole_gradients(const Batch& batch) {
   auto net = make_net();
   loss_of(net, batch, 0, batch.x.size(0)).backward();
@@ -138,9 +139,9 @@ INSTANTIATE_TEST_SUITE_P(Ranks, EngineTest,
 
 TEST_P(EngineTest, GradientsAreThoseOfTheWholeBatch) {
   const auto batch = make_batch(13);
-  const auto expected = whole_gradients(batch);
   for (const std::int64_t bucket_bytes : {1L, 300L, 25L << 20}) {
     on_ranks([&](Communicator& c) {
+      const auto expected = whole_gradients(batch);
       RankRig rig(c, {.layout = {bucket_bytes / 2 + 1, bucket_bytes}});
       const auto [begin, end] = even_share(c, 13);
       for (int step = 0; step < 3; ++step) {
@@ -154,8 +155,8 @@ TEST_P(EngineTest, GradientsAreThoseOfTheWholeBatch) {
 
 TEST_P(EngineTest, UnequalAndEmptySharesAddUp) {
   const auto batch = make_batch(9);
-  const auto expected = whole_gradients(batch);
   on_ranks([&](Communicator& c) {
+    const auto expected = whole_gradients(batch);
     RankRig rig(c, {});
     // The last rank has nearly all samples, the first none (if there are others).
     const std::int64_t begin = c.rank() == c.size() - 1 && c.size() > 1
@@ -173,8 +174,8 @@ TEST_P(EngineTest, UnequalAndEmptySharesAddUp) {
 
 TEST_P(EngineTest, NoSyncAccumulatesAndTheLastPassExchangesAll) {
   const auto batch = make_batch(12);
-  const auto expected = whole_gradients(batch);
   on_ranks([&](Communicator& c) {
+    const auto expected = whole_gradients(batch);
     RankRig rig(c, {.layout = {100, 400}});
     const auto [begin, end] = even_share(c, 12);
     const auto middle = begin + 1;
@@ -192,8 +193,8 @@ TEST_P(EngineTest, NoSyncAccumulatesAndTheLastPassExchangesAll) {
 
 TEST_P(EngineTest, SeveralBackwardPassesOfOneStepAddUp) {
   const auto batch = make_batch(8);
-  const auto expected = whole_gradients(batch);
   on_ranks([&](Communicator& c) {
+    const auto expected = whole_gradients(batch);
     RankRig rig(c, {.layout = {100, 400}});
     const auto [begin, end] = even_share(c, 8);
     rig.engine.zero_gradients();
@@ -206,8 +207,8 @@ TEST_P(EngineTest, SeveralBackwardPassesOfOneStepAddUp) {
 
 TEST_P(EngineTest, SeveralForwardPassesBeforeOneBackward) {
   const auto batch = make_batch(10);
-  const auto expected = whole_gradients(batch);
   on_ranks([&](Communicator& c) {
+    const auto expected = whole_gradients(batch);
     RankRig rig(c, {});
     const auto [begin, end] = even_share(c, 10);
     const auto middle = (begin + end) / 2;
@@ -257,8 +258,8 @@ TEST_P(EngineTest, TheOrderOfTheBucketsFollowsTheFirstPass) {
 
 TEST_P(EngineTest, GradientsThatWereReplacedComeBackAsViews) {
   const auto batch = make_batch(8);
-  const auto expected = whole_gradients(batch);
   on_ranks([&](Communicator& c) {
+    const auto expected = whole_gradients(batch);
     RankRig rig(c, {});
     const auto [begin, end] = even_share(c, 8);
     for (int step = 0; step < 2; ++step) {
@@ -272,8 +273,8 @@ TEST_P(EngineTest, GradientsThatWereReplacedComeBackAsViews) {
 
 TEST_P(EngineTest, GradientsWithMemoryOfTheirOwn) {
   const auto batch = make_batch(8);
-  const auto expected = whole_gradients(batch);
   on_ranks([&](Communicator& c) {
+    const auto expected = whole_gradients(batch);
     RankRig rig(c, {.gradient_as_bucket_view = false});
     const auto [begin, end] = even_share(c, 8);
     for (int step = 0; step < 2; ++step) {
@@ -327,10 +328,10 @@ TEST_P(EngineTest, WithTheFlagAParameterUsedOnOneRankIsReducedRight) {
 
 TEST_P(EngineTest, CompressedGradientsAreWithinTheStatedError) {
   const auto batch = make_batch(8);
-  const auto expected = whole_gradients(batch);
   for (const auto& [how, error] : {std::pair(parallel::Compression::fp16, 1 / 2048.0),
                                    std::pair(parallel::Compression::bf16, 1 / 256.0)}) {
     on_ranks([&, how = how, error = error](Communicator& c) {
+      const auto expected = whole_gradients(batch);
       RankRig rig(c, {.compression = how});
       const auto [begin, end] = even_share(c, 8);
       loss_of(rig.net, batch, begin, end).backward();
