@@ -14,6 +14,7 @@
 #include "lockstep/launcher/parent_watch.h"
 #include "lockstep/monitor/console.h"
 #include "lockstep/train/device.h"
+#include "lockstep/train/replicas.h"
 #include "lockstep/train/report.h"
 #include "lockstep/train/stop.h"
 #include "lockstep/train/trainer.h"
@@ -154,12 +155,33 @@ int leave_early(int signal, train::Reporter& reporter, const Record& record) {
   return 128 + signal;
 }
 
+int leave(const train::Result& result, const Record& record) {
+  record.done(result);
+  return result.stopped_by != 0 ? 128 + result.stopped_by : kExitOk;
+}
+
+// data_parallel: the ranks are threads of this process.
+int train_threads(const RankEnvironment& environment, const monitor::RunDirectory& run,
+                  const config::Config& config, const Record& record,
+                  monitor::Console& console) {
+  if (environment.world_size > 1) {
+    throw Error(Fault::config, "parallel.strategy: data_parallel is one process, but ",
+                environment.world_size,
+                " were started; start one, or set parallel.strategy=ddp");
+  }
+  const train::StopRequest stop;
+  const auto result = train::train_replicas(
+      config, run, train::choose_devices(config.parallel), console, stop);
+  show(result);
+  return leave(result, record);
+}
+
 int train_as(const RankEnvironment& environment, const monitor::RunDirectory& run,
              const config::Config& config, const Record& record,
              monitor::Console& console) {
   const train::StopRequest stop;
-  train::Reporter reporter(run, config.monitor, console, environment.rank,
-                           environment.world_size);
+  train::Reporter reporter(run, config.monitor, console,
+                           {.rank = environment.rank, .ranks = environment.world_size});
   log::info("comm", launcher::describe(environment));
   if (!environment.note.empty()) log::warning("comm", environment.note);
   auto world = [&]() -> std::optional<comm::World> {
@@ -181,8 +203,7 @@ int train_as(const RankEnvironment& environment, const monitor::RunDirectory& ru
   const auto result = train::train(config, run, reporter, stop, *world);
   if (world->rank() == 0) show(result);
   world->close();
-  record.done(result);
-  return result.stopped_by != 0 ? 128 + result.stopped_by : kExitOk;
+  return leave(result, record);
 }
 
 }  // namespace
@@ -206,7 +227,10 @@ int run_training(const monitor::RunDirectory& run, ConfigLoader load) {
   }
   const Record record(run, environment);
   try {
-    return train_as(environment, run, loaded.config, record, console);
+    const bool threads =
+        loaded.config.parallel.strategy == config::Strategy::data_parallel;
+    return (threads ? train_threads : train_as)(environment, run, loaded.config, record,
+                                                console);
   } catch (const Error& error) {
     record.failed(error.fault(), error.what());
     throw;

@@ -32,14 +32,12 @@ int main(int argc, char** argv) {
       .shape = {1, 28, 28}, .num_classes = 10, .scale = 1 / 128.0F, .shift = -1};
   const auto model = models::build({.name = "cnn"}, {spec.shape, spec.num_classes});
   train::use_layout(*model);
-  optim::FlatParameters parameters(*model);
-  const auto optimizer = optim::make_optimizer({}, parameters.values());
-  train::Step step({model,
-                    parameters,
-                    *optimizer,
-                    {config::Precision::fp32, torch::kCPU},
-                    spec,
-                    batch_size});
+  config::Config config;
+  config.parallel.strategy = config::Strategy::single;
+  auto world = comm::join({}, {});
+  const auto strategy = parallel::make_strategy(config, *model, world);
+  train::Step step(
+      {model, *strategy, {config::Precision::fp32, torch::kCPU}, spec, batch_size});
   train::Tally tally(torch::kCPU);
   const data::Batch batch{
       .global_size = batch_size,
@@ -51,7 +49,7 @@ int main(int argc, char** argv) {
   for (int i = 0; i < steps + 4; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     step.backward(batch, tally);
-    step.update(1e-3);
+    strategy->update(1e-3);
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
     if (i >= 4) times.push_back(time.count());
   }

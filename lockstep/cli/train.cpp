@@ -56,11 +56,17 @@ int max_restarts(const Arguments& arguments) {
       std::min(kMost, arguments.number("--max-restarts", 0).value_or(0)));
 }
 
+// With data_parallel the ranks are threads of one.
+int processes(const config::ParallelConfig& parallel) {
+  const bool threads = parallel.strategy == config::Strategy::data_parallel;
+  return threads ? 1 : parallel.ranks.value();
+}
+
 // Rank 0 has the terminal to itself; what the others print goes to their logs.
 std::vector<launcher::RankOptions> rank_options(
     const Arguments& arguments, const config::ParallelConfig& parallel) {
   launcher::PlaceRequest request;
-  request.ranks = parallel.ranks.value();
+  request.ranks = processes(parallel);
   request.binding =
       launcher::binding_of(arguments.value("--binding").value_or("none")).value();
   if (parallel.device == config::Device::cuda) {
@@ -147,7 +153,7 @@ int prepare(const planner::Plan& plan, Context& context) {
   const auto worker = find_worker(context).string();
   const auto run = make_run(plan, context, /*watched=*/false);
   const auto path = std::filesystem::absolute(run.path()).string();
-  const auto ranks = plan.config.config.parallel.ranks.value();
+  const auto ranks = processes(plan.config.config.parallel);
   const auto rank = str(quoted(worker), " --run-dir ", quoted(path));
   context.out << path << "\n";
   context.err << "lockstep: the run is prepared; start its ranks with one of\n"

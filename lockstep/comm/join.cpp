@@ -290,6 +290,36 @@ World join(const RankEnvironment& environment, const JoinOptions& options) {
   return world;
 }
 
+std::vector<World> join_threads(const std::vector<torch::Device>& devices,
+                                const config::CommConfig& config) {
+  const LocalOptions options{.timeout = config.timeout};
+  const std::vector<torch::Device> hosts(devices.size(), torch::kCPU);
+  auto data = make_local(devices, options);
+  auto cpu = make_local(hosts, options);
+  auto control = make_local(hosts, options);
+  std::vector<World> worlds;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const int rank = static_cast<int>(i);
+    const int size = static_cast<int>(devices.size());
+    RankEnvironment environment;
+    environment.rank = environment.local_rank = rank;
+    environment.world_size = environment.local_world_size = size;
+    World world(std::move(environment));
+    world.data_ = std::move(data[i]);
+    world.cpu_ = std::move(cpu[i]);
+    world.control_ = control[i].get();
+    world.votes_ = make_votes(std::move(control[i]));
+    worlds.push_back(std::move(world));
+  }
+  return worlds;
+}
+
+void World::abort() noexcept {
+  data_->abort();
+  if (cpu_) cpu_->abort();
+  if (control_ != nullptr) control_->abort();
+}
+
 // The ranks have nothing more to say to each other, but rank 0 may host the store, and
 // others may still be reading from it.
 void World::close() {

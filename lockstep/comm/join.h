@@ -52,14 +52,21 @@ class World {
   // has left, or a few seconds. Collective.
   void close();
 
+  // Ends what is under way on this rank, so that the others do not wait for it. From
+  // any thread; never blocks.
+  void abort() noexcept;
+
  private:
   friend World join(const launcher::RankEnvironment&, const JoinOptions&);
+  friend std::vector<World> join_threads(const std::vector<torch::Device>&,
+                                         const config::CommConfig&);
   explicit World(launcher::RankEnvironment environment);
 
   launcher::RankEnvironment environment_;
   c10::intrusive_ptr<c10d::Store> store_;  // none for a single rank
   std::unique_ptr<Communicator> data_, cpu_;
   std::unique_ptr<Votes> votes_;
+  Communicator* control_ = nullptr;  // of votes_, between threads
   std::string note_;
 };
 
@@ -71,5 +78,10 @@ class World {
 // Collective. May be called again in the same process, with the restart count raised,
 // once the earlier World is gone.
 World join(const launcher::RankEnvironment& environment, const JoinOptions& options);
+
+// Ranks as threads of this process: a World for each device, to be used by a thread
+// each. A device may be given more than once.
+std::vector<World> join_threads(const std::vector<torch::Device>& devices,
+                                const config::CommConfig& config);
 
 }  // namespace lockstep::comm

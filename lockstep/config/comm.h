@@ -12,10 +12,10 @@ namespace lockstep::config {
 
 // `nccl_or_gloo` and `shm_or_gloo` are decided when the ranks meet, which shows whether
 // the first is usable on all of them.
-enum class CommBackend { automatic, gloo, nccl, nccl_or_gloo, shm, shm_or_gloo };
+enum class CommBackend { automatic, gloo, nccl, nccl_or_gloo, shm, shm_or_gloo, local };
 
-constexpr std::array<std::string_view, 6> names_of(CommBackend) {
-  return {"auto", "gloo", "nccl", "nccl_or_gloo", "shm", "shm_or_gloo"};
+constexpr std::array<std::string_view, 7> names_of(CommBackend) {
+  return {"auto", "gloo", "nccl", "nccl_or_gloo", "shm", "shm_or_gloo", "local"};
 }
 
 struct CommConfig {
@@ -23,6 +23,7 @@ struct CommConfig {
   units::Duration timeout = std::chrono::minutes(10);
   units::Duration join_timeout = std::chrono::minutes(5);
   std::string interface;
+  bool deterministic = false;
   bool debug = false;
 };
 
@@ -31,7 +32,8 @@ void describe(CommConfig& c, Visitor& v) {
   v.field("backend", c.backend,
           {.help = "Who moves tensors between ranks. auto: shm_or_gloo on CPUs (shm: "
                    "memory that the ranks of one machine share), nccl_or_gloo on GPUs; "
-                   "these fall back where the first is not usable, and say why.",
+                   "these fall back where the first is not usable, and say why. local: "
+                   "ranks are threads of one process (data_parallel).",
            .affects = Affects::speed});
   v.field("timeout", c.timeout,
           {.help = "How long a rank waits for its peers in a collective.",
@@ -43,6 +45,10 @@ void describe(CommConfig& c, Visitor& v) {
           {.help = "The network interface or address that ranks use between nodes; "
                    "empty: the one that leads to the master.",
            .affects = Affects::speed});
+  v.field("deterministic", c.deterministic,
+          {.help = "Sum gradients in the order of the ranks, whatever the backend and "
+                   "the buckets: the same bits everywhere; slower from 3 ranks on over "
+                   "gloo and nccl, which sum in an order of their own."});
   v.field("debug", c.debug,
           {.help = "Check before every collective that all ranks issue the same one; "
                    "slow.",

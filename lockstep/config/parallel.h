@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/config/auto.h"
 #include "lockstep/config/enums.h"
@@ -29,15 +30,35 @@ constexpr std::array<std::string_view, 3> names_of(OnSetupFailure) {
   return {"auto", "stop", "single"};
 }
 
+// What gradients are sent as.
+enum class Compression { none, fp16, bf16 };
+
+constexpr std::array<std::string_view, 3> names_of(Compression) {
+  return {"none", "fp16", "bf16"};
+}
+
 struct ParallelConfig {
   Strategy strategy = Strategy::automatic;
   Auto<int> ranks;
+  std::vector<int> device_ids;
   int zero_stage = 1;
-  std::int64_t bucket_bytes = 25 << 20;
+  Auto<std::int64_t> bucket_bytes;
+  Auto<double> bucket_cap_mb;
+  std::int64_t first_bucket_bytes = 1 << 20;
+  bool gradient_as_bucket_view = true;
+  bool find_unused_parameters = false;
+  bool static_graph = false;
+  bool broadcast_buffers = true;
+  bool sync_batch_norm = false;
+  Compression compression = Compression::none;
+  bool balance = false;
   Device device = Device::automatic;
   Auto<int> threads;
   OnSetupFailure on_setup_failure = OnSetupFailure::automatic;
 };
+
+inline constexpr double kMebibyte = 1048576;
+inline constexpr double kLargestBucket = 1099511627776;
 
 template <typename Visitor>
 void describe(ParallelConfig& c, Visitor& v) {
@@ -45,8 +66,14 @@ void describe(ParallelConfig& c, Visitor& v) {
       "strategy", c.strategy,
       {.help = "How the model is spread over the ranks.", .affects = Affects::speed});
   v.field("ranks", c.ranks,
-          {.help = "Processes that train together, one for each device.",
+          {.help = "Ranks that train together, one for each device: processes, or "
+                   "threads of one process with data_parallel.",
            .range = between(1, 1024),
+           .affects = Affects::speed});
+  v.field("device_ids", c.device_ids,
+          {.help = "The GPUs of data_parallel's replicas; one may be named twice. "
+                   "Empty: the first of this machine, one for each rank.",
+           .range = between(0, 1023),
            .affects = Affects::speed});
   v.field("zero_stage", c.zero_stage,
           {.help = "What zero shards: 1 optimizer, 2 and gradients, 3 and parameters.",
@@ -54,8 +81,38 @@ void describe(ParallelConfig& c, Visitor& v) {
            .affects = Affects::speed});
   v.field("bucket_bytes", c.bucket_bytes,
           {.help = "Gradient bytes that are sent in one collective.",
-           .range = between(1, 1099511627776.0),
+           .range = between(1, kLargestBucket),
            .unit = Unit::bytes,
+           .affects = Affects::speed});
+  v.field("bucket_cap_mb", c.bucket_cap_mb,
+          {.help = "The same in MiB, as PyTorch's DDP calls it.",
+           .range = between(1 / kMebibyte, kLargestBucket / kMebibyte),
+           .affects = Affects::speed});
+  v.field("first_bucket_bytes", c.first_bucket_bytes,
+          {.help = "The first bucket is smaller, so that sending starts early.",
+           .range = between(1, kLargestBucket),
+           .unit = Unit::bytes,
+           .affects = Affects::speed});
+  v.field("gradient_as_bucket_view", c.gradient_as_bucket_view,
+          {.help = "Gradients live in the buckets; false: they are copied in and out.",
+           .affects = Affects::speed});
+  v.field(
+      "find_unused_parameters", c.find_unused_parameters,
+      {.help = "Parameters may take no part in a step; they are left as they are "
+               "when no rank used them. false: that is an error which names them."});
+  v.field("static_graph", c.static_graph,
+          {.help = "Every step uses the same parameters: only the first is checked.",
+           .affects = Affects::speed});
+  v.field("broadcast_buffers", c.broadcast_buffers,
+          {.help = "All ranks get rank 0's buffers (running statistics) before each "
+                   "step; false: before they are evaluated or saved only."});
+  v.field("sync_batch_norm", c.sync_batch_norm,
+          {.help = "Batch normalisation over the samples of all ranks."});
+  v.field("compression", c.compression,
+          {.help = "Gradients travel as: none (as they are), fp16 or bf16 (half the "
+                   "bytes; each is rounded to 11 or 8 bits before it is summed)."});
+  v.field("balance", c.balance,
+          {.help = "Shares of the batch follow the measured speed of the ranks.",
            .affects = Affects::speed});
   v.field("device", c.device,
           {.help = "Where the model computes.", .affects = Affects::speed});

@@ -1,5 +1,6 @@
 // Knobs that do not fit together, and what this version does not have. A knob that does
 // not fit the machine is the planner's business.
+#include <cmath>
 #include <optional>
 
 #include "lockstep/base/str.h"
@@ -143,9 +144,50 @@ void check_strategy(Checker& check, const ParallelConfig& parallel) {
                  str("single, but parallel.ranks is ", ranks,
                      "; set parallel.strategy=ddp or parallel.ranks=1"));
   }
+  const auto ids = static_cast<std::int64_t>(parallel.device_ids.size());
+  if (ids == 0) return;
+  if (parallel.strategy != Strategy::data_parallel) {
+    check.refuse("parallel.device_ids",
+                 str("names ", ids, " devices, but parallel.strategy is ",
+                     name_of(parallel.strategy),
+                     ", which gives rank k the k-th GPU; set "
+                     "parallel.strategy=data_parallel, or CUDA_VISIBLE_DEVICES"));
+  } else if (!parallel.ranks.is_auto() && ids != ranks) {
+    check.refuse("parallel.device_ids",
+                 str("names ", ids, " devices, but parallel.ranks is ", ranks,
+                     "; leave parallel.ranks auto"));
+  }
 }
 
-void check_comm(Checker& check, const CommConfig& comm) {
+void check_buckets(Checker& check, const ParallelConfig& parallel) {
+  if (parallel.bucket_bytes.is_auto() || parallel.bucket_cap_mb.is_auto()) return;
+  const auto bytes = parallel.bucket_bytes.value();
+  const auto cap = parallel.bucket_cap_mb.value();
+  if (std::abs(static_cast<double>(bytes) - cap * kMebibyte) < 1) return;
+  check.refuse("parallel.bucket_cap_mb",
+               str(cap, " MiB is ", static_cast<std::int64_t>(cap * kMebibyte),
+                   " bytes, but parallel.bucket_bytes is ", bytes,
+                   "; they are one knob: name one of them"));
+}
+
+void check_comm(Checker& check, const Config& config) {
+  const auto& comm = config.comm;
+  const auto strategy = config.parallel.strategy;
+  const bool local = comm.backend == CommBackend::local;
+  if (local && strategy != Strategy::data_parallel) {
+    check.refuse("comm.backend",
+                 str("local is for ranks that are threads of one process, but "
+                     "parallel.strategy is ",
+                     name_of(strategy), "; set parallel.strategy=data_parallel"));
+  }
+  if (strategy == Strategy::data_parallel && !local &&
+      comm.backend != CommBackend::automatic) {
+    check.refuse(
+        "comm.backend",
+        str(name_of(comm.backend),
+            " is for processes, but with parallel.strategy=data_parallel ranks "
+            "are threads of one; set comm.backend=auto"));
+  }
   for (const auto& [key, value] : {std::pair{"comm.timeout", comm.timeout},
                                    std::pair{"comm.join_timeout", comm.join_timeout}}) {
     if (value.count() > 0) continue;
@@ -155,11 +197,10 @@ void check_comm(Checker& check, const CommConfig& comm) {
 
 void check_version(Checker& check, const Config& config) {
   const auto strategy = config.parallel.strategy;
-  if (strategy == Strategy::data_parallel || strategy == Strategy::zero) {
+  if (strategy == Strategy::zero) {
     check.refuse("parallel.strategy",
-                 str(name_of(strategy),
-                     " was asked for, but this version has single and ddp; set "
-                     "parallel.strategy=ddp"));
+                 "zero was asked for, but this version has single, data_parallel and "
+                 "ddp; set parallel.strategy=ddp");
   }
   const auto& checkpoint = config.checkpoint;
   if (checkpoint.every > 0) {
@@ -186,7 +227,8 @@ void validate(const Loaded& loaded) {
   check_optim(check, loaded.config.optim);
   check_length(check, loaded.config);
   check_strategy(check, loaded.config.parallel);
-  check_comm(check, loaded.config.comm);
+  check_buckets(check, loaded.config.parallel);
+  check_comm(check, loaded.config);
   check_version(check, loaded.config);
   check.finish();
 }

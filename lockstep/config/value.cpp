@@ -140,10 +140,9 @@ Found find_name(const Node& node, const std::vector<std::string>& names) {
   return {std::nullopt, str(shown(scalar.text), " is not ", choices, guess)};
 }
 
-Items items_of(const Node& node) {
-  constexpr std::string_view kExpected = "a list like [console, jsonl]";
+Items items_of(const Node& node, std::string_view expected) {
   if (node.kind == Node::Kind::sequence) return {node.items, std::nullopt};
-  const auto scalar = scalar_of(node, kExpected);
+  const auto scalar = scalar_of(node, expected);
   if (scalar.problem) return {{}, scalar.problem};
   Items items;
   for (const auto& part : text::split(scalar.text, ',')) {
@@ -234,6 +233,19 @@ Problem read(const Node& node, const Field&, units::Duration& out) {
   return std::nullopt;
 }
 
+Problem read(const Node& node, const Field& field, std::vector<int>& out) {
+  const auto items = items_of(node, "a list like [0, 1]");
+  if (items.problem) return items.problem;
+  std::vector<int> values;
+  for (const auto& item : items.nodes) {
+    int value = 0;
+    if (auto problem = read(item, field, value)) return problem;
+    values.push_back(value);
+  }
+  out = std::move(values);
+  return std::nullopt;
+}
+
 Written write(bool value, const Field&) {
   const std::string text = value ? "true" : "false";
   return {text, text};
@@ -271,6 +283,10 @@ Written write(units::Duration value, const Field&) {
   return {text, quoted(text)};
 }
 
+Written write(const std::vector<int>& values, const Field& field) {
+  return write_list(values, field);
+}
+
 Type type_of(const bool&, const Field&) {
   return {"true or false", {}};
 }
@@ -299,6 +315,10 @@ Type type_of(const std::string&, const Field& field) {
 
 Type type_of(const units::Duration&, const Field&) {
   return {"time", {}};
+}
+
+Type type_of(const std::vector<int>&, const Field&) {
+  return {"list of integers", {}};
 }
 
 }  // namespace lockstep::config::detail

@@ -15,6 +15,7 @@ struct WatchConfig {
   units::Duration evaluation = std::chrono::minutes(5);
   units::Duration saving = std::chrono::minutes(10);
   units::Duration loading = std::chrono::minutes(5);
+  double straggler = 0.1;
 };
 
 template <typename Visitor>
@@ -38,6 +39,11 @@ void describe(WatchConfig& c, Visitor& v) {
           {.help = "Writing weights or a checkpoint.", .affects = Affects::speed});
   v.field("loading", c.loading,
           {.help = "Waiting for one batch of data.", .affects = Affects::speed});
+  v.field("straggler", c.straggler,
+          {.help = "A rank that the others waited for during more than this share of "
+                   "the time since the last report is named; 1: never.",
+           .range = between(0, 1),
+           .affects = Affects::output});
 }
 
 }  // namespace lockstep::config

@@ -17,6 +17,26 @@ namespace {
 
 constexpr std::int64_t kNever = -1;
 
+// How batches are cut from one of them on.
+struct Cut {
+  std::int64_t from = 0;              // number of the batch
+  std::vector<std::int64_t> offsets;  // sums of the weights: 0, w0, w0 + w1, ...
+
+  std::int64_t begin(int rank, std::int64_t samples) const {
+    return samples * offsets[static_cast<std::size_t>(rank)] / offsets.back();
+  }
+};
+
+Cut cut_of(std::int64_t from, const std::vector<std::int64_t>& weights) {
+  Cut cut{from, {0}};
+  for (const auto weight : weights) {
+    LOCKSTEP_CHECK(weight >= 0 && weight <= Loader::kLargestWeight, weight);
+    cut.offsets.push_back(cut.offsets.back() + weight);
+  }
+  LOCKSTEP_CHECK(cut.offsets.back() > 0);
+  return cut;
+}
+
 // A place in the ring. Batch b lives in slot b % ring size.
 struct Slot {
   Batch batch;
@@ -41,8 +61,19 @@ class Loader::Impl {
     if (options.epochs) {
       end_ = first_epoch_batches_ + (*options.epochs - 1) * batches_per_epoch_;
     }
+    cuts_.push_back(cut_of(
+        0, std::vector<std::int64_t>(static_cast<std::size_t>(options.ranks), 1)));
     make_slots();
     start_workers();
+  }
+
+  void reshare(std::int64_t from, const std::vector<std::int64_t>& weights) {
+    const std::lock_guard lock(mutex_);
+    LOCKSTEP_CHECK(from >= started_, "batch ", from, " is filled already: ", started_);
+    LOCKSTEP_CHECK(static_cast<int>(weights.size()) == options_.ranks);
+    cuts_.push_back(cut_of(from, weights));
+    // Batches that are being filled are not older than the one in use.
+    while (cuts_.size() > 1 && cuts_[1].from <= current_) cuts_.erase(cuts_.begin());
   }
 
   const Batch* next() {
@@ -62,6 +93,7 @@ class Loader::Impl {
   }
 
   double waited_seconds() const noexcept { return waited_seconds_; }
+  std::int64_t ring_size() const { return static_cast<std::int64_t>(slots_.size()); }
 
  private:
   Slot& slot_of(std::int64_t number) {
@@ -83,13 +115,26 @@ class Loader::Impl {
 
   void make_slots() {
     const auto global = std::min(options_.batch, dataset_.size());
-    std::vector<std::int64_t> shape{(global + options_.ranks - 1) / options_.ranks};
+    for (auto& slot : slots_) {
+      make_room(slot, (global + options_.ranks - 1) / options_.ranks);
+    }
+  }
+
+  void make_room(Slot& slot, std::int64_t samples) const {
+    if (slot.targets.defined() && slot.targets.size(0) >= samples) return;
+    std::vector<std::int64_t> shape{samples};
     const auto& sample = dataset_.spec().shape;
     shape.insert(shape.end(), sample.begin(), sample.end());
-    for (auto& slot : slots_) {
-      slot.inputs = torch::empty(shape, dataset_.spec().dtype);
-      slot.targets = torch::empty({shape[0]}, torch::kInt64);
-    }
+    slot.inputs = torch::empty(shape, dataset_.spec().dtype);
+    slot.targets = torch::empty({samples}, torch::kInt64);
+  }
+
+  // The last cut that applies to a batch.
+  Cut cut_for(std::int64_t number) {
+    const std::lock_guard lock(mutex_);
+    auto at = cuts_.size() - 1;
+    while (at > 0 && cuts_[at].from > number) --at;
+    return cuts_[at];
   }
 
   // Epoch and first sample of batch `number`.
@@ -121,8 +166,6 @@ class Loader::Impl {
     }
   }
 
-  std::int64_t ring_size() const { return static_cast<std::int64_t>(slots_.size()); }
-
   void fill_or_note(std::int64_t number) {
     std::exception_ptr failure;
     try {
@@ -145,8 +188,14 @@ class Loader::Impl {
     auto& slot = slot_of(number);
     const Position begin = position_of(number);
     const auto global = std::min(options_.batch, dataset_.size() - begin.consumed);
-    const auto first = global * options_.rank / options_.ranks;
-    const auto size = global * (options_.rank + 1) / options_.ranks - first;
+    const auto cut = cut_for(number);
+    const auto first = cut.begin(options_.rank, global);
+    const auto size = cut.begin(options_.rank + 1, global) - first;
+    std::int64_t largest = 0;
+    for (int r = 0; r < options_.ranks; ++r) {
+      largest = std::max(largest, cut.begin(r + 1, global) - cut.begin(r, global));
+    }
+    make_room(slot, size);
     const auto bytes = static_cast<std::size_t>(dataset_.spec().num_bytes());
     const Permutation order(static_cast<std::uint64_t>(dataset_.size()), options_.seed,
                             static_cast<std::uint64_t>(begin.epoch));
@@ -161,6 +210,7 @@ class Loader::Impl {
     slot.batch = {.begin = begin,
                   .global_size = global,
                   .size = size,
+                  .largest_size = largest,
                   .inputs = slot.inputs.narrow(0, 0, size),
                   .targets = slot.targets.narrow(0, 0, size),
                   .ends_epoch = begin.consumed + global == dataset_.size()};
@@ -171,6 +221,7 @@ class Loader::Impl {
   std::int64_t batches_per_epoch_ = 0;
   std::int64_t first_epoch_batches_ = 0;
   std::int64_t end_ = kNever;  // number of batches in all
+  std::vector<Cut> cuts_;      // by `from`; guarded by mutex_
   std::vector<Slot> slots_;  // `ready` guarded by mutex_; the rest belongs to one side
 
   std::mutex mutex_;
@@ -190,6 +241,14 @@ Loader::~Loader() = default;
 
 const Batch* Loader::next() {
   return impl_->next();
+}
+
+void Loader::reshare(std::int64_t from, std::vector<std::int64_t> weights) {
+  impl_->reshare(from, weights);
+}
+
+std::int64_t Loader::room() const noexcept {
+  return impl_->ring_size();
 }
 
 double Loader::waited_seconds() const noexcept {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <torch/torch.h>
 
@@ -22,11 +23,12 @@ struct Position {
 // This rank's share of a global batch. The tensors belong to the loader and hold these
 // values until the next call of next().
 struct Batch {
-  Position begin;                // of the first sample of the global batch
-  std::int64_t global_size = 0;  // smaller than asked for only at the end of an epoch
-  std::int64_t size = 0;         // of the share; may be 0
-  torch::Tensor inputs;          // (size, ...) in the data set's dtype
-  torch::Tensor targets;         // (size) int64
+  Position begin;                 // of the first sample of the global batch
+  std::int64_t global_size = 0;   // smaller than asked for only at the end of an epoch
+  std::int64_t size = 0;          // of the share; may be 0
+  std::int64_t largest_size = 0;  // of the shares of all ranks
+  torch::Tensor inputs;           // (size, ...) in the data set's dtype
+  torch::Tensor targets;          // (size) int64
   bool ends_epoch = false;
 };
 
@@ -47,13 +49,17 @@ struct LoaderOptions {
 // fixed ring of batches ahead of the consumer, so that the steady state allocates
 // nothing.
 //
-// Rank r of N gets the samples [n * r / N, n * (r + 1) / N) of a global batch of n: the
-// ranks together see each sample once, whatever N is.
+// Rank r of N gets the samples [n * r / N, n * (r + 1) / N) of a global batch of n, or
+// in proportion to the weights of reshare(): the ranks together see each sample once,
+// whatever the shares are.
 //
 // Threads:  next() by one thread.
 // Lifetime: the data set outlives the loader; the destructor joins the workers.
 class Loader {
  public:
+  // Of reshare(); times the largest batch and 1,024 ranks it stays below 2^63.
+  static constexpr std::int64_t kLargestWeight = 1 << 20;
+
   Loader(const Dataset& dataset, const LoaderOptions& options);
   ~Loader();
   Loader(const Loader&) = delete;
@@ -61,6 +67,12 @@ class Loader {
 
   // The next batch, or none after the last epoch. Rethrows what a worker threw.
   const Batch* next();
+
+  // From batch number `from` on (the first is 0), rank r's share is in proportion to
+  // weights[r]; all ranks say the same. At least room() batches ahead: others may be
+  // filled already.
+  void reshare(std::int64_t from, std::vector<std::int64_t> weights);
+  std::int64_t room() const noexcept;
 
   // Seconds that next() has spent waiting for workers.
   double waited_seconds() const noexcept;

@@ -1,6 +1,7 @@
 // A small convolutional network for small images: two 3x3 convolutions, each followed
 // by a 2x2 max pool, and two linear layers.
 #include "lockstep/base/error.h"
+#include "lockstep/models/dropout.h"
 #include "lockstep/models/model.h"
 
 namespace lockstep::models {
@@ -23,7 +24,7 @@ class Cnn : public Model {
         hidden_(register_module(
             "hidden", nn::Linear(kSecond * (shape.input[1] / 4) * (shape.input[2] / 4),
                                  config.hidden))),
-        dropout_(register_module("dropout", nn::Dropout(config.dropout))),
+        dropout_(register_module("dropout", Dropout(config.dropout))),
         output_(
             register_module("output", nn::Linear(config.hidden, shape.num_classes))) {}
 
@@ -44,7 +45,7 @@ class Cnn : public Model {
  private:
   nn::Conv2d conv1_, conv2_;
   nn::Linear hidden_;
-  nn::Dropout dropout_;
+  Dropout dropout_;
   nn::Linear output_;
 };
 

@@ -1,5 +1,6 @@
 // A multi-layer perceptron over flattened samples of any shape.
 #include "lockstep/base/str.h"
+#include "lockstep/models/dropout.h"
 #include "lockstep/models/model.h"
 
 namespace lockstep::models {
@@ -30,7 +31,7 @@ class Mlp : public Model {
 
  private:
   std::vector<nn::Linear> hidden_;
-  nn::Dropout dropout_;
+  Dropout dropout_;
   nn::Linear output_{nullptr};
 };
 

@@ -267,6 +267,12 @@ torch::Tensor& Engine::values(std::size_t group) {
 torch::Tensor& Engine::gradients(std::size_t group) {
   return impl_->buffers().gradients(group);
 }
+std::vector<torch::Tensor>& Engine::values() {
+  return impl_->buffers().all_values();
+}
+std::vector<torch::Tensor>& Engine::gradients() {
+  return impl_->buffers().all_gradients();
+}
 const std::vector<Group>& Engine::layout() const noexcept {
   return impl_->buffers().groups();
 }

@@ -74,6 +74,8 @@ class Engine {
   std::size_t num_groups() const noexcept;
   torch::Tensor& values(std::size_t group);
   torch::Tensor& gradients(std::size_t group);
+  std::vector<torch::Tensor>& values();
+  std::vector<torch::Tensor>& gradients();
   const std::vector<Group>& layout() const noexcept;
   const std::vector<Parameter>& parameters() const noexcept;
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "lockstep/base/error.h"
@@ -100,41 +101,79 @@ void resolve_precision(Resolver& r, const Machine& machine) {
   }
 }
 
-void check_ranks_fit(Resolver& r, const Machine& machine) {
-  const auto ranks = r.config().parallel.ranks.value();
-  const auto gpus = static_cast<int>(machine.gpus.size());
-  if (r.config().parallel.device != config::Device::cuda || ranks <= gpus) return;
-  r.refuse(Fault::hardware, "parallel.ranks",
-           str(ranks, " ranks were asked for, one for each GPU, but there ",
-               gpus == 1 ? "is 1" : str("are ", gpus), ": ", ranks, " > ", gpus,
-               "; set parallel.ranks=", gpus, " or parallel.device=cpu"));
+std::string gpu_count(std::size_t gpus) {
+  return gpus == 1 ? "is 1" : str("are ", gpus);
 }
 
-void resolve_ranks(Resolver& r, const Machine& machine) {
-  const bool by_name = !r.is_open("parallel.ranks") || !r.is_open("parallel.strategy");
+void check_ranks_fit(Resolver& r, const Machine& machine) {
+  const auto& parallel = r.config().parallel;
+  if (parallel.device != config::Device::cuda) return;
+  const auto gpus = static_cast<int>(machine.gpus.size());
+  for (const int id : parallel.device_ids) {
+    if (id < gpus) continue;
+    r.refuse(Fault::hardware, "parallel.device_ids",
+             str("GPU ", id, " was asked for, but there ", gpu_count(gpus),
+                 ", counted from 0"));
+  }
+  const auto ranks = parallel.ranks.value();
+  if (!parallel.device_ids.empty() || ranks <= gpus) return;
+  r.refuse(Fault::hardware, "parallel.ranks",
+           str(ranks, " ranks were asked for, one for each GPU, but there ",
+               gpu_count(gpus), ": ", ranks, " > ", gpus, "; set parallel.ranks=", gpus,
+               " or parallel.device=cpu"));
+}
+
+void offer_ranks(Resolver& r, const Machine& machine) {
+  const auto& parallel = r.config().parallel;
   const auto gpus = machine.gpus.size();
-  const bool cuda = r.config().parallel.device == config::Device::cuda;
-  if (r.config().parallel.strategy == config::Strategy::single) {
+  const bool cuda = parallel.device == config::Device::cuda;
+  if (parallel.strategy == config::Strategy::single) {
     r.offer("parallel.ranks", 1, "parallel.strategy is single");
+  } else if (!parallel.device_ids.empty()) {
+    r.offer("parallel.ranks", parallel.device_ids.size(),
+            "one for each of parallel.device_ids");
   } else if (cuda && gpus > 1) {
     r.offer("parallel.ranks", gpus, str("one for each of ", gpus, " GPUs"));
   } else {
     r.offer("parallel.ranks", 1, cuda ? "there is 1 GPU" : "one rank uses all cores");
   }
+}
+
+void resolve_ranks(Resolver& r, const Machine& machine) {
+  const bool by_name = !r.is_open("parallel.ranks") || !r.is_open("parallel.strategy");
+  const bool cuda = r.config().parallel.device == config::Device::cuda;
+  offer_ranks(r, machine);
   check_ranks_fit(r, machine);
   const auto ranks = r.config().parallel.ranks.value();
   if (ranks == 1) {
     r.offer("parallel.strategy", "single", "there is 1 rank");
   } else {
     r.offer("parallel.strategy", "ddp",
-            str(ranks, " ranks, each with the whole model, average their gradients"));
+            str(ranks, " ranks, each with the whole model, sum their gradients"));
   }
   r.offer("parallel.on_setup_failure", by_name ? "stop" : "single",
           by_name ? "ranks or strategy were asked for by name"
                   : "nobody asked for more than one rank");
+  if (r.config().parallel.strategy == config::Strategy::data_parallel) {
+    r.offer("comm.backend", "local", "the ranks are threads of one process");
+  }
   r.offer("comm.backend", cuda ? "nccl_or_gloo" : "shm_or_gloo",
           cuda ? "shows when the ranks meet"
                : "tensors are on the CPU; shows when the ranks meet");
+}
+
+void resolve_buckets(Resolver& r) {
+  const auto& parallel = r.config().parallel;
+  if (!parallel.bucket_cap_mb.is_auto()) {
+    const auto cap = parallel.bucket_cap_mb.value();
+    r.offer("parallel.bucket_bytes", std::llround(cap * config::kMebibyte),
+            str("parallel.bucket_cap_mb ", cap));
+  }
+  r.offer("parallel.bucket_bytes", "25MiB",
+          "large enough for bandwidth, small enough to overlap");
+  const auto bytes = static_cast<double>(parallel.bucket_bytes.value());
+  r.offer("parallel.bucket_cap_mb", text::from_double(bytes / config::kMebibyte),
+          "parallel.bucket_bytes");
 }
 
 void resolve_threads(Resolver& r, const Machine& machine) {
@@ -230,6 +269,7 @@ Plan resolve(config::Loaded wanted, const Machine& machine, bool allow_auto) {
   resolve_device(resolver, machine);
   resolve_precision(resolver, machine);
   resolve_ranks(resolver, machine);
+  resolve_buckets(resolver);
   resolve_threads(resolver, machine);
   resolve_batch(resolver);
   resolve_length(resolver);

@@ -1,15 +1,10 @@
 #include "lockstep/train/device.h"
 
-#include <unistd.h>
-
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/files.h"
-#include "lockstep/base/text.h"
 
 namespace lockstep::train {
 
@@ -30,6 +25,16 @@ torch::Device choose_device(const config::ParallelConfig& config, int local_rank
   return {torch::kCUDA, static_cast<c10::DeviceIndex>(local_rank)};
 }
 
+std::vector<torch::Device> choose_devices(const config::ParallelConfig& config) {
+  std::vector<torch::Device> devices;
+  const auto& ids = config.device_ids;
+  for (int rank = 0; rank < config.ranks.value(); ++rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    devices.push_back(choose_device(config, ids.empty() ? rank : ids.at(at)));
+  }
+  return devices;
+}
+
 void make_current(const torch::Device& device) {
   if (device.is_cpu()) return;
   c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
@@ -47,18 +52,6 @@ precision::Policy set_up_process(const config::Config& config,
   at::globalContext().setDeterministicCuDNN(true);
   precision::apply(policy);
   return policy;
-}
-
-std::int64_t memory_in_use_bytes(const torch::Device& device) {
-  if (device.is_cpu()) {
-    // Second number of statm: pages that are resident.
-    const auto fields = text::split(files::read("/proc/self/statm", 4096), ' ');
-    return fields.size() > 1 ? text::to_integer(fields[1]).value_or(0) * ::getpagesize()
-                             : 0;
-  }
-  const auto stats =
-      at::getDeviceAllocator(device.type())->getDeviceStats(device.index());
-  return stats.allocated_bytes[0].current;  // 0: all pools together
 }
 
 }  // namespace lockstep::train

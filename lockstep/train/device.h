@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <torch/torch.h>
 
@@ -14,15 +15,16 @@ namespace lockstep::train {
 // with the likely cause.
 torch::Device choose_device(const config::ParallelConfig& config, int local_rank = 0);
 
+// The devices of data_parallel's replicas, in the order of the ranks.
+std::vector<torch::Device> choose_devices(const config::ParallelConfig& config);
+
 // What names no device goes to this one, and no other gets a context.
 void make_current(const torch::Device& device);
 
-// Sets what is process-wide (threads, seed, precision, determinism) and returns the
-// device with its precision. Called once, before any tensor is made.
+// Sets what is process-wide (seed, precision, determinism) and what is the calling
+// thread's (threads inside an operation, current device), and returns the device with
+// its precision. Called by each rank before it makes a tensor, by one at a time.
 precision::Policy set_up_process(const config::Config& config,
                                  const torch::Device& device);
-
-// Memory in use: what the device's allocator handed out, or the process on a CPU.
-std::int64_t memory_in_use_bytes(const torch::Device& device);
 
 }  // namespace lockstep::train

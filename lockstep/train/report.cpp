@@ -27,6 +27,13 @@ std::string percent(double share) {
   return fmt::format("{:.2f} %", 100 * share);
 }
 
+std::string device_memory(const DeviceMemory& memory) {
+  return fmt::format("{} allocated, {} reserved, of {}",
+                     units::format_bytes(memory.allocated_bytes),
+                     units::format_bytes(memory.reserved_bytes),
+                     units::format_bytes(memory.total_bytes));
+}
+
 double rate(std::int64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
 }
@@ -86,7 +93,10 @@ std::string to_table(const Result& result) {
   rows.push_back({"speed", fmt::format("{} samples/s",
                                        units::format_rate(rate(
                                            result.samples, result.train_seconds)))});
-  rows.push_back({"memory", units::format_bytes(result.memory_bytes)});
+  for (std::size_t r = 0; r < result.memory.size(); ++r) {
+    rows.push_back({result.memory.size() == 1 ? "memory" : fmt::format("rank {}", r),
+                    device_memory(result.memory[r])});
+  }
   if (!result.weights.empty()) rows.push_back({"weights", result.weights});
   return text::table(rows);
 }
@@ -107,21 +117,25 @@ std::string to_json(const Result& result) {
     fields.push_back({"eval_samples", result.eval->count});
     fields.push_back({"best_accuracy", result.best_accuracy});
   }
-  fields.push_back({"memory_bytes", result.memory_bytes});
+  if (!result.memory.empty()) {
+    fields.push_back({"memory_bytes", result.memory[0].allocated_bytes});
+  }
   fields.push_back({"weights", result.weights});
   return monitor::to_json_line(fields);
 }
 
 Reporter::Reporter(const monitor::RunDirectory& run,
                    const config::MonitorConfig& config, monitor::Console& console,
-                   int rank, int ranks)
+                   const Who& who)
     : console_(console),
-      first_(rank == 0),
+      first_(who.rank == 0),
+      is_replica_(who.is_replica),
       show_(first_ && has(config, config::Sink::console) &&
             config.verbosity != config::Verbosity::quiet) {
-  for (const auto& path : heartbeat_files(run)) {
-    heartbeats_.push_back(
-        std::make_unique<monitor::HeartbeatWriter>(path, rank, ranks));
+  const bool beats = first_ || !is_replica_;
+  for (const auto& path : beats ? heartbeat_files(run) : std::vector<files::Path>()) {
+    heartbeats_.push_back(std::make_unique<monitor::HeartbeatWriter>(
+        path, who.rank, is_replica_ ? 1 : who.ranks));
   }
   if (first_) events_.emplace(run.events());
   if (first_ && has(config, config::Sink::jsonl)) metrics_.emplace(run.metrics());
@@ -139,17 +153,34 @@ void Reporter::started(std::int64_t total_steps) {
   console_.start();
 }
 
+double TrainReport::samples_per_second() const {
+  return static_cast<double>(means.count) / std::max(seconds, 1e-9);
+}
+
 void Reporter::train(const TrainReport& report) {
+  const auto& own = report.ranks.at(0);  // what is written is rank 0's
   if (metrics_) {
+    std::vector<Field> more{{"epoch", report.epoch},
+                            {"accuracy", report.means.accuracy},
+                            {"lr", report.lr},
+                            {"samples_per_second", report.samples_per_second()},
+                            {"data_wait_seconds", own.data_wait_seconds},
+                            {"memory_bytes", own.memory.allocated_bytes}};
+    if (const auto& late = report.straggler) {
+      more.push_back({"exchange_wait_seconds", own.exchange_wait_seconds});
+      more.push_back({"straggler_rank", std::int64_t{late->rank}});
+      more.push_back({"straggler_seconds", late->late_seconds});
+    }
     metrics_->write({.step = report.step,
                      .split = monitor::Split::train,
                      .loss = report.means.loss,
-                     .more = {{"epoch", report.epoch},
-                              {"accuracy", report.means.accuracy},
-                              {"lr", report.lr},
-                              {"samples_per_second", report.samples_per_second},
-                              {"data_wait_seconds", report.data_wait_seconds},
-                              {"memory_bytes", report.memory_bytes}}});
+                     .more = std::move(more)});
+  }
+  if (first_ && !told_memory_) {
+    for (std::size_t r = 0; r < report.ranks.size(); ++r) {
+      memory(static_cast<std::int64_t>(r), report.ranks[r].memory);
+    }
+    told_memory_ = true;
   }
   if (show_) {
     console_.progress({.step = report.step,
@@ -157,8 +188,8 @@ void Reporter::train(const TrainReport& report) {
                        .loss = report.means.loss,
                        .accuracy = report.means.accuracy,
                        .lr = report.lr,
-                       .samples_per_second = report.samples_per_second,
-                       .memory_bytes = report.memory_bytes});
+                       .samples_per_second = report.samples_per_second(),
+                       .memory_bytes = own.memory.allocated_bytes});
     if (report.step == report.total_steps) console_.finish();
   }
 }
@@ -180,12 +211,40 @@ void Reporter::eval(const EvalReport& report) {
   }
 }
 
+void Reporter::memory(std::int64_t rank, const DeviceMemory& memory) {
+  events_->write("memory", {{"rank", rank},
+                            {"allocated_bytes", memory.allocated_bytes},
+                            {"reserved_bytes", memory.reserved_bytes},
+                            {"total_bytes", memory.total_bytes}});
+}
+
+void Reporter::straggler(const TrainReport& report) {
+  if (!first_) return;
+  const auto& late = report.straggler.value();
+  events_->write("straggler", {{"step", report.step},
+                               {"rank", std::int64_t{late.rank}},
+                               {"late_seconds", late.late_seconds},
+                               {"steps", report.steps},
+                               {"share", late.late_seconds / report.seconds},
+                               {"cause", late.cause}});
+}
+
+void Reporter::balance(std::int64_t step, std::int64_t after,
+                       const std::string& shares) {
+  if (!first_) return;
+  events_->write("balance",
+                 {{"step", step}, {"after_step", after}, {"shares", shares}});
+}
+
 void Reporter::step(std::int64_t step) {
   beat(step, monitor::Phase::training);
   if (show_) console_.tick(step);
 }
 
 void Reporter::beat(std::int64_t step, monitor::Phase phase) noexcept {
+  // For the launcher the replicas are one rank, which waits for nobody else.
+  const bool waits_for_replicas = is_replica_ && phase == monitor::Phase::exchanging;
+  if (waits_for_replicas) phase = monitor::Phase::training;
   for (const auto& heartbeat : heartbeats_) heartbeat->beat(step, phase);
 }
 

@@ -14,6 +14,7 @@
 #include "lockstep/monitor/metrics.h"
 #include "lockstep/monitor/run_directory.h"
 #include "lockstep/train/step.h"
+#include "lockstep/train/window.h"
 
 namespace lockstep::train {
 
@@ -24,9 +25,12 @@ struct TrainReport {
   double epoch = 0;
   Tally::Means means;
   double lr = 0;
-  double samples_per_second = 0;
-  double data_wait_seconds = 0;
-  std::int64_t memory_bytes = 0;
+  double seconds = 0;      // that they took
+  std::int64_t steps = 0;  // how many they were
+  std::vector<RankWindow> ranks;
+  std::optional<Straggler> straggler;  // none for a single rank
+
+  double samples_per_second() const;
 };
 
 struct EvalReport {
@@ -45,10 +49,10 @@ struct Result {
   std::optional<double> train_loss;  // of the last report
   std::optional<Tally::Means> eval;  // the last one
   double best_accuracy = 0;
-  std::int64_t memory_bytes = 0;  // the largest seen
-  int stopped_by = 0;             // the signal that ended it early, or 0
-  bool out_of_time = false;       // train.max_time ended it
-  std::string weights;            // file, "" if none was written
+  std::vector<DeviceMemory> memory;  // of each rank's device, at the last report
+  int stopped_by = 0;                // the signal that ended it early, or 0
+  bool out_of_time = false;          // train.max_time ended it
+  std::string weights;               // file, "" if none was written
 };
 
 // The table for people, and one JSON object for programs.
@@ -62,22 +66,36 @@ std::string model_table(const models::Model& model);
 // LOCKSTEP_HEARTBEAT says that a launcher looks for it.
 class Reporter {
  public:
+  struct Who {
+    int rank = 0;
+    int ranks = 1;
+    // A thread of a process: the launcher sees one rank, whose heart beats with rank 0.
+    bool is_replica = false;
+  };
   Reporter(const monitor::RunDirectory& run, const config::MonitorConfig& config,
-           monitor::Console& console, int rank = 0, int ranks = 1);
+           monitor::Console& console, const Who& who);
 
   void model(const models::Model& model);
   void started(std::int64_t total_steps);
   void train(const TrainReport& report);
   void eval(const EvalReport& report);
+  // The rank that the others wait for.
+  void straggler(const TrainReport& report);
+  // New shares of the batch, as text, from the step after `after` on.
+  void balance(std::int64_t step, std::int64_t after, const std::string& shares);
   // A step is done: the heartbeat and the live line move on.
   void step(std::int64_t step);
   void beat(std::int64_t step, monitor::Phase phase) noexcept;
   void finished(const Result& result);
 
  private:
+  void memory(std::int64_t rank, const DeviceMemory& memory);
+
   monitor::Console& console_;
   const bool first_;  // rank 0
+  const bool is_replica_;
   bool show_ = true;
+  bool told_memory_ = false;
   std::optional<monitor::MetricsWriter> metrics_;
   std::optional<monitor::EventWriter> events_;
   std::vector<std::unique_ptr<monitor::HeartbeatWriter>> heartbeats_;

@@ -95,20 +95,25 @@ Step::Step(Parts parts)
       stage_(parts_.spec, parts_.micro_batch, parts_.model->memory_format(),
              parts_.policy.device) {}
 
-void Step::backward(const data::Batch& batch, Tally& tally) {
-  parts_.parameters.zero_gradients();
-  for (std::int64_t begin = 0; begin < batch.size; begin += parts_.micro_batch) {
-    const auto count = std::min(parts_.micro_batch, batch.size - begin);
-    const auto samples = stage_.stage(batch.inputs.narrow(0, begin, count),
-                                      batch.targets.narrow(0, begin, count));
-    const auto outcome = forward(*parts_.model, samples, parts_.policy);
-    (outcome.loss_sum / static_cast<double>(batch.global_size)).backward();
+void Step::backward(const data::Batch& batch, Tally& tally,
+                    const std::function<void()>& before_last) {
+  auto& strategy = parts_.strategy;
+  strategy.begin_step();
+  const auto samples = strategy.passes_must_match() ? batch.largest_size : batch.size;
+  const auto passes = (samples + parts_.micro_batch - 1) / parts_.micro_batch;
+  std::int64_t begin = 0;
+  for (auto left = passes; left > 0; --left) {
+    const auto count = (batch.size - begin + left - 1) / left;  // passes of one size
+    const auto staged = stage_.stage(batch.inputs.narrow(0, begin, count),
+                                     batch.targets.narrow(0, begin, count));
+    const auto outcome = forward(*parts_.model, staged, parts_.policy);
     tally.add(outcome.loss_sum.detach(), outcome.correct, count);
+    begin += count;
+    const bool last = left == 1;
+    if (last && before_last) before_last();
+    strategy.backward(outcome.loss_sum / static_cast<double>(batch.global_size), last);
   }
-}
-
-void Step::update(double lr) {
-  parts_.optimizer.step(parts_.parameters.values(), parts_.parameters.gradients(), lr);
+  if (passes == 0 && before_last) before_last();
 }
 
 }  // namespace lockstep::train

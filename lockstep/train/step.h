@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include <torch/torch.h>
@@ -8,8 +9,7 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/models/model.h"
-#include "lockstep/optim/flat_parameters.h"
-#include "lockstep/optim/optimizer.h"
+#include "lockstep/parallel/strategy.h"
 #include "lockstep/precision/policy.h"
 
 namespace lockstep::train {
@@ -61,24 +61,25 @@ class InputStage {
 };
 
 // One step of the optimizer: forward and backward over the micro-batches of this rank's
-// share, then the update. The loss is the sum over samples divided by the size of the
-// global batch, so how it is cut, into micro-batches or over ranks, does not matter:
-// between the two the gradients are summed over the ranks.
+// share. The loss is the sum over samples divided by the size of the global batch, so
+// how it is cut, into micro-batches or over ranks, does not matter: the strategy sums
+// the gradients.
 class Step {
  public:
   struct Parts {
     std::shared_ptr<models::Model> model;
-    optim::FlatParameters& parameters;
-    optim::Optimizer& optimizer;
+    parallel::Strategy& strategy;
     precision::Policy policy;
     data::SampleSpec spec;
     std::int64_t micro_batch = 1;
   };
   explicit Step(Parts parts);
 
-  // Adds to `tally`. Do not wait for the device.
-  void backward(const data::Batch& batch, Tally& tally);
-  void update(double lr);
+  // Adds to `tally`, and calls `before_last` when all of it has been added but the last
+  // gradients are still to come. Does not wait for the device. The strategy's finish()
+  // and update() are left to the caller.
+  void backward(const data::Batch& batch, Tally& tally,
+                const std::function<void()>& before_last = {});
 
  private:
   Parts parts_;

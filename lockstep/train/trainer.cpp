@@ -14,13 +14,13 @@
 #include "lockstep/checkpoint/safetensors.h"
 #include "lockstep/comm/same.h"
 #include "lockstep/data/loader.h"
-#include "lockstep/data/open.h"
+#include "lockstep/models/dropout.h"
 #include "lockstep/models/model.h"
-#include "lockstep/optim/flat_parameters.h"
-#include "lockstep/optim/optimizer.h"
 #include "lockstep/optim/schedule.h"
+#include "lockstep/parallel/strategy.h"
 #include "lockstep/train/device.h"
 #include "lockstep/train/evaluate.h"
+#include "lockstep/train/progress.h"
 #include "lockstep/train/step.h"
 
 namespace lockstep::train {
@@ -54,41 +54,30 @@ data::LoaderOptions loader_options(const config::Config& config,
           .seed = config.run.seed};
 }
 
-std::shared_ptr<models::Model> build_model(const config::Config& config,
-                                           const data::SampleSpec& spec,
-                                           const torch::Device& device) {
-  auto model = models::build(config.model, {spec.shape, spec.num_classes});
-  model->to(device);
-  use_layout(*model);
-  return model;
+// Process-wide settings and the model, by one rank of a process at a time.
+struct Built {
+  precision::Policy policy;
+  std::shared_ptr<models::Model> model;
+};
+
+Built build(const config::Config& config, const torch::Device& device, Shared& shared) {
+  const std::lock_guard lock(shared.setting_up);
+  Built built;
+  built.policy = set_up_process(config, device);
+  const auto& spec = shared.train_data->spec();
+  built.model = models::build(config.model, {spec.shape, spec.num_classes});
+  built.model->to(device);
+  use_layout(*built.model);
+  return built;
 }
 
-// Every rank starts from rank 0's weights and buffers; what is drawn from now on, by
-// dropout for example, is each rank's own.
-void share_start(models::Model& model, torch::Tensor& values, comm::World& world,
-                 std::uint64_t seed) {
-  if (world.size() == 1) return;
-  comm::check_same(world.cpu(), "parameter", comm::facts_of(model));
-  auto& data = world.data();
-  data.broadcast(values, 0).wait();
-  for (auto& buffer : model.buffers()) data.broadcast(buffer, 0).wait();
+// What is drawn from now on, by dropout for example, is each rank's own.
+void seed_apart(models::Model& model, const comm::World& world, std::uint64_t seed,
+                const torch::Device& device, Shared& shared) {
   constexpr std::uint64_t kApart = 0x9E3779B97F4A7C15ULL;
-  torch::manual_seed(seed + kApart * static_cast<std::uint64_t>(world.rank()));
-}
-
-// Both splits must be of one kind: what the model learns from is what it is tested on.
-void check_alike(const data::Dataset& train, const data::Dataset& eval) {
-  if (train.spec().shape != eval.spec().shape) {
-    throw Error(Fault::io, "data: training samples have shape ",
-                c10::IntArrayRef(train.spec().shape), ", test samples ",
-                c10::IntArrayRef(eval.spec().shape),
-                "; they are not of one data set: check data.dir");
-  }
-  if (eval.spec().num_classes > train.spec().num_classes) {
-    throw Error(Fault::io, "data: the test samples have ", eval.spec().num_classes,
-                " classes, the training samples only ", train.spec().num_classes,
-                "; check data.dir, or raise data.train_samples");
-  }
+  const auto own = seed + kApart * static_cast<std::uint64_t>(world.rank());
+  if (shared.ranks > 1) return models::seed_dropout(model, own, device);
+  if (world.size() > 1) torch::manual_seed(own);
 }
 
 // One training run. The members are made in this order, from the device to the loader;
@@ -96,38 +85,37 @@ void check_alike(const data::Dataset& train, const data::Dataset& eval) {
 class Training {
  public:
   Training(const config::Config& config, const monitor::RunDirectory& run,
-           Reporter& reporter, const StopRequest& stop, comm::World& world)
+           Reporter& reporter, const StopRequest& stop, comm::World& world,
+           Shared& shared)
       : config_(config),
         run_(run),
         reporter_(reporter),
         stop_(stop),
         world_(world),
-        policy_(set_up_process(config, world.data().device())),
-        train_data_(data::open(config.data, data::Split::train)),
-        eval_data_(data::open(config.data, data::Split::eval)),
-        last_step_(total_steps(config, train_data_->size())),
-        model_(build_model(config, train_data_->spec(), policy_.device)),
-        parameters_(*model_),
-        optimizer_(optim::make_optimizer(config.optim, parameters_.values())),
+        train_data_(*shared.train_data),
+        eval_data_(*shared.eval_data),
+        last_step_(total_steps(config, train_data_.size())),
+        built_(build(config, world.data().device(), shared)),
+        strategy_(parallel::make_strategy(config, *built_.model, world)),
         step_(
-            {.model = model_,
-             .parameters = parameters_,
-             .optimizer = *optimizer_,
-             .policy = policy_,
-             .spec = train_data_->spec(),
-             .micro_batch = std::min(config.batch.micro.value(), train_data_->size())}),
-        loader_(*train_data_, loader_options(config, world)),
-        tally_(policy_.device) {
-    check_alike(*train_data_, *eval_data_);
+            {.model = built_.model,
+             .strategy = *strategy_,
+             .policy = built_.policy,
+             .spec = train_data_.spec(),
+             .micro_batch = std::min(config.batch.micro.value(), train_data_.size())}),
+        loader_(train_data_, loader_options(config, world)),
+        progress_(config, world, reporter, loader_),
+        tally_(built_.policy.device) {
     check_same_data();
-    share_start(*model_, parameters_.values(), world, config.run.seed);
+    seed_apart(*built_.model, world, config.run.seed, built_.policy.device, shared);
     log_start();
   }
 
   Result run() {
-    reporter_.model(*model_);
+    reporter_.model(*built_.model);
     reporter_.started(last_step_);
-    train_begin_ = window_begin_ = clock_.now();
+    train_begin_ = clock_.now();
+    progress_.start(train_begin_);
     agree();  // somebody may have asked to stop before the first step
     while (result_.steps < last_step_ && !leaving_) {
       beat(Phase::loading);
@@ -135,9 +123,12 @@ class Training {
       const double lr = config_.optim.lr *
                         optim::lr_factor(config_.schedule, result_.steps, last_step_);
       beat(Phase::training);
-      step_.backward(batch, tally_);
-      exchange();
-      step_.update(lr);
+      step_.backward(batch, tally_, [this] { world_.votes().cast(ballot()); });
+      if (world_.size() > 1) beat(Phase::exchanging);
+      strategy_->finish();
+      take_ballots();
+      strategy_->update(lr);
+      progress_.step(batch, strategy_->times());
       account(batch);
       check_agreed_finite(lr);
       if (is_due(config_.train.log_every) || result_.steps == 1) report(lr);
@@ -159,7 +150,7 @@ class Training {
       own.flags |= comm::kOutOfTime;
     }
     // On a GPU looking would wait for it: there report() looks.
-    if (policy_.device.is_cpu() && !std::isfinite(tally_.means().loss)) {
+    if (built_.policy.device.is_cpu() && !std::isfinite(tally_.means().loss)) {
       own.flags |= comm::kNonFinite;
     }
     if (const int signal = stop_.signal()) {
@@ -171,16 +162,6 @@ class Training {
 
   void agree() {
     world_.votes().cast(ballot());
-    take_ballots();
-  }
-
-  // Sums the gradients over the ranks. What ranks tell each other travels meanwhile.
-  void exchange() {
-    world_.votes().cast(ballot());
-    if (world_.size() > 1) {
-      beat(Phase::exchanging);
-      world_.data().all_reduce(parameters_.gradients()).wait();
-    }
     take_ballots();
   }
 
@@ -215,7 +196,7 @@ class Training {
     result_.samples += batch.global_size;
     epoch_ = static_cast<double>(batch.begin.epoch) +
              static_cast<double>(batch.begin.consumed + batch.global_size) /
-                 static_cast<double>(train_data_->size());
+                 static_cast<double>(train_data_.size());
     reporter_.step(result_.steps);
     // Asked for only: a line a step is a write a step, and a log without bound.
     if (config_.monitor.verbosity != config::Verbosity::debug) return;
@@ -227,39 +208,28 @@ class Training {
   void check_same_data() const {
     if (world_.size() == 1) return;
     comm::check_same(world_.cpu(), "split of the data",
-                     {{"training samples", str(train_data_->size())},
-                      {"test samples", str(eval_data_->size())}});
+                     {{"training samples", str(train_data_.size())},
+                      {"test samples", str(eval_data_.size())}});
   }
 
   void log_start() const {
-    log::info("train", fmt::format("{}, {}, {} threads, seed {}", policy_.device.str(),
+    log::info("train", fmt::format("{}, {}, {}, {} threads, seed {}", strategy_->name(),
+                                   built_.policy.device.str(),
                                    config::name_of(config_.precision.mode),
                                    config_.parallel.threads.value(), config_.run.seed));
     log::info("data",
               fmt::format("{}: {} training and {} test samples, read in {:.2f} s",
-                          config_.data.name, train_data_->size(), eval_data_->size(),
+                          config_.data.name, train_data_.size(), eval_data_.size(),
                           seconds_between(begin_, clock_.now())));
     log::info("train", fmt::format("{}: {} parameters; {} steps", config_.model.name,
-                                   parameters_.num_parameters(), last_step_));
-    if (config_.batch.global.value() > train_data_->size()) {
+                                   parallel::count_elements(strategy_->parameters()),
+                                   last_step_));
+    if (config_.batch.global.value() > train_data_.size()) {
       log::warning("train",
                    fmt::format("batch.global is {}, but there are only {} samples: "
                                "every step takes all of them",
-                               config_.batch.global.value(), train_data_->size()));
+                               config_.batch.global.value(), train_data_.size()));
     }
-  }
-
-  // Training that waits for its data is slower than it could be.
-  void warn_of_waiting(const TrainReport& report, double window_seconds) const {
-    if (report.data_wait_seconds < 0.1 ||
-        report.data_wait_seconds < 0.1 * window_seconds) {
-      return;
-    }
-    log::warning("data",
-                 fmt::format("loader waited {:.0f} ms of the last {:.1f} s; raise "
-                             "data.workers (now {})",
-                             1e3 * report.data_wait_seconds, window_seconds,
-                             config_.data.workers.value()));
   }
 
   // Every so many steps, and after the last.
@@ -272,35 +242,23 @@ class Training {
     return every == config::kEachEpoch ? batch.ends_epoch : is_due(every);
   }
 
-  // The numbers since the last report. Reading them waits for the device, which is why
-  // this does not happen at every step.
+  // Reading the numbers waits for the device, which is why this does not happen at
+  // every step.
   void report(double lr) {
-    const auto means = world_.size() == 1 ? tally_.means() : tally_.means(world_.cpu());
-    const auto now = clock_.now();
-    const TrainReport report{
-        .step = result_.steps,
-        .total_steps = last_step_,
-        .epoch = epoch_,
-        .means = means,
-        .lr = lr,
-        .samples_per_second = static_cast<double>(means.count) /
-                              std::max(seconds_between(window_begin_, now), 1e-9),
-        .data_wait_seconds = loader_.waited_seconds() - window_waited_,
-        .memory_bytes = memory_in_use_bytes(policy_.device)};
-    reporter_.train(report);
-    check_finite(means.loss, lr, world_.size() == 1 ? 0 : kSomeRank);
-    warn_of_waiting(report, seconds_between(window_begin_, now));
-    result_.train_loss = means.loss;
-    result_.memory_bytes = std::max(result_.memory_bytes, report.memory_bytes);
-    tally_.reset();
-    window_begin_ = now;
-    window_waited_ = loader_.waited_seconds();
+    const auto report = progress_.report(
+        {.step = result_.steps, .total_steps = last_step_, .epoch = epoch_, .lr = lr},
+        tally_);
+    check_finite(report.means.loss, lr, world_.size() == 1 ? 0 : kSomeRank);
+    result_.train_loss = report.means.loss;
+    result_.memory.clear();
+    for (const auto& rank : report.ranks) result_.memory.push_back(rank.memory);
   }
 
   void check_finite(double loss, double lr, int rank) const {
     if (std::isfinite(loss)) return;
-    const auto bad = parameters_.bad_gradients();
-    const bool telling = !bad.empty() && bad.size() < parameters_.size();
+    const auto& parameters = strategy_->parameters();
+    const auto bad = parallel::bad_gradients(parameters);
+    const bool telling = !bad.empty() && bad.size() < parameters.size();
     throw Error(Fault::diverged, "train: the loss is ", loss, " by step ",
                 result_.steps, rank == kSomeRank ? " (some rank" : str(" (rank ", rank),
                 telling ? ", bad gradients: " + text::join(bad, ", ") : "",
@@ -310,14 +268,15 @@ class Training {
   void evaluate_now() {
     reporter_.beat(result_.steps, Phase::evaluating);
     const auto begin = clock_.now();
-    const auto means = evaluate(*model_, *eval_data_,
+    strategy_->share_buffers();
+    const auto means = evaluate(*built_.model, eval_data_,
                                 {.config = config_,
-                                 .policy = policy_,
+                                 .policy = built_.policy,
                                  .stop = stop_,
                                  .world = world_,
                                  .beat = [this](Phase phase) { beat(phase); }});
     const auto took = clock_.now() - begin;
-    window_begin_ += took;  // evaluating is not training time
+    progress_.skip(took);  // evaluating is not training time
     train_begin_ += took;
     if (!means) return note_stop(world_.votes().count());
     result_.eval = means;
@@ -345,7 +304,7 @@ class Training {
   void save_weights() {
     reporter_.beat(result_.steps, Phase::saving);
     const auto file = run_.path() / "model.safetensors";
-    checkpoint::write_safetensors(file, checkpoint::state_of(*model_));
+    checkpoint::write_safetensors(file, checkpoint::state_of(*built_.model));
     result_.weights = file.string();
     log::info("train", fmt::format("weights written to {}", result_.weights));
   }
@@ -358,30 +317,34 @@ class Training {
   const StopRequest& stop_;
   comm::World& world_;
 
-  const precision::Policy policy_;
-  const std::unique_ptr<data::Dataset> train_data_, eval_data_;
+  const data::Dataset &train_data_, &eval_data_;
   const std::int64_t last_step_;
-  const std::shared_ptr<models::Model> model_;
-  optim::FlatParameters parameters_;
-  const std::unique_ptr<optim::Optimizer> optimizer_;
+  const Built built_;
+  const std::unique_ptr<parallel::Strategy> strategy_;
   Step step_;
   data::Loader loader_;
+  Progress progress_;
   Tally tally_;
 
   Result result_;
   bool leaving_ = false;               // agreed
   std::vector<comm::Ballot> ballots_;  // of the last step, by rank
   double epoch_ = 0;
-  SteadyTime train_begin_;   // moved on by the time spent evaluating
-  SteadyTime window_begin_;  // of the steps since the last report; likewise
-  double window_waited_ = 0;
+  SteadyTime train_begin_;  // moved on by the time spent evaluating
 };
 
 }  // namespace
 
 Result train(const config::Config& config, const monitor::RunDirectory& run,
              Reporter& reporter, const StopRequest& stop, comm::World& world) {
-  return Training(config, run, reporter, stop, world).run();
+  const auto shared = open_shared(config);
+  return train(config, run, reporter, stop, world, *shared);
+}
+
+Result train(const config::Config& config, const monitor::RunDirectory& run,
+             Reporter& reporter, const StopRequest& stop, comm::World& world,
+             Shared& shared) {
+  return Training(config, run, reporter, stop, world, shared).run();
 }
 
 }  // namespace lockstep::train

@@ -4,6 +4,7 @@
 #include "lockstep/config/config.h"
 #include "lockstep/monitor/run_directory.h"
 #include "lockstep/train/report.h"
+#include "lockstep/train/shared.h"
 #include "lockstep/train/stop.h"
 
 namespace lockstep::train {
@@ -18,5 +19,10 @@ namespace lockstep::train {
 // device is that of world.data().
 Result train(const config::Config& config, const monitor::RunDirectory& run,
              Reporter& reporter, const StopRequest& stop, comm::World& world);
+
+// The same for one of several ranks that are threads of this process.
+Result train(const config::Config& config, const monitor::RunDirectory& run,
+             Reporter& reporter, const StopRequest& stop, comm::World& world,
+             Shared& shared);
 
 }  // namespace lockstep::train

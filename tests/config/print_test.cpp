@@ -55,8 +55,18 @@ const std::vector<config::Override>& unusual_values() {
       {"precision.mode", "bf16"},
       {"parallel.strategy", "single"},
       {"parallel.ranks", "1"},
+      {"parallel.device_ids", "[]"},
       {"parallel.zero_stage", "3"},
       {"parallel.bucket_bytes", "1000001"},
+      {"parallel.bucket_cap_mb", "auto"},  // they are one knob
+      {"parallel.first_bucket_bytes", "1001"},
+      {"parallel.gradient_as_bucket_view", "off"},
+      {"parallel.find_unused_parameters", "on"},
+      {"parallel.static_graph", "on"},
+      {"parallel.broadcast_buffers", "off"},
+      {"parallel.sync_batch_norm", "on"},
+      {"parallel.compression", "bf16"},
+      {"parallel.balance", "on"},
       {"parallel.device", "cuda"},
       {"parallel.threads", "2"},
       {"parallel.on_setup_failure", "single"},
@@ -64,6 +74,7 @@ const std::vector<config::Override>& unusual_values() {
       {"comm.timeout", "1.5s"},
       {"comm.join_timeout", "7s"},
       {"comm.interface", "eth0"},
+      {"comm.deterministic", "true"},
       {"comm.debug", "true"},
       {"watch.step_floor", "0s"},
       {"watch.step_factor", "2.5"},
@@ -72,6 +83,7 @@ const std::vector<config::Override>& unusual_values() {
       {"watch.evaluation", "3s"},
       {"watch.saving", "4s"},
       {"watch.loading", "5s"},
+      {"watch.straggler", "0.25"},
       {"checkpoint.every", "0"},  // this version refuses all others
       {"checkpoint.keep", "1"},
       {"checkpoint.resume", "never"},
@@ -178,8 +190,9 @@ TEST(Print, TableHasALineForEveryKnob) {
   const auto table = config::to_table(config::defaults({}, {}));
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'),
             static_cast<std::ptrdiff_t>(config::keys().size()) + 1);
-  EXPECT_THAT(table,
-              HasSubstr("\noptim.lr                   0.001             default\n"));
+  EXPECT_THAT(
+      table,
+      HasSubstr("\noptim.lr                          0.001             default\n"));
 }
 
 }  // namespace lockstep::test

@@ -98,10 +98,8 @@ TEST(Validate, TimeoutsAreAboveZero) {
 }
 
 TEST(Validate, RefusesWhatThisVersionLacks) {
-  for (const auto* strategy : {"data_parallel", "zero"}) {
-    EXPECT_THAT(problem_with("parallel.strategy", strategy),
-                HasSubstr("set parallel.strategy=ddp"));
-  }
+  EXPECT_THAT(problem_with("parallel.strategy", "zero"),
+              HasSubstr("set parallel.strategy=ddp"));
   EXPECT_THAT(problem_with("checkpoint.every", "10"),
               HasSubstr("set checkpoint.every=0"));
   EXPECT_THAT(problem_with("checkpoint.resume", "/some/where"),
@@ -110,6 +108,48 @@ TEST(Validate, RefusesWhatThisVersionLacks) {
                         {"parallel.strategy", "single"},
                         {"parallel.zero_stage", "3"},
                         {"checkpoint.resume", "never"}}));
+}
+
+TEST(Validate, DevicesAreNamedForDataParallel) {
+  const auto ids = with({{"parallel.strategy", "data_parallel"},
+                         {"parallel.device_ids", "[0, 0, 1]"}})
+                       .parallel.device_ids;
+  EXPECT_EQ(ids, (std::vector{0, 0, 1}));
+  EXPECT_THAT(problem_with("parallel.device_ids", "0,1"),
+              HasSubstr("set parallel.strategy=data_parallel"));
+  EXPECT_THAT(problem_with("parallel.device_ids", "[0, x]"),
+              HasSubstr("'x' is not a whole number"));
+  EXPECT_THAT(error_text(Fault::config,
+                         [] {
+                           with({{"parallel.strategy", "data_parallel"},
+                                 {"parallel.ranks", "3"},
+                                 {"parallel.device_ids", "[0, 1]"}});
+                         }),
+              HasSubstr("names 2 devices, but parallel.ranks is 3"));
+}
+
+TEST(Validate, BucketsHaveOneSize) {
+  EXPECT_NO_THROW(
+      with({{"parallel.bucket_cap_mb", "2"}, {"parallel.bucket_bytes", "2MiB"}}));
+  EXPECT_THAT(
+      error_text(
+          Fault::config,
+          [] {
+            with({{"parallel.bucket_cap_mb", "2"}, {"parallel.bucket_bytes", "2MB"}});
+          }),
+      HasSubstr("2 MiB is 2097152 bytes, but parallel.bucket_bytes is 2000000"));
+}
+
+TEST(Validate, ThreadsAndProcessesHaveBackendsOfTheirOwn) {
+  EXPECT_THAT(problem_with("comm.backend", "local"),
+              HasSubstr("set parallel.strategy=data_parallel"));
+  EXPECT_THAT(
+      error_text(
+          Fault::config,
+          [] {
+            with({{"parallel.strategy", "data_parallel"}, {"comm.backend", "gloo"}});
+          }),
+      HasSubstr("set comm.backend=auto"));
 }
 
 TEST(Validate, RunNamesArePlain) {

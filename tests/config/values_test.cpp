@@ -64,10 +64,12 @@ TEST(Values, BooleansHaveSixSpellings) {
 }
 
 TEST(Values, BytesHaveUnits) {
-  EXPECT_EQ(with({{"parallel.bucket_bytes", "25MB"}}).parallel.bucket_bytes, 25000000);
-  EXPECT_EQ(with({{"parallel.bucket_bytes", "1.5GiB"}}).parallel.bucket_bytes,
+  EXPECT_EQ(with({{"parallel.bucket_bytes", "25MB"}}).parallel.bucket_bytes.value(),
+            25000000);
+  EXPECT_EQ(with({{"parallel.bucket_bytes", "1.5GiB"}}).parallel.bucket_bytes.value(),
             1610612736);
-  EXPECT_EQ(with({{"parallel.bucket_bytes", "512"}}).parallel.bucket_bytes, 512);
+  EXPECT_EQ(with({{"parallel.bucket_bytes", "512"}}).parallel.bucket_bytes.value(),
+            512);
   EXPECT_THAT(problem_with("parallel.bucket_bytes", "25M"),
               HasSubstr("'25M' is not a size like 25MB or 1.5GiB"));
 }

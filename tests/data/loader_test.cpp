@@ -104,6 +104,39 @@ TEST(Loader, RanksShareEachGlobalBatch) {
   }
 }
 
+TEST(Loader, SharesFollowTheirWeightsFromTheBatchOnThatWasNamed) {
+  const Numbers numbers(1000);
+  const std::vector<std::int64_t> weights{1, 0, 6};
+  constexpr std::int64_t kFrom = 12;
+  std::vector<std::unique_ptr<Loader>> loaders;
+  for (int rank = 0; rank < 3; ++rank) {
+    loaders.push_back(std::make_unique<Loader>(
+        numbers,
+        LoaderOptions{.batch = 21, .rank = rank, .ranks = 3, .workers = 2, .seed = 7}));
+  }
+  Loader whole(numbers, {.batch = 21, .seed = 7});
+  for (std::int64_t number = 0; number < 30; ++number) {
+    // Each when it comes by, but all for the same batch.
+    if (number >= 4 && number < 7) {
+      auto& loader = *loaders[static_cast<std::size_t>(number - 4)];
+      ASSERT_GE(kFrom, number + loader.room());
+      loader.reshare(kFrom, weights);
+    }
+    std::vector<int> together;
+    std::vector<std::int64_t> sizes;
+    for (auto& loader : loaders) {
+      const auto* share = loader->next();
+      sizes.push_back(share->size);
+      EXPECT_EQ(share->largest_size, number < kFrom ? 7 : 18);
+      const auto values = values_of(*share);
+      together.insert(together.end(), values.begin(), values.end());
+    }
+    EXPECT_EQ(sizes, number < kFrom ? (std::vector<std::int64_t>{7, 7, 7})
+                                    : (std::vector<std::int64_t>{3, 0, 18}));
+    EXPECT_EQ(together, values_of(*whole.next())) << number;
+  }
+}
+
 TEST(Loader, OnlyTheLastBatchOfAnEpochIsShort) {
   const Numbers numbers(25);
   Loader loader(numbers, {.batch = 10, .epochs = 2});

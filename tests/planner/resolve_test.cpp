@@ -174,6 +174,37 @@ TEST(Planner, GivesEveryGpuARank) {
               HasSubstr("5 > 4"));
 }
 
+TEST(Planner, DataParallelHasARankForEachDeviceItNames) {
+  auto machine = kH100;
+  machine.gpus.resize(4, machine.gpus[0]);
+  const auto ranks_of = [&](const char* ids) {
+    const auto plan =
+        plan_for({{"parallel.strategy", "data_parallel"}, {"parallel.device_ids", ids}},
+                 machine);
+    EXPECT_EQ(plan.config.config.comm.backend, config::CommBackend::local);
+    return plan.config.config.parallel.ranks.value();
+  };
+  EXPECT_EQ(ranks_of("[]"), 4);
+  EXPECT_EQ(ranks_of("[3, 1]"), 2);
+  EXPECT_EQ(ranks_of("[0, 0, 0, 0, 0, 0, 0, 0]"), 8);
+  EXPECT_THAT(
+      refusal({{"parallel.strategy", "data_parallel"}, {"parallel.device_ids", "[4]"}},
+              machine, Fault::hardware),
+      HasSubstr("GPU 4 was asked for, but there are 4, counted from 0"));
+}
+
+TEST(Planner, BucketsHaveTwoNamesForOneSize) {
+  const auto sizes = [](const Wanted& wanted) {
+    const auto parallel = plan_for(wanted, kTwoCores).config.config.parallel;
+    return std::pair(parallel.bucket_bytes.value(), parallel.bucket_cap_mb.value());
+  };
+  EXPECT_EQ(sizes({}), std::pair(std::int64_t{25 << 20}, 25.0));
+  EXPECT_EQ(sizes({{"parallel.bucket_cap_mb", "0.5"}}),
+            std::pair(std::int64_t{1 << 19}, 0.5));
+  EXPECT_EQ(sizes({{"parallel.bucket_bytes", "33333333"}}),
+            std::pair(std::int64_t{33333333}, 33333333.0 / (1 << 20)));
+}
+
 TEST(Planner, RanksShareTheCores) {
   auto machine = kTwoCores;
   machine.physical_cores = machine.logical_cores = 8;

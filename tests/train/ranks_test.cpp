@@ -6,7 +6,9 @@
 #include <signal.h>
 
 #include "lockstep/checkpoint/safetensors.h"
+#include "lockstep/train/device.h"
 #include "lockstep/train/evaluate.h"
+#include "lockstep/train/replicas.h"
 #include "lockstep/train/trainer.h"
 #include "tests/train/small_data.h"
 
@@ -26,22 +28,25 @@ config::Config shared_config() {
   config.batch.global = 18;  // 4 and 5 samples for each of 4 ranks
   config.batch.micro = 3;
   config.eval.every = 5;
+  config.parallel.strategy = config::Strategy::ddp;
   return config;
 }
 
 // Trains on `ranks` processes and returns rank 0's metrics.
-std::vector<monitor::Metrics> metrics_with(int ranks, const config::Config& config,
+std::vector<monitor::Metrics> metrics_with(int ranks, config::Config config,
                                            std::string* weights = nullptr) {
   const files::TemporaryDirectory folder;
   const auto run = monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
   const int port = free_port();
+  if (ranks == 1) config.parallel.strategy = config::Strategy::single;
   const auto body = [&](int rank) {
     monitor::Console console({.write = [](std::string_view) {}});
     const train::StopRequest stop;
-    train::Reporter reporter(run, config.monitor, console, rank, ranks);
+    train::Reporter reporter(run, config.monitor, console,
+                             {.rank = rank, .ranks = ranks});
     auto world = comm::join(
         ranks == 1 ? launcher::RankEnvironment() : environment_of(rank, ranks, port),
-        {});
+        {.config = config.comm});
     train::train(config, run, reporter, stop, world);
     world.close();
   };
@@ -69,6 +74,70 @@ TEST(Ranks, TrainAsOneRankDoes) {
   }
 }
 
+// The weights after training with the ranks as threads of one process.
+std::string weights_of_threads(int ranks, config::Config config) {
+  const files::TemporaryDirectory folder;
+  config.parallel.strategy = config::Strategy::data_parallel;
+  config.parallel.ranks = ranks;
+  as_processes(1, [&](int) {
+    const auto run =
+        monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+    monitor::Console console({.write = [](std::string_view) {}});
+    const train::StopRequest stop;
+    const auto result = train::train_replicas(
+        config, run, train::choose_devices(config.parallel), console, stop);
+    EXPECT_EQ(result.memory.size(), static_cast<std::size_t>(ranks));
+    EXPECT_GT(result.memory.back().allocated_bytes, 0);
+    EXPECT_GE(result.memory.back().total_bytes, result.memory.back().reserved_bytes);
+  });
+  return read_file(folder.path() / "runs" / "r" / "model.safetensors");
+}
+
+// Sums in the order of the ranks, whoever carries them.
+TEST(Ranks, ProcessesAndThreadsGiveTheSameBits) {
+  auto config = shared_config();
+  config.comm.deterministic = true;
+  for (const int ranks : {2, 3, 4}) {
+    const auto threads = weights_of_threads(ranks, config);
+    ASSERT_FALSE(threads.empty());
+    for (const auto backend : {config::CommBackend::gloo, config::CommBackend::shm}) {
+      std::string processes;
+      config.comm.backend = backend;
+      config.parallel.bucket_bytes = 1000 * ranks;  // not that it should matter
+      metrics_with(ranks, config, &processes);
+      EXPECT_TRUE(processes == threads) << ranks << " over " << name_of(backend);
+    }
+    config.comm.backend = config::CommBackend::automatic;
+  }
+}
+
+TEST(Ranks, ThreadsWithDropoutGiveTheSameBitsAgain) {
+  auto config = shared_config();
+  config.model.dropout = 0.5;
+  const auto first = weights_of_threads(3, config);
+  EXPECT_FALSE(first.empty());
+  EXPECT_TRUE(first == weights_of_threads(3, config));
+}
+
+TEST(Ranks, AThreadThatFailsEndsTheOthers) {
+  const files::TemporaryDirectory folder;
+  auto config = shared_config();
+  config.parallel.strategy = config::Strategy::data_parallel;
+  config.parallel.ranks = 3;
+  config.optim.lr = 1e30;
+  as_processes(1, [&](int) {
+    const auto run =
+        monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+    monitor::Console console({.write = [](std::string_view) {}});
+    const train::StopRequest stop;
+    const auto devices = train::choose_devices(config.parallel);
+    EXPECT_THAT(
+        error_text(Fault::diverged,
+                   [&] { train::train_replicas(config, run, devices, console, stop); }),
+        HasSubstr("lower optim.lr"));
+  });
+}
+
 TEST(Ranks, ARerunGivesTheSameBits) {
   auto config = shared_config();
   config.model.dropout = 0.5;  // each rank draws its own
@@ -90,7 +159,7 @@ TEST(Ranks, OneThatIsAskedToStopTakesTheOthersWithIt) {
   as_processes(3, [&](int rank) {
     monitor::Console console({.write = [](std::string_view) {}});
     const train::StopRequest stop;
-    train::Reporter reporter(run, config.monitor, console, rank, 3);
+    train::Reporter reporter(run, config.monitor, console, {.rank = rank, .ranks = 3});
     auto world = comm::join(environment_of(rank, 3, port), {});
     std::thread somebody;
     if (rank == 1) {
@@ -149,7 +218,7 @@ TEST(Ranks, DifferentModelsAreRefusedBeforeTheFirstStep) {
     if (rank == 1) config.model.hidden += 1;
     monitor::Console console({.write = [](std::string_view) {}});
     const train::StopRequest stop;
-    train::Reporter reporter(run, config.monitor, console, rank, 2);
+    train::Reporter reporter(run, config.monitor, console, {.rank = rank, .ranks = 2});
     auto world = comm::join(environment_of(rank, 2, port), {});
     EXPECT_THAT(error_text(Fault::config,
                            [&] { train::train(config, run, reporter, stop, world); }),
@@ -166,7 +235,7 @@ TEST(Ranks, ALossThatIsNotFiniteEndsEveryRank) {
   as_processes(2, [&](int rank) {
     monitor::Console console({.write = [](std::string_view) {}});
     const train::StopRequest stop;
-    train::Reporter reporter(run, config.monitor, console, rank, 2);
+    train::Reporter reporter(run, config.monitor, console, {.rank = rank, .ranks = 2});
     auto world = comm::join(environment_of(rank, 2, port), {});
     EXPECT_THAT(error_text(Fault::diverged,
                            [&] { train::train(config, run, reporter, stop, world); }),

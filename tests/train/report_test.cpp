@@ -20,7 +20,7 @@ Result some_result() {
   result.train_loss = 0.1;
   result.eval = Tally::Means{0.25, 0.9123, 10000};
   result.best_accuracy = 0.92;
-  result.memory_bytes = 512 << 20;
+  result.memory = {{512 << 20, 600 << 20, 1 << 30}};
   result.weights = "runs/1/model.safetensors";
   return result;
 }

@@ -17,17 +17,20 @@ struct Rig {
     torch::manual_seed(11);
     model = models::build({.name = name, .hidden = 16},
                           {data.spec().shape, data.spec().num_classes});
-    parameters.emplace(*model);
-    optimizer = optim::make_optimizer(config, parameters->values());
-    step.emplace(
-        Step::Parts{model, *parameters, *optimizer, policy, data.spec(), micro});
+    strategy = parallel::make_strategy(config, *model, world);
+    step.emplace(Step::Parts{model, *strategy, policy, data.spec(), micro});
+  }
+  void run(const data::Batch& batch, double lr = 0.01) {
+    step->backward(batch, tally);
+    strategy->finish();
+    strategy->update(lr);
   }
 
-  config::OptimConfig config{.lr = 0.01};
+  config::Config config = test::small_config();
+  comm::World world = comm::join({}, {});
   precision::Policy policy;
   std::shared_ptr<models::Model> model;
-  std::optional<optim::FlatParameters> parameters;
-  std::unique_ptr<optim::Optimizer> optimizer;
+  std::unique_ptr<parallel::Strategy> strategy;
   std::optional<Step> step;
   Tally tally{torch::kCPU};
 };
@@ -43,8 +46,7 @@ TEST(Step, EqualsAPlainLoopOfLibTorch) {
   data::Loader ours(data, {.batch = 8, .epochs = 2});
   data::Loader theirs(data, {.batch = 8, .epochs = 2});
   while (const auto* batch = ours.next()) {
-    rig.step->backward(*batch, rig.tally);
-    rig.step->update(0.01);
+    rig.run(*batch);
     const auto* again = theirs.next();
     adamw.zero_grad();
     const auto x =
@@ -68,9 +70,10 @@ TEST(Step, MicroBatchesGiveTheGradientOfTheWholeBatch) {
   for (const std::int64_t micro : {24, 8, 7, 1}) {
     Rig rig(data, micro);
     data::Loader loader(data, {.batch = 24});
-    rig.step->backward(*loader.next(), rig.tally);
-    rig.step->update(0.01);
-    gradients.push_back(rig.parameters->gradients().clone());
+    rig.run(*loader.next());
+    std::vector<torch::Tensor> flat;
+    for (const auto& p : rig.model->parameters()) flat.push_back(p.grad().flatten());
+    gradients.push_back(torch::cat(flat));
     losses.push_back(rig.tally.means().loss);
     EXPECT_EQ(rig.tally.means().count, 24);
   }
@@ -88,8 +91,7 @@ TEST(Step, AShortLastBatchIsAveragedOverItsOwnSize) {
   loader.next();
   const auto* last = loader.next();
   ASSERT_EQ(last->size, 3);
-  rig.step->backward(*last, rig.tally);
-  rig.step->update(0);
+  rig.run(*last, 0);
   const auto x =
       last->inputs.to(torch::kFloat32) * data.spec().scale + data.spec().shift;
   const auto loss = torch::cross_entropy_loss(rig.model->forward(x), last->targets);
@@ -120,8 +122,7 @@ TEST(Step, Bf16TrainsToNearlyTheSameLoss) {
     data::Loader loader(data, {.batch = 16, .epochs = 20});
     while (const auto* batch = loader.next()) {
       rig.tally.reset();
-      rig.step->backward(*batch, rig.tally);
-      rig.step->update(0.01);
+      rig.run(*batch);
     }
     return rig.tally.means().loss;
   };

@@ -37,7 +37,7 @@ Run run_once(const config::Config& config, int signal_before = 0) {
   if (signal_before != 0) ::raise(signal_before);
   Run done;
   {
-    Reporter reporter(run, config.monitor, console);
+    Reporter reporter(run, config.monitor, console, {});
     comm::JoinOptions options;
     options.device = choose_device(config.parallel);
     auto world = comm::join({}, options);
@@ -68,7 +68,7 @@ TEST(Trainer, TrainsForTheEpochsAskedForAndEvaluatesAtTheEnd) {
   EXPECT_EQ(run.metrics.size(), 27u);
   EXPECT_EQ(run.metrics.back().split, monitor::Split::eval);
   EXPECT_LT(run.metrics[25].loss, run.metrics[0].loss);
-  EXPECT_THAT(run.events, testing::ElementsAre("started", "done"));
+  EXPECT_THAT(run.events, testing::ElementsAre("started", "memory", "done"));
   EXPECT_TRUE(run.has_weights);
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/units.h"
@@ -25,6 +26,7 @@ Problem read(const Node& node, const Field& field, std::uint64_t& out);
 Problem read(const Node& node, const Field& field, double& out);
 Problem read(const Node& node, const Field& field, std::string& out);
 Problem read(const Node& node, const Field& field, units::Duration& out);
+Problem read(const Node& node, const Field& field, std::vector<int>& out);
 
 // A value as a recipe spells it, and as JSON.
 struct Written {
@@ -39,6 +41,7 @@ Written write(std::uint64_t value, const Field& field);
 Written write(double value, const Field& field);
 Written write(const std::string& value, const Field& field);
 Written write(units::Duration value, const Field& field);
+Written write(const std::vector<int>& values, const Field& field);
 
 // For the reference page.
 struct Type {
@@ -53,6 +56,7 @@ Type type_of(const std::uint64_t&, const Field& field);
 Type type_of(const double&, const Field& field);
 Type type_of(const std::string&, const Field& field);
 Type type_of(const units::Duration&, const Field& field);
+Type type_of(const std::vector<int>&, const Field& field);
 
 // "at least 0 and below 1", "" if every value is in it.
 std::string describe(const Range& range);
@@ -73,7 +77,7 @@ struct Items {
   std::vector<Node> nodes;
   Problem problem;
 };
-Items items_of(const Node& node);
+Items items_of(const Node& node, std::string_view expected);
 
 template <NamedEnum E>
 std::vector<std::string> names_in(E e) {
@@ -101,7 +105,7 @@ Type type_of(const E& e, const Field&) {
 
 template <NamedEnum E>
 Problem read(const Node& node, const Field& field, std::vector<E>& out) {
-  const auto items = items_of(node);
+  const auto items = items_of(node, "a list like [console, jsonl]");
   if (items.problem) return items.problem;
   std::vector<E> values;
   for (const auto& item : items.nodes) {
@@ -116,8 +120,8 @@ Problem read(const Node& node, const Field& field, std::vector<E>& out) {
   return std::nullopt;
 }
 
-template <NamedEnum E>
-Written write(const std::vector<E>& values, const Field& field) {
+template <typename T>
+Written write_list(const std::vector<T>& values, const Field& field) {
   Written all{"[", "["};
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto one = write(values[i], field);
@@ -125,6 +129,11 @@ Written write(const std::vector<E>& values, const Field& field) {
     all.json += (i > 0 ? ", " : "") + one.json;
   }
   return {all.yaml + "]", all.json + "]"};
+}
+
+template <NamedEnum E>
+Written write(const std::vector<E>& values, const Field& field) {
+  return write_list(values, field);
 }
 
 template <NamedEnum E>

@@ -17,6 +17,8 @@ class FlatBuffers {
   const std::vector<Group>& groups() const noexcept { return groups_; }
   torch::Tensor& values(std::size_t group) { return values_[group]; }
   torch::Tensor& gradients(std::size_t group) { return gradients_[group]; }
+  std::vector<torch::Tensor>& all_values() noexcept { return values_; }
+  std::vector<torch::Tensor>& all_gradients() noexcept { return gradients_; }
 
   // The piece of the gradients that belongs to a bucket.
   torch::Tensor bucket(std::size_t group, const Bucket& bucket) const;

@@ -1,0 +1,39 @@
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/detail/strategies.h"
+
+namespace lockstep::parallel {
+
+std::unique_ptr<Strategy> make_strategy(const config::Config& config,
+                                        torch::nn::Module& module, comm::World& world) {
+  switch (config.parallel.strategy) {
+    case config::Strategy::single:
+      if (world.size() == 1) return detail::make_single(config, module);
+      break;
+    case config::Strategy::ddp:
+    case config::Strategy::data_parallel:
+      return detail::make_replicated(config, module, world);
+    default:
+      break;
+  }
+  throw Error(Fault::config, "parallel.strategy: ", name_of(config.parallel.strategy),
+              " was asked for, but there are ", world.size(),
+              " ranks; set parallel.strategy=ddp");
+}
+
+std::int64_t count_elements(const std::vector<Parameter>& parameters) {
+  std::int64_t count = 0;
+  for (const auto& parameter : parameters) count += parameter.tensor.numel();
+  return count;
+}
+
+std::vector<std::string> bad_gradients(const std::vector<Parameter>& parameters) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : parameters) {
+    const auto& gradient = tensor.grad();
+    if (!gradient.defined() || gradient.isfinite().all().item<bool>()) continue;
+    names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "lockstep/comm/join.h"
+#include "lockstep/config/config.h"
+#include "lockstep/parallel/engine.h"
+#include "lockstep/parallel/layout.h"
+
+namespace lockstep::parallel {
+
+// How a model is trained on the ranks of a job: who holds what, what travels when, and
+// how parameters are changed. A training loop has one and does not know which:
+//
+//   strategy->begin_step();
+//   for (each micro-batch) strategy->backward(loss, last);
+//   strategy->finish();
+//   strategy->update(lr);
+//
+// The loss is a sum over this rank's samples divided by the number of samples of all
+// ranks (design: the global batch), so that gradients add up whatever the shares are.
+//
+// Collective: everything but backward() with last == false, and the getters.
+// Threads:    one: the one that made it.
+// Lifetime:   the module and the world outlive it.
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+
+  virtual std::string_view name() const noexcept = 0;  // "ddp"
+
+  // Zeroes the gradients; with parallel.broadcast_buffers all ranks get rank 0's
+  // buffers.
+  virtual void begin_step() = 0;
+
+  // `last`: of this step on this rank; what it completes starts to travel. A rank
+  // without samples has none and calls finish() only.
+  virtual void backward(const torch::Tensor& loss, bool last) = 0;
+
+  // The gradients are those of the global batch when it returns. Throws Fault::config,
+  // on every rank, for parameters that took no part in the loss.
+  virtual void finish() = 0;
+
+  // Changes the parameters by their gradients. Parameters that no rank has used are
+  // left as they are, and what the optimizer remembers of them, too.
+  virtual void update(double lr) = 0;
+
+  // Rank 0's buffers on every rank: before they are evaluated or saved.
+  virtual void share_buffers() = 0;
+
+  // Every rank has to run as many forward passes as the one with the most samples, over
+  // empty batches if need be: layers of the model talk to each other.
+  virtual bool passes_must_match() const noexcept { return false; }
+
+  // Of the last finished step; none where nothing is exchanged.
+  virtual const ExchangeTimes* times() const noexcept { return nullptr; }
+
+  virtual const std::vector<Parameter>& parameters() const noexcept = 0;
+};
+
+// The only switch over parallel.strategy. Throws Fault::config if the models of the
+// ranks differ. Collective.
+std::unique_ptr<Strategy> make_strategy(const config::Config& config,
+                                        torch::nn::Module& module, comm::World& world);
+
+std::int64_t count_elements(const std::vector<Parameter>& parameters);
+
+// The parameters whose gradients hold a NaN or an infinity.
+std::vector<std::string> bad_gradients(const std::vector<Parameter>& parameters);
+
+}  // namespace lockstep::parallel

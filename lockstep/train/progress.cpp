@@ -1,0 +1,111 @@
+#include "lockstep/train/progress.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/log.h"
+#include "lockstep/base/text.h"
+
+namespace lockstep::train {
+namespace {
+
+// Fewer steps than this say nothing about who is slow.
+constexpr std::int64_t kFewestSteps = 5;
+
+std::vector<double> each(const std::vector<RankWindow>& ranks,
+                         double (*number)(const RankWindow&)) {
+  std::vector<double> list;
+  for (const auto& rank : ranks) list.push_back(number(rank));
+  return list;
+}
+
+}  // namespace
+
+Progress::Progress(const config::Config& config, comm::World& world, Reporter& reporter,
+                   data::Loader& loader)
+    : config_(config), world_(world), reporter_(reporter), loader_(loader) {
+  if (config.parallel.balance && world.size() > 1) balance_.emplace(world.size());
+}
+
+void Progress::step(const data::Batch& batch, const parallel::ExchangeTimes* times) {
+  steps_ += 1;
+  batches_ += 1;
+  window_.samples += batch.size;
+  if (times == nullptr) return;
+  window_.compute_seconds += times->last_ready;
+  window_.exchange_wait_seconds += times->waited;
+}
+
+TrainReport Progress::report(const At& at, Tally& tally) {
+  window_.data_wait_seconds = loader_.waited_seconds() - waited_before_;
+  window_.memory = memory_of(world_.data().device());
+  const auto means = world_.size() == 1 ? tally.means() : tally.means(world_.cpu());
+  const auto now = Clock::system().now();
+  TrainReport report{.step = at.step,
+                     .total_steps = at.total_steps,
+                     .epoch = at.epoch,
+                     .means = means,
+                     .lr = at.lr,
+                     .seconds = std::max(seconds_between(begin_, now), 1e-9),
+                     .steps = steps_,
+                     .ranks = gather(window_, world_.cpu())};
+  report.straggler = find_straggler(report.ranks);
+  reporter_.train(report);
+  warn_of_waiting(report);
+  name_straggler(report);
+  balance(report);
+  tally.reset();
+  waited_before_ = loader_.waited_seconds();
+  window_ = {};
+  steps_ = 0;
+  begin_ = now;
+  return report;
+}
+
+// Training that waits for its data is slower than it could be.
+void Progress::warn_of_waiting(const TrainReport& report) const {
+  const auto waited = window_.data_wait_seconds;
+  if (waited < 0.1 || waited < 0.1 * report.seconds) return;
+  log::warning("data",
+               fmt::format("loader waited {:.0f} ms of the last {:.1f} s; raise "
+                           "data.workers (now {})",
+                           1e3 * waited, report.seconds, config_.data.workers.value()));
+}
+
+void Progress::name_straggler(const TrainReport& report) {
+  if (!report.straggler || report.steps < kFewestSteps) return;
+  const auto& late = *report.straggler;
+  if (late.late_seconds <= config_.watch.straggler * report.seconds) return;
+  reporter_.straggler(report);
+  if (world_.rank() != 0) return;
+  log::warning(
+      "train",
+      fmt::format("rank {} late {:.0f} ms a step, {} ({:.0f} % of the time)", late.rank,
+                  1e3 * late.late_seconds / static_cast<double>(report.steps),
+                  late.cause, 100 * late.late_seconds / report.seconds));
+}
+
+// All ranks see the same numbers, so they come to the same shares.
+void Progress::balance(const TrainReport& report) {
+  if (!balance_ || report.steps < kFewestSteps) return;
+  const auto weights = balance_->observe(
+      each(report.ranks, [](const RankWindow& rank) { return rank.compute_seconds; }),
+      each(report.ranks,
+           [](const RankWindow& rank) { return static_cast<double>(rank.samples); }));
+  if (!weights) return;
+  loader_.reshare(batches_ + loader_.room(), *weights);
+  std::vector<std::string> shares;
+  std::int64_t sum = 0;
+  for (const auto weight : *weights) sum += weight;
+  for (const auto weight : *weights) {
+    shares.push_back(fmt::format(
+        "{:.1f} %", 100 * static_cast<double>(weight) / static_cast<double>(sum)));
+  }
+  const auto text = text::join(shares, ", ");
+  reporter_.balance(report.step, report.step + loader_.room(), text);
+  log::info("train", fmt::format("shares of the batch from step {} on: {}",
+                                 report.step + loader_.room() + 1, text));
+}
+
+}  // namespace lockstep::train

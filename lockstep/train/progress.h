@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/comm/join.h"
+#include "lockstep/config/config.h"
+#include "lockstep/data/loader.h"
+#include "lockstep/parallel/balance.h"
+#include "lockstep/parallel/engine.h"
+#include "lockstep/train/report.h"
+#include "lockstep/train/step.h"
+#include "lockstep/train/window.h"
+
+namespace lockstep::train {
+
+// Keeps what the ranks did between two reports, and draws the conclusions: metrics, who
+// the others waited for, whether the loader is too slow, new shares of the batch.
+//
+// Collective: report().
+class Progress {
+ public:
+  Progress(const config::Config& config, comm::World& world, Reporter& reporter,
+           data::Loader& loader);
+
+  // Time that is not training's has passed, before the first step for instance.
+  void skip(SteadyTime::duration time) { begin_ += time; }
+  void start(SteadyTime now) { begin_ = now; }
+
+  void step(const data::Batch& batch, const parallel::ExchangeTimes* times);
+
+  // Where a run stands.
+  struct At {
+    std::int64_t step = 0;
+    std::int64_t total_steps = 0;
+    double epoch = 0;
+    double lr = 0;
+  };
+  // The numbers since the last report, of all ranks; reading them waits for the device.
+  TrainReport report(const At& at, Tally& tally);
+
+ private:
+  void name_straggler(const TrainReport& report);
+  void warn_of_waiting(const TrainReport& report) const;
+  void balance(const TrainReport& report);
+
+  const config::Config& config_;
+  comm::World& world_;
+  Reporter& reporter_;
+  data::Loader& loader_;
+  std::optional<parallel::Balance> balance_;
+
+  SteadyTime begin_;  // of the window; moved on by what is not training
+  std::int64_t steps_ = 0;
+  std::int64_t batches_ = 0;  // since the first step
+  double waited_before_ = 0;
+  RankWindow window_;
+};
+
+}  // namespace lockstep::train

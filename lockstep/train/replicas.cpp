@@ -1,0 +1,63 @@
+#include "lockstep/train/replicas.h"
+
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "lockstep/base/log.h"
+#include "lockstep/comm/join.h"
+#include "lockstep/train/shared.h"
+#include "lockstep/train/trainer.h"
+
+namespace lockstep::train {
+namespace {
+
+// What went wrong first: what comes after it is only its echo in the other ranks.
+class FirstFailure {
+ public:
+  void note(std::exception_ptr failure) {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::move(failure);
+  }
+  void rethrow() const {
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr failure_;  // guarded by mutex_ while the ranks run
+};
+
+}  // namespace
+
+Result train_replicas(const config::Config& config, const monitor::RunDirectory& run,
+                      const std::vector<torch::Device>& devices,
+                      monitor::Console& console, const StopRequest& stop) {
+  const int ranks = static_cast<int>(devices.size());
+  const auto shared = open_shared(config, ranks);
+  auto worlds = comm::join_threads(devices, config.comm);
+  FirstFailure failure;
+  Result result;
+  const auto train_one = [&](int rank) {
+    auto& world = worlds[static_cast<std::size_t>(rank)];
+    try {
+      log::set_rank(rank);
+      Reporter reporter(run, config.monitor, console,
+                        {.rank = rank, .ranks = ranks, .is_replica = true});
+      const auto own = train(config, run, reporter, stop, world, *shared);
+      if (rank == 0) result = own;
+    } catch (...) {
+      failure.note(std::current_exception());
+      world.abort();
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 1; rank < ranks; ++rank) threads.emplace_back(train_one, rank);
+    train_one(0);
+  }
+  failure.rethrow();
+  return result;
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,260 @@
+// The contract of parallel::Strategy, and that all of them compute the same.
+#include "lockstep/parallel/strategy.h"
+
+#include "tests/comm/ranks.h"
+
+namespace lockstep::test {
+namespace {
+
+using parallel::Strategy;
+using torch::Tensor;
+namespace nn = torch::nn;
+
+// A convolution, a normalisation, a linear layer, and one parameter in double.
+struct TestNet : nn::Module {
+  TestNet() {
+    conv = register_module("conv", nn::Conv2d(nn::Conv2dOptions(2, 4, 3)));
+    norm = register_module("norm", nn::BatchNorm2d(4));
+    output = register_module("output", nn::Linear(4 * 4 * 4, 3));
+    scale = register_parameter("scale", torch::ones({3}, torch::kFloat64));
+    spare = register_parameter("spare", torch::full({5}, 0.5));
+  }
+  Tensor forward(const Tensor& x, bool with_norm, bool with_spare) {
+    auto h = conv(x);
+    if (with_norm) h = norm(h);
+    auto y = output(h.relu().flatten(1)) * scale;
+    if (with_spare) y = y + spare.sum();
+    return y;
+  }
+  nn::Conv2d conv{nullptr};
+  nn::BatchNorm2d norm{nullptr};
+  nn::Linear output{nullptr};
+  Tensor scale, spare;
+};
+
+// The same values on every rank: the default generator is the process's.
+std::shared_ptr<TestNet> make_test_net() {
+  auto net = std::make_shared<TestNet>();
+  const torch::NoGradGuard no_grad;
+  auto generator = at::detail::createCPUGenerator(17);
+  for (auto& p : net->parameters()) p.uniform_(-0.5, 0.5, generator);
+  return net;
+}
+
+struct Samples {
+  Tensor x, y;
+};
+Samples make_samples(std::uint64_t seed, std::int64_t count) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  return {torch::empty({count, 2, 6, 6}).normal_(0, 1, generator),
+          torch::empty({count, 3}, torch::kFloat64).normal_(0, 1, generator)};
+}
+
+config::Config config_for(int ranks) {
+  config::Config config;
+  config.parallel.strategy =
+      ranks == 1 ? config::Strategy::single : config::Strategy::data_parallel;
+  config.parallel.bucket_bytes = 300;
+  config.parallel.first_bucket_bytes = 100;
+  config.optim.lr = 0.01;
+  return config;
+}
+
+// One rank of a job, as a training loop has it.
+struct Rank {
+  // Without normalisation: what it computes depends on how the samples are cut.
+  Rank(const config::Config& config, comm::World& joined, bool normalises = false)
+      : world(joined), net(make_test_net()), with_norm(normalises) {
+    for (auto& p : net->norm->parameters()) p.set_requires_grad(with_norm);
+    strategy = parallel::make_strategy(config, *net, world);
+  }
+
+  // This rank's share of the samples in passes of two.
+  void step(const Samples& all, std::int64_t begin, std::int64_t end) {
+    strategy->begin_step();
+    for (auto at = begin; at < end; at += 2) {
+      const auto next = std::min(at + 2, end);
+      const auto y = net->forward(all.x.slice(0, at, next), with_norm, with_spare);
+      const auto loss = (y - all.y.slice(0, at, next)).square().sum();
+      strategy->backward(loss / static_cast<double>(all.x.size(0)), next == end);
+    }
+    strategy->finish();
+    strategy->update(0.01);
+  }
+  void step(const Samples& all) {
+    const auto n = all.x.size(0);
+    step(all, n * world.rank() / world.size(), n * (world.rank() + 1) / world.size());
+  }
+
+  Tensor flat() const {
+    std::vector<Tensor> parts;
+    for (const auto& p : net->parameters()) {
+      parts.push_back(p.detach().flatten().to(torch::kFloat64));
+    }
+    return torch::cat(parts);
+  }
+
+  comm::World& world;
+  std::shared_ptr<TestNet> net;
+  bool with_norm;
+  std::unique_ptr<Strategy> strategy;
+  bool with_spare = true;
+};
+
+void on_threads(int ranks, const std::function<void(comm::World&)>& body) {
+  auto worlds = comm::join_threads(
+      std::vector<torch::Device>(static_cast<std::size_t>(ranks), torch::kCPU), {});
+  const auto errors = as_threads(ranks, [&](int rank) {
+    auto& world = worlds[static_cast<std::size_t>(rank)];
+    try {
+      body(world);
+    } catch (...) {
+      world.abort();
+      throw;
+    }
+  });
+  for (const auto& error : errors) EXPECT_FALSE(error.has_value()) << error->what();
+}
+
+void expect_same_bits(Rank& rank, const std::string& when) {
+  const auto own = rank.flat();
+  const auto first = own.clone();
+  rank.world.cpu().broadcast(first, 0).wait();
+  EXPECT_TRUE(own.equal(first)) << "rank " << rank.world.rank() << " " << when;
+}
+
+Tensor alone_after(int steps, const config::Config& config, std::int64_t samples = 12) {
+  auto world = comm::join({}, {});
+  Rank rank(config, world);
+  for (int i = 0; i < steps; ++i) {
+    rank.step(make_samples(static_cast<std::uint64_t>(i), samples));
+  }
+  return rank.flat();
+}
+
+}  // namespace
+
+TEST(Strategy, AnyNumberOfRanksComesToTheSameParameters) {
+  for (const auto optimizer : {config::Optimizer::sgd, config::Optimizer::adamw}) {
+    auto config = config_for(1);
+    config.optim.name = optimizer;
+    const auto expected = alone_after(10, config);
+    for (const int ranks : {1, 2, 3, 4}) {
+      config.parallel.strategy = config::Strategy::data_parallel;
+      on_threads(ranks, [&](comm::World& world) {
+        Rank rank(config, world);
+        for (int i = 0; i < 10; ++i) {
+          rank.step(make_samples(static_cast<std::uint64_t>(i), 12));
+          expect_same_bits(rank, ::lockstep::str("after step ", i));
+        }
+        // Ten updates of 0.01 with sums of 12 terms in another order: an update of
+        // AdamW can differ by the relative error of its gradient, some 1e-6.
+        EXPECT_TRUE(rank.flat().allclose(expected, 1e-5, 1e-6))
+            << ranks << " ranks: " << (rank.flat() - expected).abs().max();
+      });
+    }
+  }
+}
+
+TEST(Strategy, SaysItsName) {
+  auto world = comm::join({}, {});
+  EXPECT_EQ(Rank(config_for(1), world).strategy->name(), "single");
+  auto config = config_for(2);
+  EXPECT_EQ(Rank(config, world).strategy->name(), "data_parallel");
+  config.parallel.strategy = config::Strategy::ddp;
+  EXPECT_EQ(Rank(config, world).strategy->name(), "ddp");
+}
+
+TEST(Strategy, SingleIsRefusedForSeveralRanks) {
+  on_threads(2, [&](comm::World& world) {
+    EXPECT_THAT(error_text(Fault::config, [&] { Rank(config_for(1), world); }),
+                ::testing::HasSubstr("set parallel.strategy=ddp"));
+  });
+}
+
+// What the optimizer remembers goes with the parameters when the buckets are laid out
+// by the observed order, also when that shows late: rank 0 had nothing to do before.
+TEST(Strategy, StateFollowsALateChangeOfTheLayout) {
+  const auto expected = alone_after(6, config_for(1));
+  on_threads(2, [&](comm::World& world) {
+    Rank rank(config_for(2), world);
+    for (int i = 0; i < 6; ++i) {
+      const auto samples = make_samples(static_cast<std::uint64_t>(i), 12);
+      const bool idle = i < 3 && world.rank() == 0;
+      rank.step(samples, i < 3 || world.rank() == 0 ? 0 : 6,
+                idle ? 0 : (i < 3 || world.rank() == 1 ? 12 : 6));
+    }
+    EXPECT_TRUE(rank.flat().allclose(expected, 1e-5, 1e-6))
+        << (rank.flat() - expected).abs().max();
+  });
+}
+
+// Weight decay and momentum would move it otherwise.
+TEST(Strategy, AParameterThatNoRankUsesStaysAsItIs) {
+  for (const int ranks : {1, 2}) {
+    auto config = config_for(2);
+    config.parallel.find_unused_parameters = true;
+    on_threads(ranks, [&](comm::World& world) {
+      Rank rank(config, world, /*normalises=*/true);
+      for (int i = 0; i < 3; ++i) rank.step(make_samples(1, 8));
+      rank.with_spare = false;
+      const auto before = rank.net->spare.detach().clone();
+      const auto used = rank.net->output->weight.detach().clone();
+      for (int i = 0; i < 3; ++i) rank.step(make_samples(2, 8));
+      EXPECT_TRUE(rank.net->spare.equal(before));
+      EXPECT_FALSE(rank.net->output->weight.equal(used));
+      // One rank's use is enough.
+      rank.with_spare = world.rank() == 0;
+      rank.step(make_samples(3, 8));
+      EXPECT_FALSE(rank.net->spare.equal(before));
+      expect_same_bits(rank, "after a step in which rank 0 used it");
+    });
+  }
+}
+
+TEST(Strategy, BuffersAreRankZerosBeforeEachStepOrWhenShared) {
+  for (const bool each_step : {true, false}) {
+    auto config = config_for(2);
+    config.parallel.broadcast_buffers = each_step;
+    config.parallel.find_unused_parameters = true;
+    on_threads(2, [&](comm::World& world) {
+      Rank rank(config, world, /*normalises=*/true);
+      rank.step(make_samples(1, 8));
+      const auto spread = [&] {
+        const auto own = rank.net->norm->running_mean.clone();
+        world.cpu().broadcast(own, 0).wait();
+        return (own - rank.net->norm->running_mean).abs().max().item<double>();
+      };
+      // Each rank saw other samples.
+      if (world.rank() == 1) {
+        EXPECT_GT(spread(), 1e-4);
+      } else {
+        spread();
+      }
+      rank.strategy->begin_step();
+      if (world.rank() == 1 && !each_step) {
+        EXPECT_GT(spread(), 1e-4);
+      } else if (each_step) {
+        EXPECT_EQ(spread(), 0);
+      } else {
+        spread();
+      }
+      rank.strategy->share_buffers();
+      EXPECT_EQ(spread(), 0);
+    });
+  }
+}
+
+TEST(Strategy, BadGradientsAreNamed) {
+  auto world = comm::join({}, {});
+  Rank rank(config_for(1), world, /*normalises=*/true);
+  rank.step(make_samples(1, 4));
+  EXPECT_TRUE(parallel::bad_gradients(rank.strategy->parameters()).empty());
+  rank.net->scale.mutable_grad()[1] = std::nan("");
+  EXPECT_THAT(parallel::bad_gradients(rank.strategy->parameters()),
+              ::testing::ElementsAre("scale"));
+  EXPECT_EQ(parallel::count_elements(rank.strategy->parameters()),
+            4 * 2 * 9 + 4 + 4 + 4 + 64 * 3 + 3 + 3 + 5);
+}
+
+}  // namespace lockstep::test
