@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/same.h"
 #include "lockstep/parallel/detail/exchange.h"
@@ -31,11 +30,14 @@ class Engine::Impl {
         data_(data),
         cpu_(cpu),
         options_(options),
-        parameters_(trainable_parameters(module)) {
+        parameters_(trainable_parameters(module)),
+        tensors_(tensors_of(parameters_)),
+        peers_share_autograd_(data.size() > 1 && data.backend() == "local" &&
+                              !data.device().is_cpu()) {
     if (data.size() > 1) {
       comm::check_same(cpu, "parameter", comm::facts_of(module));
     }
-    used_.assign(parameters_.size(), false);
+    used_.assign(parameters_.size(), 0);
     lay_out(reversed_order(parameters_.size()));
     for (std::size_t g = 0; g < buffers_->groups().size(); ++g) {
       if (data.size() > 1) data.broadcast(buffers_->values(g), 0).wait();
@@ -43,13 +45,14 @@ class Engine::Impl {
     broadcast_frozen();
     broadcast_buffers();
     hooks_.emplace(
-        tensors_of(parameters_), [this](std::size_t i) { before(i); },
+        tensors_, [this](std::size_t i) { before(i); },
         [this](std::size_t i) { after(i); });
   }
 
   detail::FlatBuffers& buffers() { return *buffers_; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const ExchangeTimes& times() const { return times_; }
+  const ExchangeTimes& device_times() const { return device_times_; }
   const std::vector<std::size_t>& globally_unused() const { return globally_unused_; }
 
   void on_relayout(std::function<void()> callback) {
@@ -58,149 +61,201 @@ class Engine::Impl {
 
   bool set_sync(bool sync) { return std::exchange(sync_, sync); }
 
+  void begin_step() { exchange_->stamps().begin_step(); }
+
+  // Leaves the memory alone: the first gradient of a step is copied over it, which is
+  // cheaper than to fill it with zeros and to add to them.
   void zero_gradients() {
-    LOCKSTEP_CHECK(!running_, "a backward pass has not been finished");
-    for (std::size_t g = 0; g < buffers_->groups().size(); ++g) {
-      buffers_->gradients(g).zero_();
+    if (running_) {
+      throw Error(Fault::internal,
+                  "parallel: gradients were zeroed in the middle of a backward pass; "
+                  "call finish() first, also after one that failed");
     }
-    if (!options_.gradient_as_bucket_view) {
-      for (auto& parameter : parameters_) {
-        if (auto& grad = parameter.tensor.mutable_grad(); grad.defined()) grad.zero_();
-      }
-    }
-    used_.assign(parameters_.size(), false);
+    for (const auto& tensor : tensors_) tensor.mutable_grad().reset();
+    std::fill(used_.begin(), used_.end(), 0);
     exchange_->forget_sums();
     finished_ = false;
+    begin_step();
   }
 
   void finish();
   void broadcast_buffers();
 
  private:
+  // Lives as long as autograd knows what to call at the end of the pass.
+  struct Pass {};
+
   void lay_out(const std::vector<std::size_t>& order);
   void rebuild_once();
   void broadcast_frozen();
   void broadcast(const std::vector<torch::Tensor>& tensors);
+  void complete(bool excused);
+  void check_use(bool excused);
 
   // A pass begins with the first gradient, or with finish() on a rank that has none.
   void begin() {
     running_ = true;
-    begin_ = Clock::system().now();
-    times_ = {};
+    ended_ = false;
     order_.clear();
     exchange_->begin();
   }
 
+  void begin_by_gradient() {
+    begin();
+    auto pass = std::make_shared<Pass>();
+    pass_ = pass;
+    detail::at_the_end_of_backward([this, pass] { end_of_backward(); });
+  }
+
+  // Two passes that overlap would be two different sums in one bucket.
+  void refuse_second_pass() const {
+    const std::string why =
+        ended_ ? "a backward pass began before finish() of the one before; ranks that "
+                 "are threads and share a GPU call it after each"
+               : "the backward pass before this one failed; call finish(), which lets "
+                 "the other ranks go on, and zero_gradients()";
+    throw Error(Fault::internal, "parallel: ", why);
+  }
+
   void before(std::size_t parameter) {
-    if (!sync_) return;
-    if (!running_) {
-      begin();
-      detail::at_the_end_of_backward([this] { finish(); });
+    if (sync_) {
+      if (!running_) {
+        begin_by_gradient();
+      } else if (ended_ || pass_.expired()) {
+        refuse_second_pass();
+      }
     }
     exchange_->set_aside_sum_of(parameter);
+    // Somebody wants to begin anew with this one: zero_grad(), which sets it to none.
+    if (!tensors_[parameter].grad().defined()) exchange_->forget_aside_of(parameter);
   }
 
   void after(std::size_t parameter) {
     keep_view(parameter);
-    used_[parameter] = true;
+    used_[parameter] = 1;
     if (!sync_) return;
-    const double now = seconds_between(begin_, Clock::system().now());
-    if (order_.empty()) times_.first_ready = now;
-    times_.last_ready = now;
-    order_.push_back(parameter);
+    if (!rebuilt_) order_.push_back(parameter);
     exchange_->ready(parameter, used_);
   }
 
-  // Somebody may have replaced the gradient (zero_grad(set_to_none)): what was computed
+  // On autograd's thread. Everything is on its way then, so that this rank's finish()
+  // needs nobody's backward pass any more.
+  void end_of_backward() {
+    ended_ = true;
+    exchange_->start_rest(used_, /*as_if_used=*/false);
+    if (!peers_share_autograd_) complete(/*excused=*/false);
+  }
+
+  // The first gradient of a step, or one that somebody has replaced: what was computed
   // goes into the bucket, and the view is put back.
   void keep_view(std::size_t parameter) {
-    auto& grad = parameters_[parameter].tensor.mutable_grad();
+    auto& grad = tensors_[parameter].mutable_grad();
     const auto& view = buffers_->gradient_of(parameter);
     if (grad.is_same(view)) return;
     const torch::NoGradGuard no_grad;
-    if (grad.data_ptr() != view.data_ptr()) {
-      view.copy_(options_.gradient_as_bucket_view
-                     ? grad
-                     : grad - exchange_->set_aside_of(parameter));
+    if (!options_.gradient_as_bucket_view) {
+      if (grad.defined()) view.copy_(grad - exchange_->set_aside_of(parameter));
+      return;
     }
-    if (options_.gradient_as_bucket_view) grad = view;
+    if (!grad.defined()) {
+      if (!used_[parameter]) view.zero_();
+    } else if (grad.numel() == 0 || grad.data_ptr() != view.data_ptr()) {
+      buffers_->fill_gradient(parameter, grad);
+    }
+    grad = view;
   }
 
-  void copy_out() {
-    if (options_.gradient_as_bucket_view) return;
+  // What the optimizer, or the user, sees: every gradient is there.
+  void put_gradients_back() {
     const torch::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      auto& grad = parameters_[i].tensor.mutable_grad();
-      if (grad.defined()) grad.copy_(buffers_->gradient_of(i));
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      auto& grad = tensors_[i].mutable_grad();
+      const auto& view = buffers_->gradient_of(i);
+      if (options_.gradient_as_bucket_view) {
+        if (!grad.is_same(view)) grad = view;
+      } else if (grad.defined()) {
+        grad.copy_(view);
+      } else {
+        grad = view.clone();
+      }
     }
   }
-
-  void check_use();
 
   torch::nn::Module& module_;
   comm::Communicator& data_;
   comm::Communicator& cpu_;
   const EngineOptions options_;
   const std::vector<Parameter> parameters_;
+  const std::vector<torch::Tensor> tensors_;  // of the parameters
+  // Waiting in a backward pass could keep another rank's from running.
+  const bool peers_share_autograd_;
   std::unique_ptr<detail::FlatBuffers> buffers_;
   std::unique_ptr<detail::Exchange> exchange_;
   std::function<void()> on_relayout_;
 
   bool sync_ = true;
-  bool running_ = false;   // between the first gradient of a pass and its finish()
-  bool finished_ = false;  // since zero_gradients()
+  bool running_ = false;      // between the first gradient of a pass and its finish()
+  bool ended_ = false;        // the backward pass itself is over
+  bool finished_ = false;     // since zero_gradients()
+  std::weak_ptr<Pass> pass_;  // gone, and not ended_: it failed
   bool rebuilt_ = false;
   bool checked_ = false;            // a first pass has shown what is used
-  std::vector<bool> used_;          // since zero_gradients()
-  std::vector<std::size_t> order_;  // of the gradients of this pass
+  detail::Flags used_;              // since zero_gradients()
+  detail::Flags told_;              // of a pass whose counts have not come yet
+  std::vector<std::size_t> order_;  // of the gradients of the first pass
   std::vector<std::size_t> globally_unused_;
-  SteadyTime begin_;
-  ExchangeTimes times_;
+  ExchangeTimes times_, device_times_;
   std::optional<detail::GradientHooks> hooks_;  // last: nobody calls back any more
 };
 
 void Engine::Impl::lay_out(const std::vector<std::size_t>& order) {
   buffers_ = std::make_unique<detail::FlatBuffers>(
-      parameters_, plan_layout(parameters_, order, options_.layout));
-  if (options_.gradient_as_bucket_view) {
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      auto tensor = parameters_[i].tensor;
-      tensor.mutable_grad() = buffers_->gradient_of(i);
-    }
-  }
+      parameters_, plan_layout(parameters_, order, options_.layout), data_);
   exchange_ = std::make_unique<detail::Exchange>(*buffers_, data_, order, options_);
 }
 
 void Engine::Impl::finish() {
   if (!sync_ || (finished_ && !running_)) return;
-  if (!running_) begin();
-  const auto wait_begin = Clock::system().now();
   // Nothing of this step was computed here: the rank has no samples, and that is fine.
-  const bool idle = std::none_of(used_.begin(), used_.end(), [](bool b) { return b; });
-  const bool counts_as_used = idle && !options_.find_unused_parameters;
-  exchange_->finish(counts_as_used ? std::vector<bool>(used_.size(), true) : used_);
-  times_.waited = seconds_between(wait_begin, Clock::system().now());
-  copy_out();
-  running_ = false;
+  // Neither does a pass that failed show what is unused.
+  const bool idle = std::none_of(used_.begin(), used_.end(), [](char u) { return u; });
+  const bool failed = running_ && !ended_;
+  if (!running_) begin();
+  complete((idle || failed) && !options_.find_unused_parameters);
+}
+
+void Engine::Impl::complete(bool excused) {
+  running_ = false;  // whatever comes: a communicator that failed ends every pass
+  exchange_->start_rest(used_, excused);
+  exchange_->complete();
+  times_ = exchange_->stamps().host();
+  device_times_ = exchange_->stamps().device();
+  put_gradients_back();
   finished_ = true;
-  check_use();
+  check_use(excused);
   rebuild_once();
 }
 
-void Engine::Impl::check_use() {
+void Engine::Impl::check_use(bool excused) {
   globally_unused_.clear();
   if (options_.static_graph && checked_) return;
-  const auto counts = exchange_->users();
-  if (counts.empty()) return;  // a GPU's come one step later
+  const auto absences = exchange_->absences(used_, excused);
+  // Of several GPUs they come one step later, and are of that step.
+  const bool late = absences.empty() || !told_.empty();
+  auto told = excused ? detail::Flags(used_.size(), 1) : used_;
+  if (late) std::swap(told, told_);
+  if (absences.empty()) return;
   checked_ = true;
-  bool partly = false;
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    if (counts[i] == 0) globally_unused_.push_back(i);
-    partly |= counts[i] < data_.size();
+  if (options_.static_graph) exchange_->tell_absences(false);
+  const bool complete =
+      std::all_of(absences.begin(), absences.end(), [](int n) { return n == 0; });
+  if (complete) return;
+  if (!options_.find_unused_parameters) {
+    throw Error(Fault::config, detail::describe_unused(parameters_, told, cpu_));
   }
-  if (!partly || options_.find_unused_parameters) return;
-  globally_unused_.clear();
-  throw Error(Fault::config, detail::describe_unused(parameters_, used_, cpu_));
+  for (std::size_t i = 0; i < absences.size(); ++i) {
+    if (absences[i] >= exchange_->voters()) globally_unused_.push_back(i);
+  }
 }
 
 // The order in which rank 0 has seen its gradients becomes that of the buckets.
@@ -221,6 +276,7 @@ void Engine::Impl::rebuild_once() {
   if (agreed[0] < 0) return;  // rank 0 had no samples: the next step will show
   rebuilt_ = true;
   lay_out({agreed, agreed + count});
+  put_gradients_back();
   exchange_->remember_sums();
   if (on_relayout_) on_relayout_();
 }
@@ -288,6 +344,9 @@ void Engine::finish() {
 void Engine::zero_gradients() {
   impl_->zero_gradients();
 }
+void Engine::begin_step() {
+  impl_->begin_step();
+}
 const std::vector<std::size_t>& Engine::globally_unused() const noexcept {
   return impl_->globally_unused();
 }
@@ -296,6 +355,9 @@ void Engine::broadcast_buffers() {
 }
 const ExchangeTimes& Engine::times() const noexcept {
   return impl_->times();
+}
+const ExchangeTimes& Engine::device_times() const noexcept {
+  return impl_->device_times();
 }
 
 Engine::NoSync::NoSync(Engine& engine) noexcept

@@ -35,21 +35,27 @@ struct EngineOptions {
   bool deterministic = false;
 };
 
-// When the gradients of a step were ready and when their sums were there, in seconds;
-// what straggler reports are made of.
+// When the gradients of a step were ready and how long their sums were waited for, in
+// seconds; what straggler reports are made of.
 struct ExchangeTimes {
-  double first_ready = 0;  // since the backward pass began
-  double last_ready = 0;
-  double waited = 0;  // of the calling thread, in finish()
+  // Each bucket, in the order in which they start: since the step began, before its
+  // collective starts. Of several passes in a step the last one's.
+  std::vector<double> ready;
+  double last_ready = 0;  // the latest of them
+  double waited = 0;      // in finish(): of the calling thread, or of the GPU's stream
 };
 
 // Keeps the gradients of a model summed over the ranks: the engine below DDP.
 //
 // Parameters move into flat buffers of which each is a view; so do their gradients. As
 // soon as backward has filled a bucket its sum starts, in the order of the buckets, and
-// is waited for at the end of the backward pass: a plain loss.backward() is enough. The
-// loss is a sum over this rank's samples divided by the number of samples of all ranks,
-// so that gradients add up.
+// is waited for at the end of the backward pass: a plain loss.backward() is enough. Not
+// so for ranks that are threads and have tensors on a GPU (`local`): autograd's one
+// thread for that GPU may serve several of them and must not wait for one, so each
+// calls finish() on its own thread after every backward pass that exchanges.
+//
+// The loss is a sum over this rank's samples divided by the number of samples of all
+// ranks, so that gradients add up.
 //
 // The order of the buckets follows the first backward pass: it is agreed over the ranks
 // and the buffers are laid out again, once, before anything else is built on them.
@@ -98,14 +104,21 @@ class Engine {
   };
   NoSync no_sync() noexcept { return NoSync(*this); }
 
-  // The end of a step's backward passes: waits for what is under way, and takes part
-  // with zeros in what this rank has not reached. The last backward pass of a step does
-  // it by itself; call it where no backward pass has been: a rank without samples.
-  // Throws Fault::config, on every rank, for unused parameters.
+  // The end of a backward pass: waits for what is under way, and takes part with zeros
+  // in what this rank has not reached. Does nothing if that has been done, so it may
+  // always be called; it must be where no backward pass has been (a rank without
+  // samples), where one ended with an exception (the sums are worthless then, but no
+  // other rank waits for ever), and after each one where backward() itself does not
+  // wait (above). Throws Fault::config, on every rank, for unused parameters; on GPUs
+  // of several ranks one step late.
   void finish();
 
-  // Before the next step's first backward pass.
+  // Before the next step's first backward pass. Gradients are written over by it, not
+  // now: until then they are undefined, and the flat buffers hold those of before.
   void zero_gradients();
+
+  // From when ready times are counted, where that is not zero_gradients().
+  void begin_step();
 
   // Parameters that no rank has used in this step; their gradients are zero. Empty
   // unless find_unused_parameters is set.
@@ -114,7 +127,10 @@ class Engine {
   // Rank 0's buffers (running statistics, say) on every rank.
   void broadcast_buffers();
 
+  // Of the last finished pass, on the clock of the host.
   const ExchangeTimes& times() const noexcept;
+  // On a GPU's own clock, of the step before: nothing waits for them. Empty on a CPU.
+  const ExchangeTimes& device_times() const noexcept;
 
  private:
   class Impl;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <ATen/Dispatch.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "lockstep/base/error.h"
@@ -15,6 +16,19 @@ torch::Dtype wire_type(Compression compression, torch::Dtype own) {
   return own;
 }
 
+std::size_t num_buckets(const FlatBuffers& buffers) {
+  std::size_t number = 0;
+  for (const auto& group : buffers.groups()) number += group.buckets.size();
+  return number;
+}
+
+// Calls `body(pointer)` with the elements of a tensor of the host.
+template <typename Body>
+void with_elements(const torch::Tensor& t, const Body& body) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, t.scalar_type(), "counters",
+                                  [&] { body(t.mutable_data_ptr<scalar_t>()); });
+}
+
 }  // namespace
 
 Exchange::Exchange(FlatBuffers& buffers, comm::Communicator& data,
@@ -23,7 +37,9 @@ Exchange::Exchange(FlatBuffers& buffers, comm::Communicator& data,
       data_(data),
       options_(options),
       work_of_(order.size()),
-      arrived_(order.size()) {
+      arrived_(order.size()),
+      absences_(order.size()),
+      stamps_(buffers.groups()[0].device, num_buckets(buffers)) {
   const auto& groups = buffers.groups();
   for (std::size_t g = 0; g < groups.size(); ++g) {
     for (const auto& bucket : groups[g].buckets) add_work(g, bucket);
@@ -45,29 +61,38 @@ void Exchange::add_work(std::size_t group, const Bucket& bucket) {
   work.group = group;
   work.bucket = bucket;
   work.gradients = buffers_.bucket(group, bucket);
-  std::vector<std::int64_t> counters;
   for (std::size_t s = bucket.first_slot; s < bucket.last_slot; ++s) {
     const auto& slot = buffers_.groups()[group].slots[s];
     work.parameters.push_back(slot.parameter);
-    counters.push_back(slot.counter() - bucket.begin);
+    work.counters.push_back(slot.counter() - bucket.begin);
   }
-  work.counters = torch::tensor(counters, torch::kInt64).to(work.gradients.device());
+  if (!work.gradients.device().is_cpu()) {
+    work.device_counters =
+        torch::tensor(work.counters, torch::kInt64).to(work.gradients.device());
+  }
   works_.push_back(std::move(work));
 }
 
 void Exchange::begin() {
-  std::fill(arrived_.begin(), arrived_.end(), false);
-  for (auto& work : works_) work.missing = work.parameters.size();
+  std::fill(arrived_.begin(), arrived_.end(), 0);
+  std::fill(absences_.begin(), absences_.end(), 0);
+  for (auto& work : works_) {
+    work.missing = work.parameters.size();
+    work.pending = {};
+  }
   next_ = 0;
 }
 
-void Exchange::set_aside_sum_of(std::size_t parameter) {
-  auto& work = works_[work_of_[parameter]];
-  if (!work.holds_sum) return;
+void Exchange::put_aside(Work& work) {
   const torch::NoGradGuard no_grad;
   work.aside = work.gradients.clone();
   work.gradients.zero_();
   work.holds_sum = false;
+}
+
+void Exchange::set_aside_sum_of(std::size_t parameter) {
+  auto& work = works_[work_of_[parameter]];
+  if (work.holds_sum) put_aside(work);
 }
 
 torch::Tensor Exchange::set_aside_of(std::size_t parameter) const {
@@ -78,40 +103,55 @@ torch::Tensor Exchange::set_aside_of(std::size_t parameter) const {
                                view.storage_offset() - work.bucket.begin);
 }
 
-void Exchange::ready(std::size_t parameter, const std::vector<bool>& used) {
+void Exchange::forget_aside_of(std::size_t parameter) {
+  if (works_[work_of_[parameter]].aside.defined()) set_aside_of(parameter).zero_();
+}
+
+void Exchange::ready(std::size_t parameter, const Flags& used) {
   if (arrived_[parameter]) return;
-  arrived_[parameter] = true;
+  arrived_[parameter] = 1;
   works_[work_of_[parameter]].missing -= 1;
   while (next_ < works_.size() && works_[next_].missing == 0) {
-    start(works_[next_++], used);
+    start(next_++, used, /*as_if_used=*/false);
   }
 }
 
-// One that halves or gathers sends something else than the gradients themselves.
+// These sum in the order of the ranks anyway.
 bool Exchange::gathers() const {
-  // These sum in the order of the ranks anyway.
-  const bool in_order = data_.backend() == "local" || data_.backend() == "shm";
+  const auto backend = data_.backend();
+  const bool in_order = backend == "local" || backend == "shm";
   return options_.deterministic && !in_order && data_.size() > 2;
 }
 
-void Exchange::write_counters(Work& work, const std::vector<bool>& used) const {
-  const bool all =
-      std::all_of(work.parameters.begin(), work.parameters.end(),
-                  [&](std::size_t parameter) { return bool(used[parameter]); });
-  if (all) {
-    work.gradients.index_fill_(0, work.counters, 1);
-    return;
-  }
-  std::vector<float> flags;
-  for (const auto parameter : work.parameters) flags.push_back(used[parameter] ? 1 : 0);
-  const auto values = torch::tensor(flags).to(work.gradients.options());
-  work.gradients.index_copy_(0, work.counters, values);
+// A single rank, or the only one of a modelled network, knows what it has used.
+bool Exchange::has_peers_counts() const {
+  return data_.size() > 1 && data_.backend() != "modelled";
 }
 
-void Exchange::start(Work& work, const std::vector<bool>& used) {
+// Gradients are written over, not added to zeros: what nobody has written holds those
+// of an earlier step.
+void Exchange::zero_what_is_missing(Work& work, const Flags& used,
+                                    bool as_if_used) const {
+  const bool tell = telling_ && has_peers_counts() && !as_if_used;
+  for (std::size_t i = 0; i < work.parameters.size(); ++i) {
+    const auto parameter = work.parameters[i];
+    if (used[parameter]) continue;
+    buffers_.gradient_of(parameter).zero_();
+    if (tell) work.gradients.narrow(0, work.counters[i], 1).fill_(1);
+  }
+}
+
+void Exchange::start(std::size_t index, const Flags& used, bool as_if_used) {
+  auto& work = works_[index];
+  stamps_.ready(index);
   const torch::NoGradGuard no_grad;
-  write_counters(work, used);
-  if (data_.size() == 1) return;
+  if (work.holds_sum) put_aside(work);
+  zero_what_is_missing(work, used, as_if_used);
+  if (data_.size() > 1) send(work);
+}
+
+// One that halves or gathers sends something else than the gradients themselves.
+void Exchange::send(Work& work) {
   const auto type = wire_type(options_.compression, work.gradients.scalar_type());
   if (gathers()) {
     const auto own = work.gradients.to(type);
@@ -135,7 +175,23 @@ void Exchange::sum_in_rank_order(Work& work) const {
   work.gradients.copy_(sum);
 }
 
-void Exchange::complete(Work& work) {
+// And leaves zeros: these elements are no gradients.
+void Exchange::read_counters(Work& work) {
+  if (work.device_counters.defined()) {
+    work.counts = work.gradients.index_select(0, work.device_counters);
+    work.gradients.index_fill_(0, work.device_counters, 0);
+    return;
+  }
+  with_elements(work.gradients, [&](auto* elements) {
+    for (std::size_t i = 0; i < work.parameters.size(); ++i) {
+      auto& counter = elements[work.counters[i]];
+      absences_[work.parameters[i]] = static_cast<int>(counter);
+      counter = 0;
+    }
+  });
+}
+
+void Exchange::finish(Work& work) {
   work.pending.wait();
   if (gathers()) {
     sum_in_rank_order(work);
@@ -143,46 +199,57 @@ void Exchange::complete(Work& work) {
     work.gradients.copy_(work.wire);
   }
   work.wire.reset();
-  work.counts = work.gradients.index_select(0, work.counters);
-  work.gradients.index_fill_(0, work.counters, 0);
+  if (telling_ && has_peers_counts()) read_counters(work);
   if (work.aside.defined()) work.gradients.add_(work.aside);
   work.aside.reset();
   work.holds_sum = true;
 }
 
-void Exchange::finish(const std::vector<bool>& used) {
-  const torch::NoGradGuard no_grad;
-  while (next_ < works_.size()) start(works_[next_++], used);
-  for (auto& work : works_) complete(work);
+void Exchange::start_rest(const Flags& used, bool as_if_used) {
+  while (next_ < works_.size()) start(next_++, used, as_if_used);
 }
 
-std::vector<int> Exchange::users() {
+void Exchange::complete() {
+  const torch::NoGradGuard no_grad;
+  stamps_.begin_wait();
+  for (auto& work : works_) finish(work);
+  stamps_.end_wait();
+}
+
+// The counters of a GPU, which come to the host while the next step computes.
+torch::Tensor Exchange::late_counts() {
   std::vector<torch::Tensor> counts;
   for (const auto& work : works_) counts.push_back(work.counts.to(torch::kFloat32));
-  auto all = torch::cat(counts);
-  if (!all.device().is_cpu() && !options_.find_unused_parameters) {
-    const c10::impl::VirtualGuardImpl guard(all.device().type());
-    auto before = std::move(late_counts_);
-    const bool there = copied_.has_value();
-    if (there) copied_->synchronize();
-    late_counts_ =
-        torch::empty(all.sizes(), torch::dtype(torch::kFloat32).pinned_memory(true));
-    late_counts_.copy_(all, /*non_blocking=*/true);
-    copied_.emplace(all.device().type());
-    copied_->record(guard.getStream(all.device()));
-    if (!there) return {};
-    all = before;
-  } else {
-    all = all.cpu();
+  const auto all = torch::cat(counts);
+  if (options_.find_unused_parameters) return all.cpu();
+  const c10::impl::VirtualGuardImpl guard(all.device().type());
+  auto before = std::move(late_counts_);
+  if (copied_) copied_->synchronize();
+  late_counts_ =
+      torch::empty(all.sizes(), torch::dtype(torch::kFloat32).pinned_memory(true));
+  late_counts_.copy_(all, /*non_blocking=*/true);
+  if (!copied_) copied_.emplace(all.device().type());
+  copied_->record(guard.getStream(all.device()));
+  return before;
+}
+
+std::vector<int> Exchange::absences(const Flags& used, bool as_if_used) {
+  if (!has_peers_counts()) {
+    for (std::size_t i = 0; i < used.size(); ++i) {
+      absences_[i] = used[i] || as_if_used ? 0 : 1;
+    }
+    return absences_;
   }
+  if (!works_[0].device_counters.defined()) return absences_;
+  const auto all = late_counts();
+  if (!all.defined()) return {};
   const auto* count = all.const_data_ptr<float>();
-  std::vector<int> by_parameter(work_of_.size());
   for (const auto& work : works_) {
     for (const auto parameter : work.parameters) {
-      by_parameter[parameter] = static_cast<int>(*count++);
+      absences_[parameter] = static_cast<int>(*count++);
     }
   }
-  return by_parameter;
+  return absences_;
 }
 
 void Exchange::remember_sums() {
@@ -190,7 +257,10 @@ void Exchange::remember_sums() {
 }
 
 void Exchange::forget_sums() {
-  for (auto& work : works_) work.holds_sum = false;
+  for (auto& work : works_) {
+    work.holds_sum = false;
+    work.aside.reset();
+  }
 }
 
 }  // namespace lockstep::parallel::detail

@@ -1,5 +1,7 @@
 #include "lockstep/parallel/detail/flat_buffers.h"
 
+#include <cstring>
+
 namespace lockstep::parallel::detail {
 namespace {
 
@@ -8,16 +10,31 @@ torch::Tensor view_of(const torch::Tensor& flat, const torch::Tensor& like,
   return flat.as_strided(like.sizes(), like.strides(), slot.offset);
 }
 
+torch::Tensor zeros_for(comm::Communicator& data, const Group& group) {
+  if (group.device != data.device()) {
+    return torch::zeros({group.numel}, torch::dtype(group.dtype).device(group.device));
+  }
+  return data.empty_buffer(group.numel, group.dtype).zero_();
+}
+
+// Same bytes in the same order: nothing has to be looked up or converted.
+bool is_plain_copy(const torch::Tensor& to, const torch::Tensor& from) {
+  return from.layout() == torch::kStrided && from.device().is_cpu() &&
+         to.device().is_cpu() && from.scalar_type() == to.scalar_type() &&
+         from.sizes() == to.sizes() && from.strides() == to.strides() &&
+         !from.is_conj() && !from.is_neg();
+}
+
 }  // namespace
 
 FlatBuffers::FlatBuffers(const std::vector<Parameter>& parameters,
-                         std::vector<Group> groups)
+                         std::vector<Group> groups, comm::Communicator& data)
     : groups_(std::move(groups)), gradient_views_(parameters.size()) {
   const torch::NoGradGuard no_grad;
   for (const auto& group : groups_) {
     const auto options = torch::dtype(group.dtype).device(group.device);
     values_.push_back(torch::zeros({group.numel}, options));
-    gradients_.push_back(torch::zeros({group.numel}, options));
+    gradients_.push_back(zeros_for(data, group));
     for (const auto& slot : group.slots) {
       auto parameter = parameters[slot.parameter].tensor;
       const auto home = view_of(values_.back(), parameter, slot);
@@ -32,6 +49,19 @@ FlatBuffers::FlatBuffers(const std::vector<Parameter>& parameters,
 
 torch::Tensor FlatBuffers::bucket(std::size_t group, const Bucket& bucket) const {
   return gradients_[group].narrow(0, bucket.begin, bucket.end - bucket.begin);
+}
+
+void FlatBuffers::fill_gradient(std::size_t parameter,
+                                const torch::Tensor& from) const {
+  // Above this an operation of LibTorch is as fast, and uses this rank's threads.
+  constexpr std::size_t kSmallBytes = 1 << 18;
+  const auto& view = gradient_views_[parameter];
+  if (from.numel() == 0) return;
+  if (view.nbytes() <= kSmallBytes && is_plain_copy(view, from)) {
+    std::memcpy(view.mutable_data_ptr(), from.const_data_ptr(), view.nbytes());
+    return;
+  }
+  view.copy_(from.layout() == torch::kStrided ? from : from.to_dense());
 }
 
 }  // namespace lockstep::parallel::detail

@@ -2,7 +2,6 @@
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 namespace lockstep::parallel::detail {
@@ -10,17 +9,35 @@ namespace {
 
 using torch::autograd::variable_list;
 
-class BeforeHook : public torch::autograd::FunctionPreHook {
+class Hook {
  public:
-  explicit BeforeHook(std::function<void()> call) : call_(std::move(call)) {}
+  Hook(std::shared_ptr<GradientHooks::Callbacks> callbacks, std::size_t parameter)
+      : callbacks_(std::move(callbacks)), parameter_(parameter) {}
+
+ protected:
+  std::shared_ptr<GradientHooks::Callbacks> callbacks_;
+  std::size_t parameter_;
+};
+
+class BeforeHook : public torch::autograd::FunctionPreHook, Hook {
+ public:
+  using Hook::Hook;
 
   variable_list operator()(const variable_list& gradients) override {
-    call_();
+    if (callbacks_->listening) callbacks_->before(parameter_);
     return gradients;
   }
+};
 
- private:
-  std::function<void()> call_;
+class AfterHook : public torch::autograd::FunctionPostHook, Hook {
+ public:
+  using Hook::Hook;
+
+  variable_list operator()(const variable_list& outputs,
+                           const variable_list&) override {
+    if (callbacks_->listening) callbacks_->after(parameter_);
+    return outputs;
+  }
 };
 
 }  // namespace
@@ -29,22 +46,17 @@ GradientHooks::GradientHooks(const std::vector<torch::Tensor>& parameters,
                              Callback before, Callback after)
     : callbacks_(
           std::make_shared<Callbacks>(Callbacks{std::move(before), std::move(after)})) {
-  const std::weak_ptr<Callbacks> listening = callbacks_;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     auto node = torch::autograd::impl::grad_accumulator(parameters[i]);
-    node->add_pre_hook(std::make_unique<BeforeHook>([listening, i] {
-      if (const auto callbacks = listening.lock()) callbacks->before(i);
-    }));
-    node->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
-        [listening, i](const variable_list& outputs, const variable_list&) {
-          if (const auto callbacks = listening.lock()) callbacks->after(i);
-          return outputs;
-        }));
+    node->add_pre_hook(std::make_unique<BeforeHook>(callbacks_, i));
+    node->add_post_hook(std::make_unique<AfterHook>(callbacks_, i));
     accumulators_.push_back(std::move(node));
   }
 }
 
-GradientHooks::~GradientHooks() = default;
+GradientHooks::~GradientHooks() {
+  callbacks_->listening = false;
+}
 
 void at_the_end_of_backward(std::function<void()> callback) {
   torch::autograd::Engine::get_default_engine().queue_callback(std::move(callback));

@@ -19,7 +19,7 @@ struct Parameter {
 std::vector<Parameter> trainable_parameters(const torch::nn::Module& module);
 
 // Where a parameter lives in the flat buffer of its group. Behind its elements stands
-// one more, which counts in a gradient buffer how many ranks have used the parameter.
+// one more, which counts in a gradient buffer the ranks that have not used it.
 struct Slot {
   std::size_t parameter = 0;  // index in the list
   std::int64_t offset = 0;    // elements; a multiple of 64 bytes

@@ -6,7 +6,7 @@
 namespace lockstep::parallel::detail {
 
 std::string describe_unused(const std::vector<Parameter>& parameters,
-                            const std::vector<bool>& used, comm::Communicator& cpu) {
+                            const std::vector<char>& used, comm::Communicator& cpu) {
   constexpr std::size_t kMost = 10;
   const auto count = static_cast<std::int64_t>(parameters.size());
   const auto mine = torch::zeros({count}, torch::kUInt8);

@@ -1,6 +1,7 @@
 // Gradients over ranks are the gradients of the whole batch.
 #include "lockstep/parallel/engine.h"
 
+#include <filesystem>
 #include <mutex>
 
 #include "tests/comm/ranks.h"
@@ -8,6 +9,7 @@
 namespace lockstep::test {
 
 using comm::Communicator;
+using comm::Pending;
 using parallel::Engine;
 using parallel::EngineOptions;
 using ::testing::AllOf;
@@ -73,11 +75,27 @@ Tensor loss_of(OddNet& net, const Batch& batch, std::int64_t begin, std::int64_t
          static_cast<double>(batch.x.size(0));
 }
 
+// Throws in the middle of the backward pass.
+struct Explosion : torch::autograd::Function<Explosion> {
+  static Tensor forward(torch::autograd::AutogradContext*, const Tensor& x) {
+    return x.clone();
+  }
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext*,
+                                               const torch::autograd::tensor_list&) {
+    throw std::runtime_error("no memory, say");
+  }
+};
+
+Tensor failing_loss_of(OddNet& net, const Batch& batch) {
+  const auto h = Explosion::apply(torch::relu(net->first->forward(batch.x)));
+  return net->last->forward(h).sum();
+}
+
 std::vector<std::pair<std::string, Tensor>> gradients_of(OddNet& net) {
   std::vector<std::pair<std::string, Tensor>> list;
   for (const auto& item : net->named_parameters()) {
     if (item.value().requires_grad()) {
-      list.emplace_back(item.key(), item.value().grad().clone());
+      list.emplace_back(item.key(), item.value().grad().cpu().clone());
     }
   }
   return list;
@@ -134,7 +152,9 @@ INSTANTIATE_TEST_SUITE_P(Ranks, EngineTest,
                          ::testing::Values(std::tuple(Rig::local, 1),
                                            std::tuple(Rig::local, 3),
                                            std::tuple(Rig::gloo_processes, 2),
-                                           std::tuple(Rig::gloo_processes, 4)),
+                                           std::tuple(Rig::gloo_processes, 4),
+                                           std::tuple(Rig::shm_processes, 2),
+                                           std::tuple(Rig::shm_processes, 3)),
                          name_of_ranks);
 
 TEST_P(EngineTest, GradientsAreThoseOfTheWholeBatch) {
@@ -346,6 +366,239 @@ TEST_P(EngineTest, CompressedGradientsAreWithinTheStatedError) {
       }
     });
   }
+}
+
+TEST_P(EngineTest, APassThatReachesSomeBucketsDoesNotSumTheOthersAgain) {
+  const auto batch = make_batch(8);
+  on_ranks([&](Communicator& c) {
+    RankRig rig(c, {.layout = {1, 1}, .find_unused_parameters = true});
+    auto reference = make_net(5);
+    loss_of(reference, batch, 0, 8, true).backward();
+    loss_of(reference, batch, 0, 8, false).backward();
+    const auto [begin, end] = even_share(c, 8);
+    for (int step = 0; step < 2; ++step) {
+      rig.engine.zero_gradients();
+      loss_of(rig.net, batch, begin, end, true).backward();
+      loss_of(rig.net, batch, begin, end, false).backward();
+      expect_close(rig.net, gradients_of(reference));
+    }
+  });
+}
+
+TEST_P(EngineTest, GradientsThatWereDroppedAreNotAddedTo) {
+  const auto batch = make_batch(8);
+  on_ranks([&](Communicator& c) {
+    const auto expected = whole_gradients(batch);
+    RankRig rig(c, {.layout = {100, 400}});
+    const auto [begin, end] = even_share(c, 8);
+    for (int step = 0; step < 3; ++step) {
+      rig.net->zero_grad();  // sets them to none, and the engine is not told
+      loss_of(rig.net, batch, begin, end).backward();
+      expect_close(rig.net, expected);
+    }
+  });
+}
+
+TEST_P(EngineTest, NothingOfAnEarlierStepIsLeft) {
+  const auto batch = make_batch(8);
+  on_ranks([&](Communicator& c) {
+    RankRig rig(c, {.find_unused_parameters = true});
+    const auto [begin, end] = even_share(c, 8);
+    loss_of(rig.net, batch, begin, end).backward();
+    rig.engine.zero_gradients();
+    rig.engine.finish();  // a step in which no rank has samples
+    EXPECT_TRUE(rig.engine.gradients(0).eq(0).all().item<bool>());
+    EXPECT_EQ(rig.engine.globally_unused().size(), rig.engine.parameters().size());
+  });
+}
+
+TEST_P(EngineTest, APassThatFailsOnOneRankHoldsUpNobody) {
+  const auto batch = make_batch(8);
+  on_ranks([&](Communicator& c) {
+    const auto expected = whole_gradients(batch);
+    RankRig rig(c, {.layout = {1, 100}});
+    const auto [begin, end] = even_share(c, 8);
+    for (int step = 0; step < 3; ++step) {
+      rig.engine.zero_gradients();
+      if (step == 1 && c.rank() == 0) {
+        EXPECT_THROW(failing_loss_of(rig.net, batch).backward(), std::runtime_error);
+        // Not in the middle of a pass.
+        error_text(Fault::internal, [&] { rig.engine.zero_gradients(); });
+        EXPECT_THAT(error_text(Fault::internal,
+                               [&] { loss_of(rig.net, batch, 0, 1).backward(); }),
+                    HasSubstr("failed; call finish()"));
+      } else {
+        loss_of(rig.net, batch, begin, end).backward();
+      }
+      rig.engine.finish();
+      if (step != 1) expect_close(rig.net, expected);
+    }
+  });
+}
+
+TEST_P(EngineTest, AfterTheErrorForUnusedParametersItGoesOn) {
+  const auto batch = make_batch(8);
+  on_ranks([&](Communicator& c) {
+    const auto expected = whole_gradients(batch);
+    RankRig rig(c, {});
+    const auto [begin, end] = even_share(c, 8);
+    error_text(Fault::config,
+               [&] { loss_of(rig.net, batch, begin, end, false).backward(); });
+    for (int step = 0; step < 2; ++step) {
+      rig.engine.zero_gradients();
+      loss_of(rig.net, batch, begin, end).backward();
+      expect_close(rig.net, expected);
+    }
+  });
+}
+
+TEST_P(EngineTest, BucketsAreStampedInTheOrderInWhichTheyStart) {
+  const auto batch = make_batch(8);
+  on_ranks([&](Communicator& c) {
+    RankRig rig(c, {.layout = {1, 1}});
+    const auto [begin, end] = even_share(c, 8);
+    for (int step = 0; step < 3; ++step) {
+      rig.engine.zero_gradients();
+      loss_of(rig.net, batch, begin, end).backward();
+      const auto& times = rig.engine.times();
+      ASSERT_EQ(times.ready.size(), rig.engine.parameters().size());
+      EXPECT_TRUE(std::is_sorted(times.ready.begin(), times.ready.end()));
+      EXPECT_GT(times.ready[0], 0);
+      EXPECT_EQ(times.last_ready, times.ready.back());
+      EXPECT_GE(times.waited, 0);
+      EXPECT_TRUE(rig.engine.device_times().ready.empty()) << "there is no device";
+    }
+  });
+}
+
+// With `local`, two replicas on one GPU: autograd has one thread for both, so whoever
+// waited in it for the other would wait for ever.
+class EngineGpuTest : public ::testing::TestWithParam<std::tuple<Rig, int>> {
+ protected:
+  void SetUp() override {
+    // Not torch::cuda::is_available(): a process that forks must not have used it.
+    if (!std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "no GPU";
+  }
+
+  using Body = std::function<void(Communicator&, OddNet&, Engine&, const Batch&)>;
+  void on_ranks(const EngineOptions& options, const Body& body) const {
+    const auto batch = make_batch(13);
+    with_pairs(std::get<0>(GetParam()), std::get<1>(GetParam()),
+               [&](Communicator& c, Communicator& cpu) {
+                 const torch::Device gpu(torch::kCUDA, 0);
+                 auto net = make_net(5 + c.rank());
+                 net->to(gpu);
+                 Engine engine(*net, c, cpu, options);
+                 body(c, net, engine, {batch.x.to(gpu), batch.y.to(gpu)});
+               });
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Ranks, EngineGpuTest,
+                         ::testing::Values(std::tuple(Rig::local_gpu, 1),
+                                           std::tuple(Rig::local_gpu, 2),
+                                           std::tuple(Rig::local_gpu, 3),
+                                           std::tuple(Rig::nccl_processes, 2)),
+                         name_of_ranks);
+
+TEST_P(EngineGpuTest, GradientsAreThoseOfTheWholeBatchAndTheDeviceStampsThem) {
+  on_ranks({.layout = {100, 400}},
+           [](Communicator& c, OddNet& net, Engine& engine, const Batch& batch) {
+             const auto expected = whole_gradients(make_batch(13));
+             const auto [begin, end] = even_share(c, 13);
+             for (int step = 0; step < 4; ++step) {
+               engine.zero_gradients();
+               loss_of(net, batch, begin, end).backward();
+               engine.finish();
+               engine.finish();  // does nothing more
+               expect_close(net, expected);
+             }
+             const auto& times = engine.device_times();
+             ASSERT_EQ(times.ready.size(), engine.times().ready.size());
+             EXPECT_TRUE(std::is_sorted(times.ready.begin(), times.ready.end()));
+             EXPECT_GT(times.last_ready, 0);
+             EXPECT_GE(times.waited, 0);
+           });
+}
+
+TEST_P(EngineGpuTest, AnUnusedParameterIsNamedOneStepLater) {
+  on_ranks({}, [](Communicator& c, OddNet& net, Engine& engine, const Batch& batch) {
+    const auto [begin, end] = even_share(c, 13);
+    const auto step = [&, b = begin, e = end](bool branch) {
+      engine.zero_gradients();
+      loss_of(net, batch, b, e, branch).backward();
+      engine.finish();
+    };
+    step(true);
+    step(true);
+    const auto text = error_text(Fault::config, [&] {
+      step(c.rank() != 0);
+      step(true);
+    });
+    EXPECT_THAT(text, HasSubstr("'branch.weight' on "));
+    step(true);
+  });
+}
+
+TEST_P(EngineGpuTest, ASecondPassBeforeFinishIsRefusedWhereBackwardDoesNotWait) {
+  const bool waits =
+      std::get<0>(GetParam()) != Rig::local_gpu || std::get<1>(GetParam()) == 1;
+  on_ranks({}, [&](Communicator&, OddNet& net, Engine& engine, const Batch& batch) {
+    loss_of(net, batch, 0, 1).backward();
+    const auto again = [&] { loss_of(net, batch, 0, 1).backward(); };
+    if (waits) {
+      again();
+    } else {
+      EXPECT_THAT(error_text(Fault::internal, again), HasSubstr("before finish()"));
+    }
+    engine.finish();
+  });
+}
+
+// Remembers the buffer it gave out last.
+class BufferWitness : public Communicator {
+ public:
+  explicit BufferWitness(Communicator& inner) : inner_(inner) {}
+  int rank() const noexcept override { return inner_.rank(); }
+  int size() const noexcept override { return inner_.size(); }
+  std::string_view backend() const noexcept override { return inner_.backend(); }
+  torch::Device device() const override { return inner_.device(); }
+  Pending start(const comm::Call& call) override { return inner_.start(call); }
+  void abort() noexcept override { inner_.abort(); }
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    return inner_.split(color, key);
+  }
+  Tensor empty_buffer(std::int64_t num_elements, torch::Dtype dtype) override {
+    last = Communicator::empty_buffer(num_elements, dtype);
+    last.fill_(7);  // as if somebody had used it before
+    return last;
+  }
+
+  Tensor last;
+
+ private:
+  Communicator& inner_;
+};
+
+TEST(EngineBuffers, GradientsLiveWhereTheBackendReducesThemFastest) {
+  const auto batch = make_batch(8);
+  with_communicators(Rig::local, 2, [&](Communicator& c) {
+    const auto expected = whole_gradients(batch);
+    BufferWitness witness(c);
+    auto net = make_net();
+    Engine engine(*net, witness, c, {});
+    const auto [begin, end] = even_share(c, 8);
+    for (int step = 0; step < 3; ++step) {  // of which the first lays out anew
+      EXPECT_TRUE(engine.gradients(0).is_same(witness.last));
+      engine.zero_gradients();
+      loss_of(net, batch, begin, end).backward();
+      expect_close(net, expected);
+    }
+    const auto& slots = engine.layout()[0].slots;
+    for (const auto& slot : slots) {
+      EXPECT_EQ(engine.gradients(0)[slot.counter()].item<float>(), 0);
+    }
+  });
 }
 
 TEST(EngineOrder, DeterministicSumsDoNotDependOnBucketsOrBackend) {

@@ -8,9 +8,12 @@
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/parallel/detail/flat_buffers.h"
+#include "lockstep/parallel/detail/stamps.h"
 #include "lockstep/parallel/engine.h"
 
 namespace lockstep::parallel::detail {
+
+using Flags = std::vector<char>;  // by parameter; not bits, which cost more to read
 
 // The sums of the buckets of one layout: started when a bucket is full, always in the
 // same order, and waited for together.
@@ -20,6 +23,7 @@ class Exchange {
   Exchange(FlatBuffers& buffers, comm::Communicator& data,
            const std::vector<std::size_t>& order, const EngineOptions& options);
 
+  // A pass begins.
   void begin();
 
   // Before a gradient is added to: if its bucket holds a sum already, of an earlier
@@ -27,53 +31,74 @@ class Exchange {
   void set_aside_sum_of(std::size_t parameter);
   // What was put aside of one gradient; a zero if nothing was.
   torch::Tensor set_aside_of(std::size_t parameter) const;
+  // Somebody has dropped the gradient that was put aside.
+  void forget_aside_of(std::size_t parameter);
 
   // The gradient is there: starts the sums that have become possible. `used` says which
-  // parameters this rank has used; it travels with the sum. Never waits.
-  void ready(std::size_t parameter, const std::vector<bool>& used);
+  // parameters this rank has used since gradients were last zeroed. Never waits.
+  void ready(std::size_t parameter, const Flags& used);
 
-  // Starts what is left and waits for all. Collective.
-  void finish(const std::vector<bool>& used);
+  // Starts what is left, zeros where nothing was computed. `as_if_used`: this rank does
+  // not report what it has not used. Never waits.
+  void start_rest(const Flags& used, bool as_if_used);
 
-  // How many ranks have used each parameter, after finish(). Of a GPU those of the pass
-  // before, so that nothing waits for it; none in the first one.
-  std::vector<int> users();
+  // Waits for all. Collective.
+  void complete();
+
+  // How many ranks have not used each parameter, after complete(). Of several GPUs
+  // those of the pass before, so that nothing waits for it; none in the first one.
+  std::vector<int> absences(const Flags& used, bool as_if_used);
+  // Of how many ranks those are.
+  int voters() const { return has_peers_counts() ? data_.size() : 1; }
+  // Whether ranks tell each other at all what they have used.
+  void tell_absences(bool on) { telling_ = on; }
 
   // The buckets hold sums, or no longer do.
   void remember_sums();
   void forget_sums();
 
+  Stamps& stamps() noexcept { return stamps_; }
+
  private:
   struct Work {
     std::size_t group = 0;
     Bucket bucket;
-    torch::Tensor gradients;  // view of the flat buffer
-    torch::Tensor counters;   // indices into it
+    torch::Tensor gradients;             // view of the flat buffer
+    std::vector<std::int64_t> counters;  // places in it, by parameter
+    torch::Tensor device_counters;       // the same as indices on a GPU
     std::vector<std::size_t> parameters;
     std::size_t missing = 0;  // gradients that are not there yet
     bool holds_sum = false;
     torch::Tensor aside;   // sum of earlier passes of this step
     torch::Tensor wire;    // what travels, where it is not the gradients themselves
-    torch::Tensor counts;  // users of each parameter, after the sum
+    torch::Tensor counts;  // of a GPU: what the counters were after the sum
     comm::Pending pending;
   };
 
   void add_work(std::size_t group, const Bucket& bucket);
-  void start(Work& work, const std::vector<bool>& used);
-  void write_counters(Work& work, const std::vector<bool>& used) const;
-  void complete(Work& work);
+  void put_aside(Work& work);
+  void start(std::size_t index, const Flags& used, bool as_if_used);
+  void zero_what_is_missing(Work& work, const Flags& used, bool as_if_used) const;
+  void send(Work& work);
+  void read_counters(Work& work);
+  void finish(Work& work);
   void sum_in_rank_order(Work& work) const;
   bool gathers() const;
+  bool has_peers_counts() const;
+  torch::Tensor late_counts();
 
   FlatBuffers& buffers_;
   comm::Communicator& data_;
   const EngineOptions& options_;
   std::vector<Work> works_;           // in the order in which they are started
   std::vector<std::size_t> work_of_;  // by parameter
-  std::vector<bool> arrived_;         // by parameter, in this pass
+  Flags arrived_;                     // by parameter, in this pass
   std::size_t next_ = 0;              // the next one to start
+  bool telling_ = true;
+  std::vector<int> absences_;         // by parameter, of tensors of the host
   std::optional<c10::Event> copied_;  // of a GPU: late_counts_ are on the host
   torch::Tensor late_counts_;
+  Stamps stamps_;
 };
 
 }  // namespace lockstep::parallel::detail

@@ -4,6 +4,7 @@
 
 #include <torch/torch.h>
 
+#include "lockstep/comm/communicator.h"
 #include "lockstep/parallel/layout.h"
 
 namespace lockstep::parallel::detail {
@@ -11,8 +12,10 @@ namespace lockstep::parallel::detail {
 // The flat buffers of a layout, and the parameters as views of them.
 class FlatBuffers {
  public:
-  // Moves the parameters in; their gradients too, where they have one.
-  FlatBuffers(const std::vector<Parameter>& parameters, std::vector<Group> groups);
+  // Moves the parameters in; their gradients too, where they have one. Gradients are
+  // where `data` reduces them fastest. Collective.
+  FlatBuffers(const std::vector<Parameter>& parameters, std::vector<Group> groups,
+              comm::Communicator& data);
 
   const std::vector<Group>& groups() const noexcept { return groups_; }
   torch::Tensor& values(std::size_t group) { return values_[group]; }
@@ -26,6 +29,9 @@ class FlatBuffers {
   const torch::Tensor& gradient_of(std::size_t parameter) const {
     return gradient_views_[parameter];
   }
+
+  // Puts a gradient from elsewhere into its place.
+  void fill_gradient(std::size_t parameter, const torch::Tensor& from) const;
 
  private:
   std::vector<Group> groups_;

@@ -10,7 +10,10 @@ namespace lockstep::parallel::detail {
 
 // Calls back around the accumulation of each parameter's gradient, for as long as it
 // lives: `before` it is added to what is there, and `after`. On the thread that
-// autograd uses; the argument is the parameter's index.
+// autograd uses; the argument is the parameter's index. What they throw ends the
+// backward pass and reaches its caller.
+//
+// Threads: not destroyed while a backward pass runs.
 class GradientHooks {
  public:
   using Callback = std::function<void(std::size_t)>;
@@ -21,11 +24,12 @@ class GradientHooks {
   GradientHooks(const GradientHooks&) = delete;
   GradientHooks& operator=(const GradientHooks&) = delete;
 
- private:
   struct Callbacks {
     Callback before, after;
+    bool listening = true;
   };
 
+ private:
   // The nodes outlive this object wherever a graph still holds them: they look here
   // whether somebody is still listening.
   std::shared_ptr<Callbacks> callbacks_;
@@ -33,8 +37,11 @@ class GradientHooks {
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
 };
 
-// Runs `callback` on the thread that called backward(), before it returns. Only inside
-// a hook.
+// Runs `callback` when the backward pass is over and before backward() returns, with
+// the caller's streams; not if the pass fails. On the thread that finishes the graph:
+// the calling thread for tensors of the CPU, but for those of a GPU the one thread that
+// autograd has for the device, which serves the ranks of all threads that share it. So
+// it must not wait for another rank of this process there. Only inside a hook.
 void at_the_end_of_backward(std::function<void()> callback);
 
 }  // namespace lockstep::parallel::detail

@@ -11,6 +11,6 @@ namespace lockstep::parallel::detail {
 // The error's text for parameters that took no part in the backward pass: which, and on
 // which ranks. Collective; the same on every rank.
 std::string describe_unused(const std::vector<Parameter>& parameters,
-                            const std::vector<bool>& used, comm::Communicator& cpu);
+                            const std::vector<char>& used, comm::Communicator& cpu);
 
 }  // namespace lockstep::parallel::detail
