@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/torch.h>
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/parallel/detail/batch_statistics.h"
+
+namespace lockstep::parallel::detail {
+
+// Who shares statistics. Owned by the SyncBatchNorm, its scopes and their graphs.
+class SyncedRanks : public c10::DebugInfoBase,
+                    public std::enable_shared_from_this<SyncedRanks> {
+ public:
+  SyncedRanks(const torch::nn::Module& module, comm::Communicator& data);
+
+  int size() const noexcept { return communicator_ ? communicator_->size() : 1; }
+  bool is_training() const noexcept { return module_.is_training(); }
+
+  // (ranks, n) of everybody's (n).
+  torch::Tensor gather(const torch::Tensor& mine) const;
+  void sum(const torch::Tensor& values) const;
+
+ private:
+  const torch::nn::Module& module_;
+  std::unique_ptr<comm::Communicator> communicator_;  // none for a single rank
+};
+
+struct BatchNormArguments {
+  Running running;
+  double eps = 0;
+  std::shared_ptr<SyncedRanks> ranks;
+};
+
+// BatchNorm of a batch in training, over the ranks. Collective.
+torch::Tensor synced_batch_norm(const torch::Tensor& input, const Affine& affine,
+                                const BatchNormArguments& arguments);
+
+}  // namespace lockstep::parallel::detail
