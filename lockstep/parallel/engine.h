@@ -33,6 +33,9 @@ struct EngineOptions {
   // Sum in the order of the ranks whatever the backend does, at the price of gathering
   // the gradients of all ranks.
   bool deterministic = false;
+  // backward() returns with the sums. Without, finish() waits for them, so that
+  // something else can be done meanwhile.
+  bool waits_in_backward = true;
 };
 
 // When the gradients of a step were ready and how long their sums were waited for, in

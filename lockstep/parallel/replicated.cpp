@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/detail/flat_optimizers.h"
 #include "lockstep/parallel/detail/strategies.h"
+#include "lockstep/parallel/sync_batch_norm.h"
 
 namespace lockstep::parallel::detail {
 namespace {
@@ -31,6 +32,7 @@ EngineOptions engine_options(const config::Config& config) {
   options.gradient_as_bucket_view = parallel.gradient_as_bucket_view;
   options.compression = compression_of(parallel.compression);
   options.deterministic = config.comm.deterministic;
+  options.waits_in_backward = false;  // the loop says when it waits for others
   return options;
 }
 
@@ -40,8 +42,12 @@ class Replicated : public Strategy {
              comm::World& world)
       : name_(name_of(config.parallel.strategy)),
         broadcasts_(config.parallel.broadcast_buffers && !module.buffers().empty()),
+        on_gpu_(!world.data().device().is_cpu()),
         engine_(module, world.data(), world.cpu(), engine_options(config)),
         optimizers_(config.optim, engine_.layout(), engine_.values()) {
+    if (config.parallel.sync_batch_norm && world.size() > 1 && has_batch_norm(module)) {
+      sync_batch_norm_.emplace(module, world.data());
+    }
     engine_.on_relayout([this] { optimizers_.follow(engine_.layout()); });
   }
 
@@ -50,6 +56,12 @@ class Replicated : public Strategy {
   void begin_step() override {
     engine_.zero_gradients();
     if (broadcasts_) engine_.broadcast_buffers();
+  }
+
+  void forward(const std::function<void()>& compute) override {
+    std::optional<SyncBatchNorm::Scope> scope;
+    if (sync_batch_norm_) scope.emplace(*sync_batch_norm_);
+    compute();
   }
 
   void backward(const torch::Tensor& loss, bool last) override {
@@ -66,7 +78,12 @@ class Replicated : public Strategy {
   }
 
   void share_buffers() override { engine_.broadcast_buffers(); }
-  const ExchangeTimes* times() const noexcept override { return &engine_.times(); }
+  bool passes_must_match() const noexcept override {
+    return sync_batch_norm_.has_value();
+  }
+  const ExchangeTimes* times() const noexcept override {
+    return on_gpu_ ? &engine_.device_times() : &engine_.times();
+  }
   const std::vector<Parameter>& parameters() const noexcept override {
     return engine_.parameters();
   }
@@ -74,7 +91,9 @@ class Replicated : public Strategy {
  private:
   const std::string_view name_;
   const bool broadcasts_;
+  const bool on_gpu_;
   Engine engine_;
+  std::optional<SyncBatchNorm> sync_batch_norm_;
   FlatOptimizers optimizers_;
 };
 

@@ -8,10 +8,11 @@ namespace {
 
 class Single : public Strategy {
  public:
-  Single(const config::Config& config, torch::nn::Module& module)
+  Single(const config::Config& config, torch::nn::Module& module, comm::World& world)
       : parameters_(trainable_parameters(module)),
         buffers_(parameters_,
-                 plan_layout(parameters_, reversed_order(parameters_.size()), {})),
+                 plan_layout(parameters_, reversed_order(parameters_.size()), {}),
+                 world.data()),
         optimizers_(config.optim, buffers_.groups(), buffers_.all_values()) {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       parameters_[i].tensor.mutable_grad() = buffers_.gradient_of(i);
@@ -41,8 +42,8 @@ class Single : public Strategy {
 }  // namespace
 
 std::unique_ptr<Strategy> make_single(const config::Config& config,
-                                      torch::nn::Module& module) {
-  return std::make_unique<Single>(config, module);
+                                      torch::nn::Module& module, comm::World& world) {
+  return std::make_unique<Single>(config, module, world);
 }
 
 }  // namespace lockstep::parallel::detail

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,7 +20,10 @@ namespace lockstep::parallel {
 // how parameters are changed. A training loop has one and does not know which:
 //
 //   strategy->begin_step();
-//   for (each micro-batch) strategy->backward(loss, last);
+//   for (each micro-batch) {
+//     strategy->forward([&] { loss = ...; });
+//     strategy->backward(loss, last);
+//   }
 //   strategy->finish();
 //   strategy->update(lr);
 //
@@ -38,6 +42,9 @@ class Strategy {
   // Zeroes the gradients; with parallel.broadcast_buffers all ranks get rank 0's
   // buffers.
   virtual void begin_step() = 0;
+
+  // `compute` runs the model: here what its layers need of the other ranks is provided.
+  virtual void forward(const std::function<void()>& compute) { compute(); }
 
   // `last`: of this step on this rank; what it completes starts to travel. A rank
   // without samples has none and calls finish() only.

@@ -106,7 +106,8 @@ void Step::backward(const data::Batch& batch, Tally& tally,
     const auto count = (batch.size - begin + left - 1) / left;  // passes of one size
     const auto staged = stage_.stage(batch.inputs.narrow(0, begin, count),
                                      batch.targets.narrow(0, begin, count));
-    const auto outcome = forward(*parts_.model, staged, parts_.policy);
+    Outcome outcome;
+    strategy.forward([&] { outcome = forward(*parts_.model, staged, parts_.policy); });
     tally.add(outcome.loss_sum.detach(), outcome.correct, count);
     begin += count;
     const bool last = left == 1;

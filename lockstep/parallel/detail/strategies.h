@@ -9,7 +9,7 @@ namespace lockstep::parallel::detail {
 
 // One rank: nothing travels.
 std::unique_ptr<Strategy> make_single(const config::Config& config,
-                                      torch::nn::Module& module);
+                                      torch::nn::Module& module, comm::World& world);
 
 // The whole model on every rank, gradients summed: ddp between processes, data_parallel
 // between threads.
