@@ -69,14 +69,21 @@ struct Rank {
     strategy = parallel::make_strategy(config, *net, world);
   }
 
-  // This rank's share of the samples in passes of two.
-  void step(const Samples& all, std::int64_t begin, std::int64_t end) {
+  // This rank's share of the samples in passes of `most`.
+  void step(const Samples& all, std::int64_t begin, std::int64_t end,
+            std::int64_t most = 2) {
     strategy->begin_step();
-    for (auto at = begin; at < end; at += 2) {
-      const auto next = std::min(at + 2, end);
-      const auto y = net->forward(all.x.slice(0, at, next), with_norm, with_spare);
-      const auto loss = (y - all.y.slice(0, at, next)).square().sum();
+    auto at = begin;
+    while (at < end || (strategy->passes_must_match() && at == begin)) {
+      const auto next = std::min(at + most, end);
+      Tensor loss;
+      strategy->forward([&] {
+        const auto y = net->forward(all.x.slice(0, at, next), with_norm, with_spare);
+        loss = (y - all.y.slice(0, at, next)).square().sum();
+      });
       strategy->backward(loss / static_cast<double>(all.x.size(0)), next == end);
+      if (next == end) break;
+      at = next;
     }
     strategy->finish();
     strategy->update(0.01);
@@ -241,6 +248,40 @@ TEST(Strategy, BuffersAreRankZerosBeforeEachStepOrWhenShared) {
       }
       rank.strategy->share_buffers();
       EXPECT_EQ(spread(), 0);
+    });
+  }
+}
+
+// With statistics of all ranks, normalisation does not depend on the cut any more. Rank
+// 0 has no samples at all in the second step.
+TEST(Strategy, SyncBatchNormIsBatchNormOfTheWholeBatch) {
+  auto config = config_for(1);
+  config.parallel.sync_batch_norm = true;
+  Tensor expected, mean;
+  {
+    auto world = comm::join({}, {});
+    Rank rank(config, world, /*normalises=*/true);
+    EXPECT_FALSE(rank.strategy->passes_must_match());
+    for (std::uint64_t i = 0; i < 4; ++i) rank.step(make_samples(i, 9), 0, 9, 9);
+    expected = rank.flat();
+    mean = rank.net->norm->running_mean.clone();
+  }
+  for (const int ranks : {2, 3}) {
+    config.parallel.strategy = config::Strategy::data_parallel;
+    on_threads(ranks, [&](comm::World& world) {
+      Rank rank(config, world, /*normalises=*/true);
+      EXPECT_TRUE(rank.strategy->passes_must_match());
+      for (std::uint64_t i = 0; i < 4; ++i) {
+        const auto samples = make_samples(i, 9);
+        const int busy = i == 1 ? ranks - 1 : ranks;
+        const auto at = std::max(world.rank() - (ranks - busy), 0);
+        const bool idle = world.rank() < ranks - busy;
+        rank.step(samples, idle ? 0 : 9 * at / busy, idle ? 0 : 9 * (at + 1) / busy, 9);
+        expect_same_bits(rank, ::lockstep::str("after step ", i));
+      }
+      EXPECT_TRUE(rank.flat().allclose(expected, 1e-4, 1e-5))  // as above, through 1/std
+          << ranks << " ranks: " << (rank.flat() - expected).abs().max();
+      EXPECT_TRUE(rank.net->norm->running_mean.allclose(mean, 1e-5, 1e-6));
     });
   }
 }
