@@ -2,12 +2,15 @@
 // lockstep_worker_main() here; see apps/lockstep_worker.cpp.
 //
 //   lockstep_worker --run-dir DIR      trains what DIR/config.yaml says
+//     [--trace DIR2 [--trace-batches] [--inject rank=R,scale=S]]
+//                                      and writes what it computed to DIR2 (parity)
 //   lockstep_worker --version [--json] says what it is made of
 //   lockstep_worker --selftest [--cuda] [--seconds N]
 //                                      tries every collective with the other ranks
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +40,7 @@ struct Arguments {
   bool version = false;
   bool json = false;
   bool selftest = false;
+  std::optional<monitor::TraceRequest> trace;
   SelftestOptions selftest_options;
 };
 
@@ -65,6 +69,12 @@ Arguments parse(int argc, char** argv) {
       arguments.selftest_options.repeat = seconds_of(argv[++i]);
     } else if (word == "--run-dir" && i + 1 < argc) {
       arguments.run_dir = argv[++i];
+    } else if (word == "--trace" && i + 1 < argc) {
+      arguments.trace.emplace().directory = argv[++i];
+    } else if (word == "--trace-batches" && arguments.trace) {
+      arguments.trace->batches = true;
+    } else if (word == "--inject" && arguments.trace && i + 1 < argc) {
+      arguments.trace->injection = monitor::parse_injection(argv[++i]);
     } else {
       throw Error(Fault::config, "lockstep_worker: unknown argument '", word,
                   "'; it is started by `lockstep train`, or with --run-dir DIR");
@@ -130,7 +140,7 @@ int run(int argc, char** argv, ConfigLoader load) {
       return run_selftest(arguments.selftest_options, load({}).config);
     }
     run_dir = arguments.run_dir;
-    return run_training(monitor::RunDirectory::open(run_dir), load);
+    return run_training(monitor::RunDirectory::open(run_dir), load, arguments.trace);
   } catch (const Error& error) {
     return report(run_dir, error.fault(), error.what());
   } catch (const c10::OutOfMemoryError& error) {

@@ -23,6 +23,7 @@ namespace lockstep {
 namespace {
 
 using launcher::RankEnvironment;
+using Traced = std::optional<monitor::TraceRequest>;
 
 std::optional<std::string> variable(std::string_view name) {
   const char* value = std::getenv(std::string(name).c_str());
@@ -163,7 +164,7 @@ int leave(const train::Result& result, const Record& record) {
 // data_parallel: the ranks are threads of this process.
 int train_threads(const RankEnvironment& environment, const monitor::RunDirectory& run,
                   const config::Config& config, const Record& record,
-                  monitor::Console& console) {
+                  monitor::Console& console, const Traced& trace) {
   if (environment.world_size > 1) {
     throw Error(Fault::config, "parallel.strategy: data_parallel is one process, but ",
                 environment.world_size,
@@ -171,14 +172,14 @@ int train_threads(const RankEnvironment& environment, const monitor::RunDirector
   }
   const train::StopRequest stop;
   const auto result = train::train_replicas(
-      config, run, train::choose_devices(config.parallel), console, stop);
+      config, run, train::choose_devices(config.parallel), console, stop, trace);
   show(result);
   return leave(result, record);
 }
 
 int train_as(const RankEnvironment& environment, const monitor::RunDirectory& run,
              const config::Config& config, const Record& record,
-             monitor::Console& console) {
+             monitor::Console& console, const Traced& trace) {
   const train::StopRequest stop;
   train::Reporter reporter(run, config.monitor, console,
                            {.rank = environment.rank, .ranks = environment.world_size});
@@ -200,7 +201,7 @@ int train_as(const RankEnvironment& environment, const monitor::RunDirectory& ru
     return kExitOk;
   }
   if (!world->note().empty()) log::warning("comm", world->note());
-  const auto result = train::train(config, run, reporter, stop, *world);
+  const auto result = train::train(config, run, reporter, stop, *world, trace);
   if (world->rank() == 0) show(result);
   world->close();
   return leave(result, record);
@@ -208,7 +209,8 @@ int train_as(const RankEnvironment& environment, const monitor::RunDirectory& ru
 
 }  // namespace
 
-int run_training(const monitor::RunDirectory& run, ConfigLoader load) {
+int run_training(const monitor::RunDirectory& run, ConfigLoader load,
+                 const Traced& trace) {
   const auto loaded = load(run.config());
   const auto environment = launcher::detect(launcher::process_variables());
   monitor::Console console(monitor::standard_error_options(variable));
@@ -230,7 +232,7 @@ int run_training(const monitor::RunDirectory& run, ConfigLoader load) {
     const bool threads =
         loaded.config.parallel.strategy == config::Strategy::data_parallel;
     return (threads ? train_threads : train_as)(environment, run, loaded.config, record,
-                                                console);
+                                                console, trace);
   } catch (const Error& error) {
     record.failed(error.fault(), error.what());
     throw;

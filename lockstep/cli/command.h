@@ -105,6 +105,7 @@ struct Command {
 // One per file, in the order of the help text.
 Command train_command();
 Command launch_command();
+Command parity_command();
 Command config_command();
 Command runs_command();
 Command status_command();

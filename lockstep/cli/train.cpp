@@ -21,7 +21,6 @@
 #include "lockstep/planner/plan.h"
 
 namespace lockstep::cli {
-namespace {
 
 std::filesystem::path find_worker(const Context& context) {
   auto path =
@@ -31,6 +30,13 @@ std::filesystem::path find_worker(const Context& context) {
       Fault::hardware, "train: '", path.string(),
       "' is not there; build it (./scripts/setup.sh) or copy it beside lockstep");
 }
+
+int processes(const config::ParallelConfig& parallel) {
+  const bool threads = parallel.strategy == config::Strategy::data_parallel;
+  return threads ? 1 : parallel.ranks.value();
+}
+
+namespace {
 
 // `watched`: this process looks after the run.
 monitor::RunDirectory make_run(const planner::Plan& plan, const Context& context,
@@ -54,12 +60,6 @@ int max_restarts(const Arguments& arguments) {
   constexpr long long kMost = 1'000'000;
   return static_cast<int>(
       std::min(kMost, arguments.number("--max-restarts", 0).value_or(0)));
-}
-
-// With data_parallel the ranks are threads of one.
-int processes(const config::ParallelConfig& parallel) {
-  const bool threads = parallel.strategy == config::Strategy::data_parallel;
-  return threads ? 1 : parallel.ranks.value();
 }
 
 // Rank 0 has the terminal to itself; what the others print goes to their logs.

@@ -8,10 +8,10 @@
 
 namespace lockstep::config {
 
-enum class Precision { automatic, fp32, tf32, bf16 };
+enum class Precision { automatic, fp32, tf32, bf16, fp64 };
 
-constexpr std::array<std::string_view, 4> names_of(Precision) {
-  return {"auto", "fp32", "tf32", "bf16"};
+constexpr std::array<std::string_view, 5> names_of(Precision) {
+  return {"auto", "fp32", "tf32", "bf16", "fp64"};
 }
 
 struct PrecisionConfig {
@@ -20,8 +20,10 @@ struct PrecisionConfig {
 
 template <typename Visitor>
 void describe(PrecisionConfig& c, Visitor& v) {
-  v.field("mode", c.mode,
-          {.help = "Arithmetic of the model; the weights stay in fp32."});
+  v.field(
+      "mode", c.mode,
+      {.help = "Arithmetic of the model; the weights stay in fp32, but in fp64, which "
+               "is slow: to tell mistakes from rounding."});
 }
 
 }  // namespace lockstep::config

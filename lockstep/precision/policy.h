@@ -6,10 +6,15 @@
 
 namespace lockstep::precision {
 
-// Which dtype computes what on a device. Parameters are float32 in every mode of today.
+// Which dtype computes what on a device.
 struct Policy {
   config::Precision mode = config::Precision::fp32;
   torch::Device device = torch::kCPU;
+
+  // Of the parameters and of the loss.
+  torch::Dtype dtype() const noexcept {
+    return mode == config::Precision::fp64 ? torch::kFloat64 : torch::kFloat32;
+  }
 };
 
 // Sets what is process-wide: whether float32 products may use TF32. Throws

@@ -32,9 +32,11 @@ class FirstFailure {
 
 Result train_replicas(const config::Config& config, const monitor::RunDirectory& run,
                       const std::vector<torch::Device>& devices,
-                      monitor::Console& console, const StopRequest& stop) {
+                      monitor::Console& console, const StopRequest& stop,
+                      const std::optional<monitor::TraceRequest>& trace) {
   const int ranks = static_cast<int>(devices.size());
   const auto shared = open_shared(config, ranks);
+  shared->trace = trace;
   auto worlds = comm::join_threads(devices, config.comm);
   FirstFailure failure;
   Result result;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include <torch/torch.h>
@@ -7,6 +8,7 @@
 #include "lockstep/config/config.h"
 #include "lockstep/monitor/console.h"
 #include "lockstep/monitor/run_directory.h"
+#include "lockstep/monitor/trace.h"
 #include "lockstep/train/report.h"
 #include "lockstep/train/stop.h"
 
@@ -18,6 +20,7 @@ namespace lockstep::train {
 // threw is thrown.
 Result train_replicas(const config::Config& config, const monitor::RunDirectory& run,
                       const std::vector<torch::Device>& devices,
-                      monitor::Console& console, const StopRequest& stop);
+                      monitor::Console& console, const StopRequest& stop,
+                      const std::optional<monitor::TraceRequest>& trace = std::nullopt);
 
 }  // namespace lockstep::train

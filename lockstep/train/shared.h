@@ -2,9 +2,11 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "lockstep/config/config.h"
 #include "lockstep/data/dataset.h"
+#include "lockstep/monitor/trace.h"
 
 namespace lockstep::train {
 
@@ -15,6 +17,8 @@ struct Shared {
   // Held while a rank sets up what belongs to the process, and builds its model:
   // initial values come from torch's default generator, which is the process's.
   std::mutex setting_up;
+  // Every rank writes what its steps compute.
+  std::optional<monitor::TraceRequest> trace = std::nullopt;
 };
 
 // Opens both splits of the data. Throws Fault::io if they are not of one kind.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -22,6 +23,7 @@
 #include "lockstep/train/evaluate.h"
 #include "lockstep/train/progress.h"
 #include "lockstep/train/step.h"
+#include "lockstep/train/trace.h"
 
 namespace lockstep::train {
 namespace {
@@ -66,7 +68,7 @@ Built build(const config::Config& config, const torch::Device& device, Shared& s
   built.policy = set_up_process(config, device);
   const auto& spec = shared.train_data->spec();
   built.model = models::build(config.model, {spec.shape, spec.num_classes});
-  built.model->to(device);
+  built.model->to(device, built.policy.dtype());
   use_layout(*built.model);
   return built;
 }
@@ -108,6 +110,7 @@ class Training {
         tally_(built_.policy.device) {
     check_same_data();
     seed_apart(*built_.model, world, config.run.seed, built_.policy.device, shared);
+    if (shared.trace) trace_.emplace(*shared.trace, *built_.model, train_data_, world);
     log_start();
   }
 
@@ -127,7 +130,9 @@ class Training {
       if (world_.size() > 1) beat(Phase::exchanging);
       strategy_->finish();
       take_ballots();
+      if (trace_) trace_->exchanged();
       strategy_->update(lr);
+      if (trace_) trace_->updated(batch, lr, tally_);
       progress_.step(batch, strategy_->times());
       account(batch);
       check_agreed_finite(lr);
@@ -325,6 +330,7 @@ class Training {
   data::Loader loader_;
   Progress progress_;
   Tally tally_;
+  std::optional<Trace> trace_;
 
   Result result_;
   bool leaving_ = false;               // agreed
@@ -336,8 +342,10 @@ class Training {
 }  // namespace
 
 Result train(const config::Config& config, const monitor::RunDirectory& run,
-             Reporter& reporter, const StopRequest& stop, comm::World& world) {
+             Reporter& reporter, const StopRequest& stop, comm::World& world,
+             const std::optional<monitor::TraceRequest>& trace) {
   const auto shared = open_shared(config);
+  shared->trace = trace;
   return train(config, run, reporter, stop, world, *shared);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 #include "lockstep/cli/command.h"
@@ -11,6 +12,12 @@ namespace lockstep::cli {
 // The recipe with everything the command line says: options become knobs, --debug last
 // and only where the person said nothing.
 config::Loaded wanted_config(const Arguments& arguments, const Context& context);
+
+// The program of a rank, beside ours; Fault::hardware if it is not there.
+std::filesystem::path find_worker(const Context& context);
+
+// How many are started for the ranks: with data_parallel they are threads of one.
+int processes(const config::ParallelConfig& parallel);
 
 // One line for every choice of the planner, with its reason.
 std::string plan_text(const planner::Plan& plan, bool color);

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::cli {
+
+// A safetensors file of numbers, read without LibTorch.
+class TensorFile {
+ public:
+  // Fault::io, with what is wrong, for a file that is not one, or not whole.
+  static TensorFile read(const std::filesystem::path& path);
+
+  struct Entry {
+    std::vector<std::int64_t> shape;
+    std::string dtype;  // "F32", "F64"
+    std::size_t begin = 0, end = 0;
+  };
+  const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }
+
+  bool has(std::string_view name) const {
+    return entries_.find(name) != entries_.end();
+  }
+  // Fault::io for a name that is not there, or a dtype that is none of the two.
+  std::vector<double> values(std::string_view name) const;
+
+ private:
+  void parse();
+  void check(const std::string& name, const Entry& entry) const;
+  [[noreturn]] void refuse(const std::string& why) const;
+
+  std::filesystem::path path_;
+  std::string bytes_;
+  std::size_t data_ = 0;  // where the tensors begin
+  std::map<std::string, Entry, std::less<>> entries_;
+};
+
+}  // namespace lockstep::cli

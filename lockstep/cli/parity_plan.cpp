@@ -1,0 +1,135 @@
+// The recipe at every size, with everything that would let them differ made the same.
+#include <algorithm>
+#include <numeric>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/cli/detail/parity.h"
+#include "lockstep/hardware/machine.h"
+
+namespace lockstep::cli {
+namespace {
+
+using config::Origin;
+
+// Sets knobs of the recipe, and remembers those that change what somebody said.
+class Settings {
+ public:
+  explicit Settings(config::Loaded& loaded) : loaded_(loaded) {}
+
+  bool typed(const std::string& key) const {
+    const auto source = loaded_.sources.find(key);
+    return source != loaded_.sources.end() &&
+           source->second.origin == Origin::override_;
+  }
+
+  void set(const std::string& key, const std::string& value,
+           const std::string& because) {
+    const auto before = config::get(loaded_, key);
+    if (before == value) return;
+    if (typed(key)) {
+      throw Error(Fault::config, "parity: ", key, "=", before, ": here it is ", value,
+                  ", because ", because, "; leave it out");
+    }
+    const bool said = loaded_.sources[key].origin != Origin::standard;
+    config::set(loaded_, key, value, {Origin::override_, "parity: " + because});
+    if (said) made_.push_back({key, value, str("not ", before, ": ", because)});
+  }
+
+  std::vector<planner::Choice> take() { return std::move(made_); }
+
+ private:
+  config::Loaded& loaded_;
+  std::vector<planner::Choice> made_;
+};
+
+void make_short(Settings& settings, const config::Config& config, std::int64_t steps) {
+  settings.set("train.epochs", "auto", "--steps decides");
+  settings.set("train.steps", str(steps), "--steps decides");
+  settings.set("train.max_time", "0s", "every size makes all steps");
+  settings.set("train.log_every", "1", "every step is compared");
+  if (config.schedule.warmup_steps > steps) {
+    settings.set("schedule.warmup_steps", str(steps), "there are no more steps");
+  }
+  settings.set("eval.every", "0", "the evaluation is not compared");
+  settings.set("data.eval_samples", "16", "the evaluation is not compared");
+  settings.set("checkpoint.final_weights", "false", "the trace holds the weights");
+}
+
+// How the samples of a step are cut; by whoever was said to decide it.
+std::int64_t global_batch(const config::BatchConfig& batch, int ranks) {
+  if (!batch.global.is_auto()) return batch.global.value();
+  if (!batch.per_rank.is_auto()) return batch.per_rank.value() * ranks;
+  if (batch.micro.is_auto() || batch.accumulation.is_auto()) {
+    return config::kDefaultGlobalBatch;
+  }
+  return batch.micro.value() * batch.accumulation.value() * ranks;
+}
+
+void make_batches_the_same(Settings& settings, const config::Config& config,
+                           const std::vector<int>& sizes) {
+  auto multiple = config.batch.accumulation.value_or(1);
+  for (const auto ranks : sizes) {
+    multiple = std::lcm(multiple, ranks * config.batch.accumulation.value_or(1));
+  }
+  const auto asked = global_batch(config.batch, sizes[0]);
+  const auto global = (asked + multiple - 1) / multiple * multiple;
+  for (const auto* key : {"batch.per_rank", "batch.micro"}) {
+    if (!settings.typed(key)) {
+      settings.set(key, "auto", "it follows from the number of ranks");
+    }
+  }
+  // A size that was typed is left to the planner, which says why it can not be.
+  if (settings.typed("batch.global")) return;
+  settings.set("batch.global", str(global),
+               asked == global ? "the same at every size"
+                               : str("a multiple of ", multiple,
+                                     ", so that every size can share it"));
+}
+
+void make_sizes_comparable(Settings& settings, const config::Config& config,
+                           const std::vector<int>& sizes,
+                           const hardware::Machine& machine) {
+  settings.set("precision.mode", "fp64", "it tells mistakes from rounding");
+  if (config.model.dropout > 0) {
+    settings.set("model.dropout", "0", "what is dropped depends on the rank");
+  }
+  settings.set("parallel.compression", "none", "it rounds what ranks exchange");
+  settings.set("parallel.on_setup_failure", "stop", "every size has its ranks");
+  if (config.parallel.threads.is_auto()) {
+    const int most = *std::max_element(sizes.begin(), sizes.end());
+    settings.set("parallel.threads", str(std::max(1, machine.physical_cores / most)),
+                 "the same at every size");
+  }
+  make_batches_the_same(settings, config, sizes);
+}
+
+}  // namespace
+
+ParityPlan parity_plan(const ParityRequest& request, config::Loaded wanted,
+                       const hardware::Machine& machine) {
+  Settings settings(wanted);
+  if (settings.typed("parallel.ranks")) {
+    throw Error(Fault::config, "parity: parallel.ranks is what --ranks lists; leave ",
+                "parallel.ranks=", config::get(wanted, "parallel.ranks"), " out");
+  }
+  make_short(settings, wanted.config, request.steps);
+  make_sizes_comparable(settings, wanted.config, request.ranks, machine);
+  ParityPlan plan;
+  for (const auto ranks : request.ranks) {
+    auto sized = wanted;
+    config::set(sized, "parallel.ranks", str(ranks), {Origin::override_, "--ranks"});
+    config::set(sized, "run.name", str("ranks_", ranks), {Origin::override_, "parity"});
+    try {
+      plan.sizes.push_back(
+          planner::resolve(std::move(sized), machine, /*allow_auto=*/true));
+    } catch (const Error& error) {
+      throw Error(error.fault(), "parity: no run with ", ranks,
+                  ranks == 1 ? " rank: " : " ranks: ", error.what());
+    }
+  }
+  plan.settings = settings.take();
+  return plan;
+}
+
+}  // namespace lockstep::cli

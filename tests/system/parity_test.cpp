@@ -1,0 +1,143 @@
+// `lockstep parity` with real ranks, and with PyTorch: it passes, and it can fail.
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/text.h"
+#include "tests/support/oracle.h"
+#include "tests/system/command.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr int kDiffers = 8;  // docs/run_directory.md
+
+class Parity : public testing::Test {
+ protected:
+  // The second step is the rest of an epoch: 7 samples, which two and three ranks can
+  // not share equally.
+  process::Output parity(const std::vector<std::string>& more) const {
+    std::vector<std::string> words{binary("lockstep").string(),
+                                   "parity",
+                                   test::quick_recipe(),
+                                   "--steps",
+                                   "3",
+                                   "batch.global=24",
+                                   "data.train_samples=31",
+                                   "parallel.device=cpu"};
+    words.insert(words.end(), more.begin(), more.end());
+    return process::run({.arguments = words,
+                         .environment = {{"TMPDIR", temporary_.path().string()}},
+                         .directory = folder_.path(),
+                         .out = process::Stream::pipe,
+                         .err = process::Stream::pipe},
+                        std::chrono::minutes(4));
+  }
+
+  static test::Path binary(const std::string& name) { return test::binary(name); }
+
+  static nlohmann::json json_of(const process::Output& output) {
+    EXPECT_TRUE(nlohmann::json::accept(output.out)) << output.out << output.err;
+    return nlohmann::json::parse(output.out, nullptr, false);
+  }
+
+  // Not merely allowed: what rounding in float64 makes of it.
+  static void expect_rounding_only(const nlohmann::json& json,
+                                   std::size_t comparisons) {
+    EXPECT_EQ(json["verdict"], "pass");
+    ASSERT_EQ(json["comparisons"].size(), comparisons);
+    for (const auto& one : json["comparisons"]) {
+      EXPECT_EQ(one["ranks_differ"], "");
+      // 1e-16 of rounding, grown by three updates of adamw at gradients near zero.
+      EXPECT_LT(one["largest"].get<double>(), 1e-10) << one.dump(1);
+      EXPECT_EQ(one["steps"].size(), 4U);
+    }
+  }
+
+  files::TemporaryDirectory folder_, temporary_;
+};
+
+TEST_F(Parity, OfTwoAndThreeRanksWithOneHolds) {
+  const auto output = parity({"--ranks", "1,2,3", "--json"});
+  EXPECT_EQ(output.end.shell_status(), 0) << output.err;
+  expect_rounding_only(json_of(output), 2);
+  EXPECT_THAT(test::names_in(temporary_.path()), testing::IsEmpty());
+}
+
+TEST_F(Parity, IsSaidInATableAndAVerdictWithItsReason) {
+  const auto output = parity({"--ranks", "2,1", "--keep", "kept"});
+  EXPECT_EQ(output.end.shell_status(), 0) << output.err;
+  EXPECT_THAT(output.out, HasSubstr("1 rank against 2 ranks"));
+  EXPECT_THAT(output.out, HasSubstr("PASS: 1 rank computes what 2 ranks do"));
+  EXPECT_THAT(output.out, HasSubstr("Why 1e-8"));
+  EXPECT_THAT(test::names_in(folder_.path() / "kept"),
+              testing::ElementsAre("ranks_1", "ranks_2"));
+}
+
+TEST_F(Parity, OfRanksThatAreThreadsHolds) {
+  const auto output =
+      parity({"--ranks", "1,3", "--json", "parallel.strategy=data_parallel"});
+  EXPECT_EQ(output.end.shell_status(), 0) << output.err;
+  expect_rounding_only(json_of(output), 1);
+}
+
+// One gradient of one rank by a thousandth: found at the first step, and nowhere else
+// than where it was made.
+TEST_F(Parity, AMistakeOfOneThousandthIsFound) {
+  const auto output = parity(
+      {"--ranks", "1,2,3", "--inject", "rank=2,scale=1.001,parameter=conv2.weight"});
+  EXPECT_EQ(output.end.shell_status(), kDiffers) << output.err;
+  EXPECT_THAT(output.out, HasSubstr("PASS: 2 ranks compute what 1 rank does"));
+  EXPECT_THAT(
+      output.out,
+      HasSubstr("FAIL: 3 ranks do not compute what 1 rank does: the gradient of "
+                "conv2.weight at step 1 differs by "));
+  for (const std::string strategy : {"ddp", "data_parallel"}) {
+    const auto json = json_of(parity(
+        {"--inject", "rank=1,scale=1.001", "--json", "parallel.strategy=" + strategy}));
+    EXPECT_EQ(json["verdict"], "fail") << strategy;
+    const auto& first = json["comparisons"][0]["steps"][1]["gradient"];
+    EXPECT_EQ(first["where"], "conv1.weight");
+    // A rank of two has about half of the gradient.
+    EXPECT_GT(first["relative"].get<double>(), 1e-4);
+    EXPECT_LT(first["relative"].get<double>(), 3e-3);
+  }
+}
+
+TEST_F(Parity, AMistakeInAParameterThatIsNotThereIsRefused) {
+  const auto output = parity({"--inject", "rank=0,scale=2,parameter=conv9.weight"});
+  EXPECT_EQ(output.end.shell_status(), 2) << output.err;
+  EXPECT_THAT(output.err, HasSubstr("no trainable parameter 'conv9.weight'; it has "
+                                    "conv1.weight"));
+}
+
+TEST_F(Parity, WithPytorchDdpHolds) {
+  LOCKSTEP_NEEDS_ORACLE();
+  const std::vector<std::vector<std::string>> recipes{
+      {"model.name=cnn"},
+      {"model.name=mlp", "model.layers=3", "optim.name=sgd", "optim.nesterov=true",
+       "optim.lr=0.05", "schedule.name=cosine"}};
+  for (auto recipe : recipes) {
+    recipe.insert(recipe.begin(), {"--ranks", "2,3", "--against", "pytorch", "--python",
+                                   test::oracle_python(), "--json"});
+    const auto output = parity(recipe);
+    EXPECT_EQ(output.end.shell_status(), 0) << output.err;
+    expect_rounding_only(json_of(output), 2);
+  }
+}
+
+// PyTorch is told nothing of the mistake, so it can not repeat it.
+TEST_F(Parity, AMistakeOfOursIsFoundAgainstPytorch) {
+  LOCKSTEP_NEEDS_ORACLE();
+  const auto output =
+      parity({"--ranks", "2", "--against", "pytorch", "--python", test::oracle_python(),
+              "--inject", "rank=1,scale=1.001", "model.name=mlp"});
+  EXPECT_EQ(output.end.shell_status(), kDiffers) << output.err;
+  EXPECT_THAT(output.out,
+              HasSubstr("FAIL: PyTorch DDP with 2 ranks does not compute what 2 ranks "
+                        "do: the gradient of hidden1.weight at step 1"));
+}
+
+}  // namespace
+}  // namespace lockstep
