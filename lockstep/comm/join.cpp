@@ -20,6 +20,7 @@
 #include "lockstep/comm/detail/first_text.h"
 #include "lockstep/comm/gloo.h"
 #include "lockstep/comm/local.h"
+#include "lockstep/comm/modelled.h"
 #include "lockstep/comm/nccl.h"
 #include "lockstep/comm/rendezvous.h"
 #include "lockstep/comm/shm.h"
@@ -247,18 +248,46 @@ World::World(World&&) noexcept = default;
 World& World::operator=(World&&) noexcept = default;
 World::~World() = default;
 
+// Of one process: itself, or rank 0 of a modelled network.
+World World::alone(launcher::RankEnvironment environment, const JoinOptions& options) {
+  World world(std::move(environment));
+  const auto& config = options.config;
+  const bool modelled = config.backend == config::CommBackend::modelled;
+  if (config.backend == config::CommBackend::nccl) {
+    world.note_ = "a single rank needs no nccl";
+  }
+  if (modelled) {
+    world.data_ = make_modelled(
+        {.ranks = static_cast<int>(config.modelled_ranks),
+         .latency_seconds = 1e-6 * config.modelled_latency_us,
+         .bytes_per_second = static_cast<double>(config.modelled_bandwidth),
+         .device = options.device,
+         .busy = config.modelled_busy});
+    world.note_ = str("the network is modelled: ", config.modelled_ranks,
+                      " ranks, of which one exists");
+  } else {
+    world.data_ = std::move(make_local({options.device})[0]);
+  }
+  if (modelled || !options.device.is_cpu()) {
+    world.cpu_ = std::move(make_local({torch::kCPU})[0]);
+  }
+  world.votes_ = make_own_votes();
+  return world;
+}
+
 World join(const RankEnvironment& environment, const JoinOptions& options) {
   const auto place = parse_init(options.init, environment);
-  World world(place.environment);
-  if (world.size() == 1) {
-    if (options.config.backend == config::CommBackend::nccl) {
-      world.note_ = "a single rank needs no nccl";
-    }
-    world.data_ = std::move(make_local({options.device})[0]);
-    if (!options.device.is_cpu()) world.cpu_ = std::move(make_local({torch::kCPU})[0]);
-    world.votes_ = make_own_votes();
-    return world;
+  if (place.environment.world_size == 1) {
+    return World::alone(place.environment, options);
   }
+  if (options.config.backend == config::CommBackend::modelled) {
+    throw Error(Fault::config,
+                "comm: backend modelled stands for ranks that do not exist, but there "
+                "are ",
+                place.environment.world_size,
+                "; start one, and set comm.modelled_ranks");
+  }
+  World world(place.environment);
   if (options.device.is_cpu() && options.config.backend == config::CommBackend::nccl) {
     throw Error(Fault::config,
                 "comm: backend nccl was asked for, but tensors are on the CPU; set "

@@ -61,6 +61,7 @@ class World {
   friend std::vector<World> join_threads(const std::vector<torch::Device>&,
                                          const config::CommConfig&);
   explicit World(launcher::RankEnvironment environment);
+  static World alone(launcher::RankEnvironment environment, const JoinOptions& options);
 
   launcher::RankEnvironment environment_;
   c10::intrusive_ptr<c10d::Store> store_;  // none for a single rank

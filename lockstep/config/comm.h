@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -12,10 +13,20 @@ namespace lockstep::config {
 
 // `nccl_or_gloo` and `shm_or_gloo` are decided when the ranks meet, which shows whether
 // the first is usable on all of them.
-enum class CommBackend { automatic, gloo, nccl, nccl_or_gloo, shm, shm_or_gloo, local };
+enum class CommBackend {
+  automatic,
+  gloo,
+  nccl,
+  nccl_or_gloo,
+  shm,
+  shm_or_gloo,
+  local,
+  modelled
+};
 
-constexpr std::array<std::string_view, 7> names_of(CommBackend) {
-  return {"auto", "gloo", "nccl", "nccl_or_gloo", "shm", "shm_or_gloo", "local"};
+constexpr std::array<std::string_view, 8> names_of(CommBackend) {
+  return {"auto", "gloo",        "nccl",  "nccl_or_gloo",
+          "shm",  "shm_or_gloo", "local", "modelled"};
 }
 
 struct CommConfig {
@@ -25,16 +36,23 @@ struct CommConfig {
   std::string interface;
   bool deterministic = false;
   bool debug = false;
+  std::int64_t modelled_ranks = 8;
+  double modelled_latency_us = 20;
+  std::int64_t modelled_bandwidth = 12'500'000'000;
+  bool modelled_busy = false;
 };
 
 template <typename Visitor>
 void describe(CommConfig& c, Visitor& v) {
-  v.field("backend", c.backend,
-          {.help = "Who moves tensors between ranks. auto: shm_or_gloo on CPUs (shm: "
-                   "memory that the ranks of one machine share), nccl_or_gloo on GPUs; "
-                   "these fall back where the first is not usable, and say why. local: "
-                   "ranks are threads of one process (data_parallel).",
-           .affects = Affects::speed});
+  v.field(
+      "backend", c.backend,
+      {.help = "Who moves tensors between ranks. auto: shm_or_gloo on CPUs (shm: "
+               "memory that the ranks of one machine share), nccl_or_gloo on GPUs; "
+               "these fall back where the first is not usable, and say why. local: "
+               "ranks are threads of one process (data_parallel). modelled: nobody; "
+               "one process acts as rank 0 of a network of which only the time is "
+               "there, for measuring.",
+       .affects = Affects::speed});
   v.field("timeout", c.timeout,
           {.help = "How long a rank waits for its peers in a collective.",
            .affects = Affects::speed});
@@ -52,6 +70,25 @@ void describe(CommConfig& c, Visitor& v) {
   v.field("debug", c.debug,
           {.help = "Check before every collective that all ranks issue the same one; "
                    "slow.",
+           .affects = Affects::speed});
+  v.field("modelled_ranks", c.modelled_ranks,
+          {.help = "Ranks of the modelled network.",
+           .range = between(1, 1'000'000),
+           .affects = Affects::speed});
+  v.field(
+      "modelled_latency_us", c.modelled_latency_us,
+      {.help = "Microseconds that a message takes in the modelled network, whatever "
+               "its length.",
+       .range = at_least(0),
+       .affects = Affects::speed});
+  v.field("modelled_bandwidth", c.modelled_bandwidth,
+          {.help = "Bytes that a rank of the modelled network sends in a second.",
+           .range = at_least(1),
+           .unit = Unit::bytes,
+           .affects = Affects::speed});
+  v.field("modelled_busy", c.modelled_busy,
+          {.help = "On CPUs: modelled transfers use the core, as those of gloo and shm "
+                   "do, instead of only taking time.",
            .affects = Affects::speed});
 }
 

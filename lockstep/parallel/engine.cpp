@@ -143,7 +143,8 @@ class Engine::Impl {
   void end_of_backward() {
     ended_ = true;
     exchange_->start_rest(used_, /*as_if_used=*/false);
-    if (options_.waits_in_backward && !peers_share_autograd_) complete(/*excused=*/false);
+    if (options_.waits_in_backward && !peers_share_autograd_)
+      complete(/*excused=*/false);
   }
 
   // The first gradient of a step, or one that somebody has replaced: what was computed

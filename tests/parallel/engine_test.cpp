@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <mutex>
 
+#include "lockstep/comm/local.h"
+#include "lockstep/comm/modelled.h"
 #include "tests/comm/ranks.h"
 
 namespace lockstep::test {
@@ -553,6 +555,26 @@ TEST_P(EngineGpuTest, ASecondPassBeforeFinishIsRefusedWhereBackwardDoesNotWait) 
     }
     engine.finish();
   });
+}
+
+// The only rank that exists computes, and what it has not used is all that is unused.
+TEST(EngineModelled, AStepRunsAtManyRanksOfWhichOneExists) {
+  const auto batch = make_batch(8);
+  const auto expected = whole_gradients(batch);
+  const auto network =
+      comm::make_modelled({.ranks = 512, .occupy = [](std::chrono::nanoseconds) {}});
+  const auto cpu = comm::make_local({torch::kCPU});
+  auto net = make_net();
+  Engine engine(*net, *network, *cpu[0], {.layout = {100, 400}});
+  for (int step = 0; step < 3; ++step) {
+    engine.zero_gradients();
+    loss_of(net, batch, 0, 8).backward();
+    expect_close(net, expected);
+  }
+  engine.zero_gradients();
+  EXPECT_THAT(
+      error_text(Fault::config, [&] { loss_of(net, batch, 0, 8, false).backward(); }),
+      HasSubstr("'branch.bias'"));
 }
 
 // Remembers the buffer it gave out last.

@@ -279,7 +279,8 @@ TEST(Strategy, SyncBatchNormIsBatchNormOfTheWholeBatch) {
         rank.step(samples, idle ? 0 : 9 * at / busy, idle ? 0 : 9 * (at + 1) / busy, 9);
         expect_same_bits(rank, ::lockstep::str("after step ", i));
       }
-      EXPECT_TRUE(rank.flat().allclose(expected, 1e-4, 1e-5))  // as above, through 1/std
+      EXPECT_TRUE(
+          rank.flat().allclose(expected, 1e-4, 1e-5))  // as above, through 1/std
           << ranks << " ranks: " << (rank.flat() - expected).abs().max();
       EXPECT_TRUE(rank.net->norm->running_mean.allclose(mean, 1e-5, 1e-6));
     });

@@ -14,8 +14,8 @@ class Strategies : public testing::Test {
 
   process::Output train(const std::string& name, int ranks,
                         const std::vector<std::string>& more) const {
-    return test::run(test::train_command(path(name), ranks,
-                                         test::joined({"train.steps=12"}, more)));
+    return test::run(
+        test::train_command(path(name), ranks, test::joined({"train.steps=12"}, more)));
   }
 
   std::vector<double> losses(const std::string& name) const {
@@ -78,10 +78,11 @@ TEST_F(Strategies, SeveralProcessesOfDataParallelAreRefused) {
   const auto prepared =
       test::prepare_run(path("r"), 2, {"parallel.strategy=data_parallel"});
   EXPECT_THAT(prepared.err, HasSubstr("--nproc-per-node 1"));
-  const auto output = test::run(test::launch_worker(
-      {"--nproc-per-node", "2"}, {"--run-dir", path("r").string()}));
+  const auto output = test::run(test::launch_worker({"--nproc-per-node", "2"},
+                                                    {"--run-dir", path("r").string()}));
   EXPECT_NE(output.end.shell_status(), 0);
-  EXPECT_THAT(output.err, HasSubstr("data_parallel is one process, but 2 were started"));
+  EXPECT_THAT(output.err,
+              HasSubstr("data_parallel is one process, but 2 were started"));
 }
 
 }  // namespace
