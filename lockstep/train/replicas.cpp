@@ -2,8 +2,10 @@
 
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/comm/join.h"
 #include "lockstep/train/shared.h"
@@ -55,7 +57,14 @@ Result train_replicas(const config::Config& config, const monitor::RunDirectory&
   };
   {
     std::vector<std::jthread> threads;
-    for (int rank = 1; rank < ranks; ++rank) threads.emplace_back(train_one, rank);
+    try {
+      for (int rank = 1; rank < ranks; ++rank) threads.emplace_back(train_one, rank);
+    } catch (const std::system_error& error) {
+      worlds[0].abort();  // those that run wait for the others
+      throw Error(Fault::hardware, "parallel.ranks: thread ", threads.size() + 1, " of ",
+                  ranks - 1, " could not be started: ", error.what(),
+                  "; lower parallel.ranks or raise the limit (ulimit -u)");
+    }
     train_one(0);
   }
   failure.rethrow();
