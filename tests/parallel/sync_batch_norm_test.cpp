@@ -404,51 +404,58 @@ struct ConvNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(ConvNet);
 
+void copy_parameters(const ConvNet& from, const ConvNet& to) {
+  const torch::NoGradGuard no_grad;
+  const auto source = from->parameters(), target = to->parameters();
+  for (std::size_t i = 0; i < source.size(); ++i) target[i].copy_(source[i]);
+}
+
+// One step of both; `whole` takes its own gradients.
+void expect_same_step(ConvNet& whole, ConvNet& net, parallel::Engine& engine) {
+  const torch::NoGradGuard no_grad;
+  for (auto& item : net->named_parameters()) {
+    auto& expected = whole->named_parameters()[item.key()];
+    expect_close(item.value().grad(), expected.grad(), {}, item.key().c_str());
+    expected.sub_(expected.grad(), 0.1);
+  }
+  engine.values(0).sub_(engine.gradients(0), 0.1);
+}
+
+void train_beside_the_whole(Communicator& c, Communicator& cpu) {
+  // Convolutions of one batch and of its parts would differ in the fourth digit.
+  if (c.device().is_cuda()) at::globalContext().setAllowTF32CuDNN(false);
+  // The first rank has no samples in the second step.
+  const std::vector<Shares> steps =
+      c.size() == 2 ? std::vector<Shares>{{3, 5}, {0, 8}, {4, 4}}
+                    : std::vector<Shares>{{3, 1, 4}, {0, 6, 2}, {2, 3, 3}};
+  ConvNet net, whole;
+  net->to(c.device());
+  whole->to(c.device());
+  parallel::Engine engine(*net, c, cpu, {});
+  copy_parameters(net, whole);
+  const SyncBatchNorm sync(*net, c);
+  const auto x = make_input(c, {8, 2, 6, 6});
+  for (const auto& shares : steps) {
+    whole->zero_grad();
+    whole->forward(x).pow(2).sum().div(8).backward();
+    engine.zero_gradients();
+    {
+      const SyncBatchNorm::Scope scope(sync);
+      net->forward(share_of(c, x, shares)).pow(2).sum().div(8).backward();
+    }
+    expect_same_step(whole, net, engine);
+  }
+  for (auto& item : net->named_buffers()) {
+    expect_same_bits(c, item.value());
+    expect_close(item.value(), whole->named_buffers()[item.key()], {},
+                 item.key().c_str());
+  }
+}
+
 }  // namespace
 
 TEST_P(SyncBatchNormTest, AModelTrainsAsWithTheWholeBatch) {
-  with_pairs(std::get<0>(GetParam()), std::get<1>(GetParam()),
-             [](Communicator& c, Communicator& cpu) {
-               // The first rank has no samples in the second step.
-               const std::vector<Shares> steps =
-                   c.size() == 2 ? std::vector<Shares>{{3, 5}, {0, 8}, {4, 4}}
-                                 : std::vector<Shares>{{3, 1, 4}, {0, 6, 2}, {2, 3, 3}};
-               ConvNet net, whole;
-               net->to(c.device());
-               parallel::Engine engine(*net, c, cpu, {});
-               const torch::nn::Module& source = *net;
-               whole->to(c.device());
-               {
-                 const torch::NoGradGuard no_grad;
-                 for (auto& item : source.named_parameters()) {
-                   whole->named_parameters()[item.key()].copy_(item.value());
-                 }
-               }
-               const SyncBatchNorm sync(*net, c);
-               const auto x = make_input(c, {8, 2, 6, 6});
-               for (const auto& shares : steps) {
-                 whole->zero_grad();
-                 whole->forward(x).pow(2).sum().div(8).backward();
-                 engine.zero_gradients();
-                 {
-                   const SyncBatchNorm::Scope scope(sync);
-                   net->forward(share_of(c, x, shares)).pow(2).sum().div(8).backward();
-                 }
-                 const torch::NoGradGuard no_grad;
-                 for (auto& item : net->named_parameters()) {
-                   auto& expected = whole->named_parameters()[item.key()];
-                   expect_close(item.value().grad(), expected.grad(), {},
-                                item.key().c_str());
-                   expected.sub_(expected.grad(), 0.1);
-                 }
-                 engine.values(0).sub_(engine.gradients(0), 0.1);
-               }
-               for (auto& item : net->named_buffers()) {
-                 expect_same_bits(c, item.value());
-                 expect_close(item.value(), whole->named_buffers()[item.key()], {},
-                              item.key().c_str());
-               }
-             });
+  with_pairs(std::get<0>(GetParam()), std::get<1>(GetParam()), train_beside_the_whole);
 }
 
 namespace {
