@@ -9,9 +9,8 @@
 //
 // Words `name=value` follow: model (cnn, mlp), batch (of a rank), steps, ranks, backend
 // (gloo, shm, modelled; none: FlatParameters and no engine), bucket and first (bytes),
-// and for the modelled network modelled_ranks, latency (seconds), bandwidth (bytes/s),
-// busy (1: it uses the core).
-// Prints one JSON line.
+// buckets, and for the modelled network modelled_ranks, latency (seconds), bandwidth
+// (bytes/s), busy (1: it uses the core). Prints one JSON line.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -22,6 +21,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -157,9 +157,10 @@ class Rank {
   Rank(const Words& words, comm::World& world)
       : task(words),
         ranks_(world.data().size()),
-        engine(*task.model, world.data(), world.cpu(),
-               {.layout = {words.whole("first", 1 << 20),
-                           words.whole("bucket", 25 << 20)}}) {
+        engine(
+            *task.model, world.data(), world.cpu(),
+            {.layout = {words.whole("first", 1 << 20), words.whole("bucket", 25 << 20),
+                        words.whole("buckets", 8)}}) {
     task.loss(ranks_).backward();  // after it the buffers are laid out for good
     optimizer_ = optim::make_optimizer({}, engine.values(0));
   }
@@ -187,15 +188,27 @@ class Rank {
   std::unique_ptr<optim::Optimizer> optimizer_;
 };
 
+// Of all threads of this rank: what a step costs where others want the cores, too.
+double cpu_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
 void print_step(const Words& words, int ranks, const std::string& backend,
-                const std::vector<double>& times, double waited, double ready) {
+                const std::vector<double>& times, double cpu, double waited,
+                double ready) {
   const auto batch = static_cast<double>(words.whole("batch", 128));
   fmt::print(
       "{{\"who\": \"lockstep\", \"backend\": \"{}\", \"model\": \"{}\", \"ranks\": {}, "
-      "\"ms\": {:.3f}, \"least_ms\": {:.3f}, \"waited_ms\": {:.3f}, \"ready_ms\": "
-      "{:.3f}, \"samples_s\": {:.1f}}}\n",
+      "\"ms\": {:.3f}, \"least_ms\": {:.3f}, \"cpu_ms\": {:.3f}, \"waited_ms\": "
+      "{:.3f}, \"ready_ms\": {:.3f}, \"samples_s\": {:.1f}}}\n",
       backend, words.text("model", "cnn"), ranks, 1e3 * median(times),
-      1e3 * least(times), 1e3 * waited, 1e3 * ready, ranks * batch / median(times));
+      1e3 * least(times), 1e3 * cpu / static_cast<double>(times.size()), 1e3 * waited,
+      1e3 * ready, ranks * batch / median(times));
 }
 
 constexpr int kWarmUp = 4;
@@ -204,7 +217,9 @@ void step_with_engine(int rank, int port, const Words& words) {
   auto world = join(rank, port, words);
   Rank trained(words, world);
   std::vector<double> times, waited, ready;
+  double cpu_begin = 0;
   for (int i = 0; i < words.whole("steps", 40) + kWarmUp; ++i) {
+    if (i == kWarmUp) cpu_begin = cpu_seconds();
     const double seconds = seconds_of([&] { trained.step(); });
     if (i < kWarmUp) continue;
     times.push_back(seconds);
@@ -213,7 +228,7 @@ void step_with_engine(int rank, int port, const Words& words) {
   }
   if (rank == 0) {
     print_step(words, world.data().size(), std::string(world.data().backend()), times,
-               median(waited), median(ready));
+               cpu_seconds() - cpu_begin, median(waited), median(ready));
   }
   world.close();
 }
@@ -224,7 +239,9 @@ void step_alone(const Words& words) {
   optim::FlatParameters parameters(*task.model);
   const auto optimizer = optim::make_optimizer({}, parameters.values());
   std::vector<double> times;
+  double cpu_begin = 0;
   for (int i = 0; i < words.whole("steps", 40) + kWarmUp; ++i) {
+    if (i == kWarmUp) cpu_begin = cpu_seconds();
     const double seconds = seconds_of([&] {
       parameters.zero_gradients();
       task.loss(1).backward();
@@ -232,7 +249,7 @@ void step_alone(const Words& words) {
     });
     if (i >= kWarmUp) times.push_back(seconds);
   }
-  print_step(words, 1, "none", times, 0, 0);
+  print_step(words, 1, "none", times, cpu_seconds() - cpu_begin, 0, 0);
 }
 
 // With the exchange, without it, and the exchange alone, in turn.
@@ -383,9 +400,13 @@ void overhead(const Words& words) {
       least(with_engine) / least(of_plain), least(with_engine) / least(of_flat));
 }
 
+// Each in a session of its own, as torchrun's workers are: Linux shares the cores
+// between sessions, so with one for all ranks they would get less where others compute.
 void as_processes(int ranks, const std::function<void(int)>& body) {
+  ::setsid();
   for (int rank = 1; rank < ranks; ++rank) {
     if (::fork() != 0) continue;
+    ::setsid();
     body(rank);
     std::fflush(nullptr);
     ::_exit(0);

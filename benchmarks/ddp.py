@@ -177,7 +177,7 @@ def sweep():
         cells = []
         for mib in (1, 4, 25, 100):
             record = ours("step", model="mlp", batch=64, backend="modelled", ranks=1, modelled_ranks=ranks,
-                          latency=20e-6, bandwidth=3_125_000_000, bucket=mib << 20, first=1 << 20)
+                          latency=20e-6, bandwidth=3_125_000_000, bucket=mib << 20, buckets=1)
             cells.append(f"{mib} MiB {record['ms']:.1f}")
         row(f"modelled, mlp, {ranks} ranks: ms a step by bucket", "", ", ".join(cells), "")
 

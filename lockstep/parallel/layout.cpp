@@ -26,12 +26,15 @@ Group& group_of(std::vector<Group>& groups, const torch::Tensor& tensor) {
 
 void cut_into_buckets(Group& group, const LayoutOptions& options) {
   const auto bytes = element_bytes(group.dtype);
+  const auto part =
+      group.numel * bytes / std::max<std::int64_t>(options.num_buckets, 1);
+  const auto full =
+      std::min(std::max(part, options.first_bucket_bytes), options.bucket_bytes);
   Bucket bucket;
   for (std::size_t i = 0; i < group.slots.size(); ++i) {
     const auto next =
         i + 1 < group.slots.size() ? group.slots[i + 1].offset : group.numel;
-    const auto limit =
-        group.buckets.empty() ? options.first_bucket_bytes : options.bucket_bytes;
+    const auto limit = group.buckets.empty() ? options.first_bucket_bytes : full;
     bucket.end = next;
     bucket.last_slot = i + 1;
     if ((bucket.end - bucket.begin) * bytes < limit && i + 1 < group.slots.size()) {

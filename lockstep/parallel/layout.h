@@ -45,7 +45,10 @@ struct Group {
 struct LayoutOptions {
   // The first bucket is small, so that the first collective starts early.
   std::int64_t first_bucket_bytes = 1 << 20;
-  std::int64_t bucket_bytes = 25 << 20;
+  std::int64_t bucket_bytes = 25 << 20;  // at most, but for a larger parameter
+  // What is in the last bucket travels when nothing is computed any more, so a small
+  // model has smaller ones: so many, as long as they are no smaller than the first.
+  std::int64_t num_buckets = 8;
 };
 
 // Puts the parameters into flat buffers in the given order (that in which gradients

@@ -75,6 +75,20 @@ TEST(Layout, TheFirstBucketIsSmallAndTheOthersFull) {
   }
 }
 
+TEST(Layout, ASmallModelHasSmallerBucketsButNoneBelowTheFirst) {
+  const auto parameters = parameters_of(std::vector<std::int64_t>(64, 1000));
+  const auto buckets = [&](std::int64_t first_bytes, std::int64_t number) {
+    return parallel::plan_layout(parameters, parallel::reversed_order(64),
+                                 {.first_bucket_bytes = first_bytes,
+                                  .bucket_bytes = 1 << 20,
+                                  .num_buckets = number})[0]
+        .buckets.size();
+  };
+  EXPECT_EQ(buckets(1, 8), 9U) << "the first has one parameter, the others eight";
+  EXPECT_EQ(buckets(16 * 4032, 8), 4U) << "sixteen parameters each, as the first";
+  EXPECT_EQ(buckets(1, 1), 2U) << "bucket_bytes would do";
+}
+
 TEST(Layout, DtypesHaveGroupsOfTheirOwn) {
   auto parameters = parameters_of({10, 20, 30});
   parameters[1].tensor = torch::zeros({20}, torch::kBFloat16);
