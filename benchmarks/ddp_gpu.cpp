@@ -8,10 +8,10 @@
 #include <cstdlib>
 #include <vector>
 
-#include <ATen/Context.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
+#include <ATen/Context.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
 
 #include "lockstep/parallel/strategy.h"
@@ -33,11 +33,11 @@ struct BottleneckImpl : nn::Module {
   BottleneckImpl(std::int64_t in, std::int64_t width, std::int64_t stride) {
     const auto out = 4 * width;
     body = register_module(
-        "body", nn::Sequential(conv(in, width, 1), nn::BatchNorm2d(width),
-                               nn::ReLU(nn::ReLUOptions(true)),
-                               conv(width, width, 3, stride), nn::BatchNorm2d(width),
-                               nn::ReLU(nn::ReLUOptions(true)), conv(width, out, 1),
-                               nn::BatchNorm2d(out)));
+        "body",
+        nn::Sequential(conv(in, width, 1), nn::BatchNorm2d(width),
+                       nn::ReLU(nn::ReLUOptions(true)), conv(width, width, 3, stride),
+                       nn::BatchNorm2d(width), nn::ReLU(nn::ReLUOptions(true)),
+                       conv(width, out, 1), nn::BatchNorm2d(out)));
     if (stride != 1 || in != out) {
       shortcut = register_module(
           "shortcut", nn::Sequential(conv(in, out, 1, stride), nn::BatchNorm2d(out)));
@@ -80,7 +80,8 @@ struct Trainer {
       : world(comm::join({}, {.device = device})) {
     net.to(device);
     for (auto& p : net.parameters()) {
-      if (p.dim() == 4) p.set_data(p.detach().contiguous(at::MemoryFormat::ChannelsLast));
+      if (p.dim() == 4)
+        p.set_data(p.detach().contiguous(at::MemoryFormat::ChannelsLast));
     }
     config::Config config;
     config.parallel.strategy = kind;
@@ -118,7 +119,8 @@ int main(int argc, char** argv) {
   torch::manual_seed(0);
   const auto x = torch::randn({batch, 3, image, image}, device)
                      .contiguous(at::MemoryFormat::ChannelsLast);
-  const auto y = torch::randint(1000, {batch}, torch::dtype(torch::kInt64).device(device));
+  const auto y =
+      torch::randint(1000, {batch}, torch::dtype(torch::kInt64).device(device));
   Trainer single(config::Strategy::single, device);
   Trainer ddp(config::Strategy::ddp, device);
 
@@ -150,6 +152,7 @@ int main(int argc, char** argv) {
   fmt::print(
       "{{\"model\":\"resnet50\",\"batch\":{},\"image\":{},\"ddp_over_single\":{:.4f},"
       "\"single_ms\":{:.3f},\"ddp_ms\":{:.3f},\"rounds\":{}}}\n",
-      batch, image, median(ratios), 1e3 * median(alone), 1e3 * median(together), rounds);
+      batch, image, median(ratios), 1e3 * median(alone), 1e3 * median(together),
+      rounds);
   return 0;
 }

@@ -79,11 +79,13 @@ void describe(ParallelConfig& c, Visitor& v) {
           {.help = "What zero shards: 1 optimizer, 2 and gradients, 3 and parameters.",
            .range = between(1, 3),
            .affects = Affects::speed});
-  v.field("bucket_bytes", c.bucket_bytes,
-          {.help = "Gradient bytes that are sent in one collective.",
-           .range = between(1, kLargestBucket),
-           .unit = Unit::bytes,
-           .affects = Affects::speed});
+  v.field(
+      "bucket_bytes", c.bucket_bytes,
+      {.help = "The most gradient bytes that are sent in one collective; a model is "
+               "sent in eight pieces at least.",
+       .range = between(1, kLargestBucket),
+       .unit = Unit::bytes,
+       .affects = Affects::speed});
   v.field("bucket_cap_mb", c.bucket_cap_mb,
           {.help = "The same in MiB, as PyTorch's DDP calls it.",
            .range = between(1 / kMebibyte, kLargestBucket / kMebibyte),

@@ -61,8 +61,8 @@ Result train_replicas(const config::Config& config, const monitor::RunDirectory&
       for (int rank = 1; rank < ranks; ++rank) threads.emplace_back(train_one, rank);
     } catch (const std::system_error& error) {
       worlds[0].abort();  // those that run wait for the others
-      throw Error(Fault::hardware, "parallel.ranks: thread ", threads.size() + 1, " of ",
-                  ranks - 1, " could not be started: ", error.what(),
+      throw Error(Fault::hardware, "parallel.ranks: thread ", threads.size() + 1,
+                  " of ", ranks - 1, " could not be started: ", error.what(),
                   "; lower parallel.ranks or raise the limit (ulimit -u)");
     }
     train_one(0);
