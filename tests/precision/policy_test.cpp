@@ -67,6 +67,13 @@ TEST(Policy, Tf32OnACpuIsRefused) {
               testing::HasSubstr("precision.mode"));
 }
 
+TEST(Policy, Fp64AloneChangesTheDtypeOfParametersAndLoss) {
+  for (const auto mode : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+    EXPECT_EQ((Policy{mode, torch::kCPU}.dtype()), torch::kFloat32);
+  }
+  EXPECT_EQ((Policy{Precision::fp64, torch::kCPU}.dtype()), torch::kFloat64);
+}
+
 TEST(PolicyGpu, Tf32ChangesProductsAndFp32DoesNot) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
   torch::manual_seed(1);
