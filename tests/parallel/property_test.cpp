@@ -162,9 +162,7 @@ struct Drawn {
   // How many samples each rank has in a step: one of them at least one.
   std::vector<std::int64_t> shares() {
     std::vector<std::int64_t> result(uses_branch.size());
-    // Without views a parameter that a rank has not used yet gets no gradient there.
-    const std::int64_t least = options.gradient_as_bucket_view ? 0 : 1;
-    for (auto& share : result) share = chance(dice, 7) ? roll(dice, 1, 6) : least;
+    for (auto& share : result) share = chance(dice, 7) ? roll(dice, 1, 6) : 0;
     result[static_cast<std::size_t>(
         roll(dice, 0, static_cast<std::int64_t>(result.size()) - 1))] += 1;
     return result;
@@ -273,6 +271,21 @@ void check(Communicator& c, unsigned seed) {
 }
 
 }  // namespace
+
+TEST(EngineProperties, WithoutViewsARankWithoutSamplesHasTheSumsToo) {
+  with_communicators(Rig::local, 2, [](Communicator& c) {
+    torch::nn::Linear net(3, 2);
+    Engine engine(*net, c, c, {.gradient_as_bucket_view = false});
+    for (int step = 0; step < 2; ++step) {
+      engine.zero_gradients();
+      if (c.rank() == 0) net->forward(torch::ones({4, 3})).sum().backward();
+      engine.finish();
+      ASSERT_TRUE(net->bias.grad().defined());
+      EXPECT_TRUE(net->bias.grad().eq(4).all().item<bool>());
+      EXPECT_EQ(engine.gradients(0).sum().item<float>(), 2 * 3 * 4 + 2 * 4);
+    }
+  });
+}
 
 TEST(EngineProperties, RandomModelsOverThreads) {
   for (unsigned seed = 1; seed <= 60 && !::testing::Test::HasFailure(); ++seed) {
