@@ -257,6 +257,9 @@ TEST(Strategy, BuffersAreRankZerosBeforeEachStepOrWhenShared) {
 TEST(Strategy, SyncBatchNormIsBatchNormOfTheWholeBatch) {
   auto config = config_for(1);
   config.parallel.sync_batch_norm = true;
+  // Not adamw: the gradient of a bias before a normalisation is zero but for rounding,
+  // of which adamw makes whole steps.
+  config.optim.name = config::Optimizer::sgd;
   Tensor expected, mean;
   {
     auto world = comm::join({}, {});
