@@ -413,8 +413,9 @@ void copy_parameters(const ConvNet& from, const ConvNet& to) {
 // One step of both; `whole` takes its own gradients.
 void expect_same_step(ConvNet& whole, ConvNet& net, parallel::Engine& engine) {
   const torch::NoGradGuard no_grad;
-  for (auto& item : net->named_parameters()) {
-    auto& expected = whole->named_parameters()[item.key()];
+  const auto wholes = whole->named_parameters();
+  for (const auto& item : net->named_parameters()) {
+    auto expected = wholes[item.key()];
     expect_close(item.value().grad(), expected.grad(), {}, item.key().c_str());
     expected.sub_(expected.grad(), 0.1);
   }
