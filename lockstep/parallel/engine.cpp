@@ -32,6 +32,7 @@ class Engine::Impl {
         options_(options),
         parameters_(trainable_parameters(module)),
         tensors_(tensors_of(parameters_)),
+        collects_(!data.device().is_cpu() && options.gradient_as_bucket_view),
         peers_share_autograd_(data.size() > 1 && data.backend() == "local" &&
                               !data.device().is_cpu()) {
     if (data.size() > 1) {
@@ -131,7 +132,8 @@ class Engine::Impl {
   }
 
   void after(std::size_t parameter) {
-    keep_view(parameter);
+    const bool later = collects_ && tensors_[parameter].grad().defined();
+    if (!later) keep_view(parameter);
     used_[parameter] = 1;
     if (!sync_) return;
     if (!rebuilt_) order_.push_back(parameter);
@@ -166,6 +168,25 @@ class Engine::Impl {
     grad = view;
   }
 
+  // On a GPU starting a copy costs more than the copy: those of a bucket start
+  // together, when it is sent.
+  void collect(const std::vector<std::size_t>& parameters) {
+    if (!collects_) return;
+    std::vector<std::size_t> there;
+    std::vector<torch::Tensor> from;
+    for (const auto i : parameters) {
+      auto& grad = tensors_[i].mutable_grad();
+      const auto& view = buffers_->gradient_of(i);
+      if (!grad.defined() || grad.is_same(view)) continue;
+      if (grad.numel() == 0 || grad.data_ptr() != view.data_ptr()) {
+        there.push_back(i);
+        from.push_back(grad);
+      }
+      grad = view;
+    }
+    buffers_->fill_gradients(there, from);
+  }
+
   // What the optimizer, or the user, sees: every gradient is there.
   void put_gradients_back() {
     const torch::NoGradGuard no_grad;
@@ -188,6 +209,7 @@ class Engine::Impl {
   const EngineOptions options_;
   const std::vector<Parameter> parameters_;
   const std::vector<torch::Tensor> tensors_;  // of the parameters
+  const bool collects_;  // gradients come into the bucket when it is sent
   // Waiting in a backward pass could keep another rank's from running.
   const bool peers_share_autograd_;
   std::unique_ptr<detail::FlatBuffers> buffers_;
@@ -212,7 +234,9 @@ class Engine::Impl {
 void Engine::Impl::lay_out(const std::vector<std::size_t>& order) {
   buffers_ = std::make_unique<detail::FlatBuffers>(
       parameters_, plan_layout(parameters_, order, options_.layout), data_);
-  exchange_ = std::make_unique<detail::Exchange>(*buffers_, data_, order, options_);
+  exchange_ = std::make_unique<detail::Exchange>(
+      *buffers_, data_, order, options_,
+      [this](const std::vector<std::size_t>& parameters) { collect(parameters); });
 }
 
 void Engine::Impl::finish() {

@@ -32,10 +32,12 @@ void with_elements(const torch::Tensor& t, const Body& body) {
 }  // namespace
 
 Exchange::Exchange(FlatBuffers& buffers, comm::Communicator& data,
-                   const std::vector<std::size_t>& order, const EngineOptions& options)
+                   const std::vector<std::size_t>& order, const EngineOptions& options,
+                   Collect collect)
     : buffers_(buffers),
       data_(data),
       options_(options),
+      collect_(std::move(collect)),
       work_of_(order.size()),
       arrived_(order.size()),
       absences_(order.size()),
@@ -146,6 +148,7 @@ void Exchange::start(std::size_t index, const Flags& used, bool as_if_used) {
   stamps_.ready(index);
   const torch::NoGradGuard no_grad;
   if (work.holds_sum) put_aside(work);
+  collect_(work.parameters);
   zero_what_is_missing(work, used, as_if_used);
   if (data_.size() > 1) send(work);
 }

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include <ATen/ops/_foreach_copy.h>
+
 namespace lockstep::parallel::detail {
 namespace {
 
@@ -62,6 +64,20 @@ void FlatBuffers::fill_gradient(std::size_t parameter,
     return;
   }
   view.copy_(from.layout() == torch::kStrided ? from : from.to_dense());
+}
+
+void FlatBuffers::fill_gradients(const std::vector<std::size_t>& parameters,
+                                 const std::vector<torch::Tensor>& from) const {
+  std::vector<torch::Tensor> to, like;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (from[i].layout() != torch::kStrided || from[i].numel() == 0) {
+      fill_gradient(parameters[i], from[i]);
+      continue;
+    }
+    to.push_back(gradient_views_[parameters[i]]);
+    like.push_back(from[i]);
+  }
+  if (!to.empty()) at::_foreach_copy_(to, like);
 }
 
 }  // namespace lockstep::parallel::detail

@@ -7,8 +7,8 @@ std::unique_ptr<Strategy> make_strategy(const config::Config& config,
                                         torch::nn::Module& module, comm::World& world) {
   switch (config.parallel.strategy) {
     case config::Strategy::single:
-      if (world.size() == 1) return detail::make_single(config, module, world);
-      break;
+      if (world.size() > 1) break;
+      [[fallthrough]];
     case config::Strategy::ddp:
     case config::Strategy::data_parallel:
       return detail::make_replicated(config, module, world);

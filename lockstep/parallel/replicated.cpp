@@ -1,5 +1,6 @@
-// Strategies ddp and data_parallel: the whole model on every rank, gradients summed by
-// the engine.
+// Strategies single, ddp and data_parallel: the whole model on every rank, gradients
+// summed by the engine. For one rank nothing travels; the engine's way of collecting
+// gradients is faster than autograd's adding to zeros there, too.
 #include <optional>
 
 #include "lockstep/base/error.h"
@@ -27,7 +28,9 @@ EngineOptions engine_options(const config::Config& config) {
   options.layout.first_bucket_bytes = parallel.first_bucket_bytes;
   options.layout.bucket_bytes =
       parallel.bucket_bytes.value_or(options.layout.bucket_bytes);
-  options.find_unused_parameters = parallel.find_unused_parameters;
+  // One rank waits for nobody: a parameter without a gradient is not a mistake there.
+  options.find_unused_parameters =
+      parallel.find_unused_parameters || parallel.strategy == config::Strategy::single;
   options.static_graph = parallel.static_graph;
   options.gradient_as_bucket_view = parallel.gradient_as_bucket_view;
   options.compression = compression_of(parallel.compression);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -19,9 +20,14 @@ using Flags = std::vector<char>;  // by parameter; not bits, which cost more to 
 // same order, and waited for together.
 class Exchange {
  public:
-  // `order` is that in which the layout was planned.
+  // Puts the gradients of these parameters into the bucket, where they are not yet.
+  using Collect = std::function<void(const std::vector<std::size_t>& parameters)>;
+
+  // `order` is that in which the layout was planned. `collect` is called before a
+  // bucket is sent.
   Exchange(FlatBuffers& buffers, comm::Communicator& data,
-           const std::vector<std::size_t>& order, const EngineOptions& options);
+           const std::vector<std::size_t>& order, const EngineOptions& options,
+           Collect collect);
 
   // A pass begins.
   void begin();
@@ -90,6 +96,7 @@ class Exchange {
   FlatBuffers& buffers_;
   comm::Communicator& data_;
   const EngineOptions& options_;
+  const Collect collect_;
   std::vector<Work> works_;           // in the order in which they are started
   std::vector<std::size_t> work_of_;  // by parameter
   Flags arrived_;                     // by parameter, in this pass

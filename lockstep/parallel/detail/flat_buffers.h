@@ -32,6 +32,9 @@ class FlatBuffers {
 
   // Puts a gradient from elsewhere into its place.
   void fill_gradient(std::size_t parameter, const torch::Tensor& from) const;
+  // The same for several of a GPU, in few launches.
+  void fill_gradients(const std::vector<std::size_t>& parameters,
+                      const std::vector<torch::Tensor>& from) const;
 
  private:
   std::vector<Group> groups_;

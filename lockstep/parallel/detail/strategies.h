@@ -7,12 +7,8 @@
 // The constructors behind make_strategy().
 namespace lockstep::parallel::detail {
 
-// One rank: nothing travels.
-std::unique_ptr<Strategy> make_single(const config::Config& config,
-                                      torch::nn::Module& module, comm::World& world);
-
-// The whole model on every rank, gradients summed: ddp between processes, data_parallel
-// between threads.
+// The whole model on every rank, gradients summed: single for one rank, ddp between
+// processes, data_parallel between threads.
 std::unique_ptr<Strategy> make_replicated(const config::Config& config,
                                           torch::nn::Module& module,
                                           comm::World& world);
