@@ -163,6 +163,44 @@ TEST(Strategy, AnyNumberOfRanksComesToTheSameParameters) {
   }
 }
 
+// However gradients are kept and sent, the result is the same; compressed ones are
+// rounded once, by 2^-11 and 2^-8 of themselves, and ten steps of sgd are as good as
+// their gradients.
+TEST(Strategy, KnobsOfTheExchangeDoNotChangeTheResult) {
+  struct Case {
+    const char* name;
+    void (*set)(config::Config&);
+    double error;
+  };
+  const Case cases[] = {
+      {"no views", [](auto& c) { c.parallel.gradient_as_bucket_view = false; }, 1e-6},
+      {"static", [](auto& c) { c.parallel.static_graph = true; }, 1e-6},
+      {"deterministic", [](auto& c) { c.comm.deterministic = true; }, 1e-6},
+      {"one bucket", [](auto& c) { c.parallel.bucket_bytes = 1 << 30; }, 1e-6},
+      {"fp16", [](auto& c) { c.parallel.compression = config::Compression::fp16; },
+       1e-3},
+      {"bf16", [](auto& c) { c.parallel.compression = config::Compression::bf16; },
+       1e-2}};
+  auto config = config_for(1);
+  config.optim.name = config::Optimizer::sgd;
+  const auto expected = alone_after(10, config);
+  for (const auto& one : cases) {
+    auto changed = config;
+    changed.parallel.strategy = config::Strategy::data_parallel;
+    one.set(changed);
+    on_threads(3, [&](comm::World& world) {
+      Rank rank(changed, world);
+      for (int i = 0; i < 10; ++i) {
+        rank.step(make_samples(static_cast<std::uint64_t>(i), 12));
+      }
+      const auto difference = (rank.flat() - expected).abs().max().item<double>();
+      EXPECT_LT(difference, one.error) << one.name;
+      const bool rounds = changed.parallel.compression != config::Compression::none;
+      EXPECT_TRUE(!rounds || difference > 1e-6) << one.name << " was not used";
+    });
+  }
+}
+
 TEST(Strategy, SaysItsName) {
   auto world = comm::join({}, {});
   EXPECT_EQ(Rank(config_for(1), world).strategy->name(), "single");

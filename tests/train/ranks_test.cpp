@@ -119,6 +119,35 @@ TEST(Ranks, ThreadsWithDropoutGiveTheSameBitsAgain) {
   EXPECT_TRUE(first == weights_of_threads(3, config));
 }
 
+// Autograd has one thread for the GPU, and both replicas need it.
+TEST(RanksGpu, TwoReplicasOnOneGpuTrainAsOneRank) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  auto config = shared_config();
+  config.parallel.device = config::Device::cuda;
+  const auto metrics_of = [&](const char* name) {
+    const files::TemporaryDirectory folder;
+    const auto run =
+        monitor::RunDirectory::create(folder.path() / "runs", {.name = name});
+    monitor::Console console({.write = [](std::string_view) {}});
+    const train::StopRequest stop;
+    train::train_replicas(config, run, train::choose_devices(config.parallel), console,
+                          stop);
+    return monitor::read_metrics(run.metrics());
+  };
+  config.parallel.strategy = config::Strategy::data_parallel;
+  config.parallel.ranks = 1;
+  const auto alone = metrics_of("alone");
+  config.parallel.ranks = 3;
+  config.parallel.device_ids = {0, 0, 0};
+  const auto together = metrics_of("together");
+  ASSERT_GE(alone.size(), 12U);
+  ASSERT_EQ(together.size(), alone.size());
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    EXPECT_NEAR(together[i].loss, alone[i].loss, 1e-4 * alone[i].loss)
+        << i;  // as above
+  }
+}
+
 TEST(Ranks, AThreadThatFailsEndsTheOthers) {
   const files::TemporaryDirectory folder;
   auto config = shared_config();
