@@ -88,7 +88,8 @@ std::string describe(const Call& call);
 //             may unwind through it.
 // Tensors:    contiguous, on device(), and of the dtypes float64, float32, half,
 //             bfloat16, int64, int32, int8 and uint8 (no mean of integers).
-// Parts:      abort() does not reach communicators that split() has made.
+// Parts:      abort() need not reach communicators that split() has made; between
+//             threads (`local`) it does.
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -203,13 +203,17 @@ class LocalCommunicator : public Communicator {
 
   std::unique_ptr<Communicator> split(int color, int key) override;
 
-  void abort() noexcept override {
-    const std::lock_guard lock(hub_->mutex);
-    if (!hub_->aborted_by) hub_->aborted_by = rank_;
-    hub_->changed.notify_all();
-  }
+  // The parts, too: nobody else can reach the threads that wait in one.
+  void abort() noexcept override { abort(*hub_, rank_); }
 
  private:
+  static void abort(Hub& hub, int rank) noexcept {
+    const std::lock_guard lock(hub.mutex);
+    if (!hub.aborted_by) hub.aborted_by = rank;
+    hub.changed.notify_all();
+    for (const auto& [place, part] : hub.parts) abort(*part, rank);
+  }
+
   void post(const Call& call) {
     Mail mail{.tensor = call.out[0].clone(), .sent = Moment::now(device())};
     const std::lock_guard lock(hub_->mutex);

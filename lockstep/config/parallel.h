@@ -81,8 +81,8 @@ void describe(ParallelConfig& c, Visitor& v) {
            .affects = Affects::speed});
   v.field(
       "bucket_bytes", c.bucket_bytes,
-      {.help = "The most gradient bytes that are sent in one collective; a model is "
-               "sent in eight pieces at least.",
+      {.help = "The most gradient bytes that are sent in one collective; small models "
+               "are sent in smaller pieces, so that sending starts early.",
        .range = between(1, kLargestBucket),
        .unit = Unit::bytes,
        .affects = Affects::speed});

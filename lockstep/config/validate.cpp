@@ -144,6 +144,11 @@ void check_strategy(Checker& check, const ParallelConfig& parallel) {
                  str("single, but parallel.ranks is ", ranks,
                      "; set parallel.strategy=ddp or parallel.ranks=1"));
   }
+  if (parallel.balance && parallel.sync_batch_norm) {
+    check.refuse("parallel.balance",
+                 "true, but with parallel.sync_batch_norm ranks wait for each other in "
+                 "every layer, so that none looks faster; switch one of them off");
+  }
   const auto ids = static_cast<std::int64_t>(parallel.device_ids.size());
   if (ids == 0) return;
   if (parallel.strategy != Strategy::data_parallel) {

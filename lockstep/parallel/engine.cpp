@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/same.h"
+#include "lockstep/parallel/detail/broadcast.h"
 #include "lockstep/parallel/detail/exchange.h"
 #include "lockstep/parallel/detail/flat_buffers.h"
 #include "lockstep/parallel/detail/hooks.h"
@@ -62,8 +63,6 @@ class Engine::Impl {
 
   bool set_sync(bool sync) { return std::exchange(sync_, sync); }
 
-  void begin_step() { exchange_->stamps().begin_step(); }
-
   // Leaves the memory alone: the first gradient of a step is copied over it, which is
   // cheaper than to fill it with zeros and to add to them.
   void zero_gradients() {
@@ -76,7 +75,7 @@ class Engine::Impl {
     std::fill(used_.begin(), used_.end(), 0);
     exchange_->forget_sums();
     finished_ = false;
-    begin_step();
+    exchange_->stamps().begin_step();
   }
 
   void finish();
@@ -89,7 +88,6 @@ class Engine::Impl {
   void lay_out(const std::vector<std::size_t>& order);
   void rebuild_once();
   void broadcast_frozen();
-  void broadcast(const std::vector<torch::Tensor>& tensors);
   void complete(bool excused);
   void check_use(bool excused);
 
@@ -118,14 +116,18 @@ class Engine::Impl {
     throw Error(Fault::internal, "parallel: ", why);
   }
 
+  // It may be on its way already.
+  [[noreturn]] void refuse_second_gradient(std::size_t parameter) const {
+    throw Error(Fault::config, "parallel: the gradient of '",
+                parameters_[parameter].name,
+                "' was ready twice in one backward pass; a layer that runs backward() "
+                "inside of backward (activation checkpointing of a shared layer) does "
+                "that: compute its gradients with autograd::grad() instead");
+  }
+
   void before(std::size_t parameter) {
-    if (sync_) {
-      if (!running_) {
-        begin_by_gradient();
-      } else if (ended_ || pass_.expired()) {
-        refuse_second_pass();
-      }
-    }
+    if (running_ && (ended_ || pass_.expired())) refuse_second_pass();
+    if (sync_ && !running_) begin_by_gradient();
     exchange_->set_aside_sum_of(parameter);
     // Somebody wants to begin anew with this one: zero_grad(), which sets it to none.
     if (!tensors_[parameter].grad().defined()) exchange_->forget_aside_of(parameter);
@@ -136,6 +138,7 @@ class Engine::Impl {
     if (!later) keep_view(parameter);
     used_[parameter] = 1;
     if (!sync_) return;
+    if (exchange_->has_arrived(parameter)) refuse_second_gradient(parameter);
     if (!rebuilt_) order_.push_back(parameter);
     exchange_->ready(parameter, used_);
   }
@@ -168,9 +171,15 @@ class Engine::Impl {
     grad = view;
   }
 
-  // On a GPU starting a copy costs more than the copy: those of a bucket start
-  // together, when it is sent.
+  // A bucket is about to be sent. What somebody has dropped since an earlier pass of
+  // this step (zero_grad() sets gradients to none) is not added again. On a GPU
+  // starting a copy costs more than the copy: there those of a bucket start together,
+  // now.
   void collect(const std::vector<std::size_t>& parameters) {
+    for (const auto i : parameters) {
+      const bool dropped = !tensors_[i].grad().defined();
+      if (dropped && exchange_->forget_aside_of(i)) used_[i] = 0;
+    }
     if (!collects_) return;
     std::vector<std::size_t> there;
     std::vector<torch::Tensor> from;
@@ -237,6 +246,8 @@ void Engine::Impl::lay_out(const std::vector<std::size_t>& order) {
   exchange_ = std::make_unique<detail::Exchange>(
       *buffers_, data_, order, options_,
       [this](const std::vector<std::size_t>& parameters) { collect(parameters); });
+  exchange_->wait_for_counts(!rebuilt_);
+  exchange_->tell_absences(!(options_.static_graph && checked_));
 }
 
 void Engine::Impl::finish() {
@@ -262,8 +273,8 @@ void Engine::Impl::complete(bool excused) {
 }
 
 void Engine::Impl::check_use(bool excused) {
+  if (options_.static_graph && checked_) return;  // as in the first step
   globally_unused_.clear();
-  if (options_.static_graph && checked_) return;
   const auto absences = exchange_->absences(used_, excused);
   // Of several GPUs they come one step later, and are of that step.
   const bool late = absences.empty() || !told_.empty();
@@ -295,6 +306,7 @@ void Engine::Impl::rebuild_once() {
       if (std::find(order_.begin(), order_.end(), i) == order_.end())
         order.push_back(i);
     }
+    LOCKSTEP_CHECK(order.size() == parameters_.size());
     std::copy(order.begin(), order.end(), agreed);
   }
   if (cpu_.size() > 1) cpu_.broadcast(word, 0).wait();
@@ -307,7 +319,7 @@ void Engine::Impl::rebuild_once() {
 }
 
 void Engine::Impl::broadcast_buffers() {
-  broadcast(module_.buffers());
+  detail::broadcast_all(module_.buffers(), data_, cpu_);
 }
 
 // Parameters that are not trained are not in the flat buffers.
@@ -316,21 +328,7 @@ void Engine::Impl::broadcast_frozen() {
   for (const auto& parameter : module_.parameters()) {
     if (!parameter.requires_grad()) frozen.push_back(parameter);
   }
-  broadcast(frozen);
-}
-
-void Engine::Impl::broadcast(const std::vector<torch::Tensor>& tensors) {
-  if (data_.size() == 1) return;
-  const torch::NoGradGuard no_grad;
-  std::vector<comm::Pending> pending;
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> copies;  // whole, contiguous
-  for (const auto& tensor : tensors) {
-    const auto whole = tensor.contiguous();
-    pending.push_back(data_.broadcast(whole, 0));
-    if (!whole.is_same(tensor)) copies.emplace_back(tensor, whole);
-  }
-  for (auto& one : pending) one.wait();
-  for (auto& [tensor, whole] : copies) tensor.copy_(whole);
+  detail::broadcast_all(frozen, data_, cpu_);
 }
 
 Engine::Engine(torch::nn::Module& module, comm::Communicator& data,
@@ -368,9 +366,6 @@ void Engine::finish() {
 }
 void Engine::zero_gradients() {
   impl_->zero_gradients();
-}
-void Engine::begin_step() {
-  impl_->begin_step();
 }
 const std::vector<std::size_t>& Engine::globally_unused() const noexcept {
   return impl_->globally_unused();

@@ -60,8 +60,9 @@ struct ExchangeTimes {
 // The loss is a sum over this rank's samples divided by the number of samples of all
 // ranks, so that gradients add up.
 //
-// The order of the buckets follows the first backward pass: it is agreed over the ranks
-// and the buffers are laid out again, once, before anything else is built on them.
+// The order of the buckets follows rank 0's first backward pass: it is agreed over the
+// ranks and the buffers are laid out again, once, at the end of that pass
+// (on_relayout()).
 //
 // Collective: the constructor, backward passes (but in no_sync), finish(),
 //             broadcast_buffers().
@@ -70,9 +71,9 @@ struct ExchangeTimes {
 //             views of the flat buffers, and gradients are no longer exchanged.
 class Engine {
  public:
-  // `cpu` moves tensors of the host and is used for what is agreed, by the calling
-  // thread only. Parameters and buffers get rank 0's values. Throws Fault::config on
-  // every rank when the models differ, naming the first difference.
+  // `cpu` moves tensors of the host and is used for what is agreed, by the thread that
+  // waits for a pass. Parameters and buffers get rank 0's values. Throws Fault::config
+  // on every rank when the models differ, naming the first difference.
   Engine(torch::nn::Module& module, comm::Communicator& data, comm::Communicator& cpu,
          const EngineOptions& options = {});
   ~Engine();
@@ -108,20 +109,19 @@ class Engine {
   NoSync no_sync() noexcept { return NoSync(*this); }
 
   // The end of a backward pass: waits for what is under way, and takes part with zeros
-  // in what this rank has not reached. Does nothing if that has been done, so it may
-  // always be called; it must be where no backward pass has been (a rank without
-  // samples), where one ended with an exception (the sums are worthless then, but no
-  // other rank waits for ever), and after each one where backward() itself does not
-  // wait (above). Throws Fault::config, on every rank, for unused parameters; on GPUs
-  // of several ranks one step late.
+  // in what this rank has not reached. Does nothing if that has been done in this step
+  // and no pass has begun since, so it may always be called (and a rank without samples
+  // takes part in one pass of a step, not in several); it must be where no backward
+  // pass has been (a rank without samples), where one ended with an exception (the sums
+  // are worthless then, but no other rank waits for ever), and after each one where
+  // backward() itself does not wait (above). Throws Fault::config, on every rank, for
+  // unused parameters; on GPUs of several ranks one step late.
   void finish();
 
-  // Before the next step's first backward pass. Gradients are written over by it, not
-  // now: until then they are undefined, and the flat buffers hold those of before.
+  // Begins a step, on every rank. Gradients are written over by its first backward
+  // pass, not now: until then they are undefined, and the flat buffers hold those of
+  // before.
   void zero_gradients();
-
-  // From when ready times are counted, where that is not zero_gradients().
-  void begin_step();
 
   // Parameters that no rank has used in this step; their gradients are zero. Empty
   // unless find_unused_parameters is set.

@@ -105,12 +105,14 @@ torch::Tensor Exchange::set_aside_of(std::size_t parameter) const {
                                view.storage_offset() - work.bucket.begin);
 }
 
-void Exchange::forget_aside_of(std::size_t parameter) {
-  if (works_[work_of_[parameter]].aside.defined()) set_aside_of(parameter).zero_();
+bool Exchange::forget_aside_of(std::size_t parameter) {
+  if (!works_[work_of_[parameter]].aside.defined()) return false;
+  const torch::NoGradGuard no_grad;
+  set_aside_of(parameter).zero_();
+  return true;
 }
 
 void Exchange::ready(std::size_t parameter, const Flags& used) {
-  if (arrived_[parameter]) return;
   arrived_[parameter] = 1;
   works_[work_of_[parameter]].missing -= 1;
   while (next_ < works_.size() && works_[next_].missing == 0) {
@@ -175,7 +177,8 @@ void Exchange::sum_in_rank_order(Work& work) const {
   const bool half = type == torch::kHalf || type == torch::kBFloat16;
   auto sum = rows[0].to(half ? torch::kFloat32 : type);
   for (int r = 1; r < data_.size(); ++r) sum.add_(rows[r]);
-  work.gradients.copy_(sum);
+  // Rounded as a backend that sums what travels would.
+  work.gradients.copy_(sum.to(work.wire.scalar_type()));
 }
 
 // And leaves zeros: these elements are no gradients.
@@ -224,7 +227,7 @@ torch::Tensor Exchange::late_counts() {
   std::vector<torch::Tensor> counts;
   for (const auto& work : works_) counts.push_back(work.counts.to(torch::kFloat32));
   const auto all = torch::cat(counts);
-  if (options_.find_unused_parameters) return all.cpu();
+  if (options_.find_unused_parameters || waits_for_counts_) return all.cpu();
   const c10::impl::VirtualGuardImpl guard(all.device().type());
   auto before = std::move(late_counts_);
   if (copied_) copied_->synchronize();

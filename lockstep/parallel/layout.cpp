@@ -73,6 +73,8 @@ std::vector<Group> plan_layout(const std::vector<Parameter>& parameters,
   LOCKSTEP_CHECK(order.size() == parameters.size(), order.size(), " of ",
                  parameters.size());
   std::vector<Group> groups;
+  // Which group is which does not depend on the order.
+  for (const auto& parameter : parameters) group_of(groups, parameter.tensor);
   for (const auto index : order) {
     const auto& tensor = parameters[index].tensor;
     auto& group = group_of(groups, tensor);

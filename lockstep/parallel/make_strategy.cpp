@@ -15,9 +15,13 @@ std::unique_ptr<Strategy> make_strategy(const config::Config& config,
     default:
       break;
   }
+  if (config.parallel.strategy == config::Strategy::single) {
+    throw Error(Fault::config,
+                "parallel.strategy: single was asked for, but there are ", world.size(),
+                " ranks; set parallel.strategy=ddp");
+  }
   throw Error(Fault::config, "parallel.strategy: ", name_of(config.parallel.strategy),
-              " was asked for, but there are ", world.size(),
-              " ranks; set parallel.strategy=ddp");
+              " is none of single, ddp and data_parallel; set one of these");
 }
 
 std::int64_t count_elements(const std::vector<Parameter>& parameters) {

@@ -57,8 +57,9 @@ class Replicated : public Strategy {
   std::string_view name() const noexcept override { return name_; }
 
   void begin_step() override {
-    engine_.zero_gradients();
+    // First: whoever waits for rank 0 here does not compute.
     if (broadcasts_) engine_.broadcast_buffers();
+    engine_.zero_gradients();
   }
 
   void forward(const std::function<void()>& compute) override {

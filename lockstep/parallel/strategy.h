@@ -65,7 +65,7 @@ class Strategy {
   // empty batches if need be: layers of the model talk to each other.
   virtual bool passes_must_match() const noexcept { return false; }
 
-  // Of the last finished step; none where nothing is exchanged.
+  // Of the last finished step; none if the strategy does not measure them.
   virtual const ExchangeTimes* times() const noexcept { return nullptr; }
 
   virtual const std::vector<Parameter>& parameters() const noexcept = 0;

@@ -35,6 +35,13 @@ std::vector<torch::Device> choose_devices(const config::ParallelConfig& config) 
   return devices;
 }
 
+void choose_vector_code() {
+  const auto x = torch::full({64}, 0.5);
+  for (const auto& y : {x.tanh(), x.exp(), x.log(), x.erf(), x.sin(), x.sqrt()}) {
+    LOCKSTEP_CHECK(y.numel() == 64);
+  }
+}
+
 void make_current(const torch::Device& device) {
   if (device.is_cpu()) return;
   c10::impl::VirtualGuardImpl(device.type()).setDevice(device);

@@ -49,12 +49,12 @@ TrainReport Progress::report(const At& at, Tally& tally) {
                      .lr = at.lr,
                      .seconds = std::max(seconds_between(begin_, now), 1e-9),
                      .steps = steps_,
+                     .backend = std::string(world_.data().backend()),
                      .ranks = gather(window_, world_.cpu())};
   report.straggler = find_straggler(report.ranks);
   reporter_.train(report);
   warn_of_waiting(report);
-  name_straggler(report);
-  balance(report);
+  judge(report);
   tally.reset();
   waited_before_ = loader_.waited_seconds();
   window_ = {};
@@ -73,8 +73,30 @@ void Progress::warn_of_waiting(const TrainReport& report) const {
                            1e3 * waited, report.seconds, config_.data.workers.value()));
 }
 
-void Progress::name_straggler(const TrainReport& report) {
-  if (!report.straggler || report.steps < kFewestSteps) return;
+// Reports may be as short as a step: those of a few are judged together.
+void Progress::judge(const TrainReport& report) {
+  period_.steps += report.steps;
+  period_.seconds += report.seconds;
+  period_.ranks.resize(report.ranks.size());
+  for (std::size_t r = 0; r < report.ranks.size(); ++r) {
+    auto& sum = period_.ranks[r];
+    sum.data_wait_seconds += report.ranks[r].data_wait_seconds;
+    sum.compute_seconds += report.ranks[r].compute_seconds;
+    sum.samples += report.ranks[r].samples;
+  }
+  if (period_.steps < kFewestSteps) return;
+  auto all = report;
+  all.steps = period_.steps;
+  all.seconds = period_.seconds;
+  all.ranks = std::move(period_.ranks);
+  all.straggler = find_straggler(all.ranks);
+  period_ = {};
+  name_straggler(all);
+  balance(all);
+}
+
+void Progress::name_straggler(const TrainReport& report) const {
+  if (!report.straggler) return;
   const auto& late = *report.straggler;
   if (late.late_seconds <= config_.watch.straggler * report.seconds) return;
   reporter_.straggler(report);
@@ -88,7 +110,7 @@ void Progress::name_straggler(const TrainReport& report) {
 
 // All ranks see the same numbers, so they come to the same shares.
 void Progress::balance(const TrainReport& report) {
-  if (!balance_ || report.steps < kFewestSteps) return;
+  if (!balance_) return;
   const auto weights = balance_->observe(
       each(report.ranks, [](const RankWindow& rank) { return rank.compute_seconds; }),
       each(report.ranks,

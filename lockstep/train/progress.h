@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "lockstep/base/clock.h"
 #include "lockstep/comm/join.h"
@@ -41,7 +42,15 @@ class Progress {
   TrainReport report(const At& at, Tally& tally);
 
  private:
-  void name_straggler(const TrainReport& report);
+  // The reports since the last judgement, put together.
+  struct Period {
+    std::int64_t steps = 0;
+    double seconds = 0;
+    std::vector<RankWindow> ranks;
+  };
+
+  void judge(const TrainReport& report);
+  void name_straggler(const TrainReport& report) const;
   void warn_of_waiting(const TrainReport& report) const;
   void balance(const TrainReport& report);
 
@@ -56,6 +65,7 @@ class Progress {
   std::int64_t batches_ = 0;  // since the first step
   double waited_before_ = 0;
   RankWindow window_;
+  Period period_;
 };
 
 }  // namespace lockstep::train

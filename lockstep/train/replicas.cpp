@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/comm/join.h"
+#include "lockstep/train/device.h"
 #include "lockstep/train/shared.h"
 #include "lockstep/train/trainer.h"
 
@@ -40,6 +41,7 @@ Result train_replicas(const config::Config& config, const monitor::RunDirectory&
   const auto shared = open_shared(config, ranks);
   shared->trace = trace;
   auto worlds = comm::join_threads(devices, config.comm);
+  choose_vector_code();
   FirstFailure failure;
   Result result;
   const auto train_one = [&](int rank) {

@@ -27,6 +27,11 @@ std::string percent(double share) {
   return fmt::format("{:.2f} %", 100 * share);
 }
 
+// Numbers of a network that is not there never go without its name.
+bool is_modelled(const std::string& backend) {
+  return backend == "modelled";
+}
+
 std::string device_memory(const DeviceMemory& memory) {
   return fmt::format("{} allocated, {} reserved, of {}",
                      units::format_bytes(memory.allocated_bytes),
@@ -76,6 +81,7 @@ std::string model_table(const models::Model& model) {
 
 std::string to_table(const Result& result) {
   std::vector<std::vector<std::string>> rows{{"result", how_it_ended(result)}};
+  if (is_modelled(result.backend)) rows.push_back({"network", "modelled"});
   if (result.eval) {
     rows.push_back({"test accuracy", percent(result.eval->accuracy)});
     rows.push_back({"best accuracy", percent(result.best_accuracy)});
@@ -121,6 +127,7 @@ std::string to_json(const Result& result) {
     fields.push_back({"memory_bytes", result.memory[0].allocated_bytes});
   }
   fields.push_back({"weights", result.weights});
+  if (is_modelled(result.backend)) fields.push_back({"backend", result.backend});
   return monitor::to_json_line(fields);
 }
 
@@ -166,6 +173,7 @@ void Reporter::train(const TrainReport& report) {
                             {"samples_per_second", report.samples_per_second()},
                             {"data_wait_seconds", own.data_wait_seconds},
                             {"memory_bytes", own.memory.allocated_bytes}};
+    if (is_modelled(report.backend)) more.push_back({"backend", report.backend});
     if (const auto& late = report.straggler) {
       more.push_back({"exchange_wait_seconds", own.exchange_wait_seconds});
       more.push_back({"straggler_rank", std::int64_t{late->rank}});

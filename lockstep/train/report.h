@@ -27,6 +27,7 @@ struct TrainReport {
   double lr = 0;
   double seconds = 0;      // that they took
   std::int64_t steps = 0;  // how many they were
+  std::string backend;     // who moved the tensors
   std::vector<RankWindow> ranks;
   std::optional<Straggler> straggler;  // none for a single rank
 
@@ -53,6 +54,7 @@ struct Result {
   int stopped_by = 0;                // the signal that ended it early, or 0
   bool out_of_time = false;          // train.max_time ended it
   std::string weights;               // file, "" if none was written
+  std::string backend;               // who moved the tensors of the ranks
 };
 
 // The table for people, and one JSON object for programs.

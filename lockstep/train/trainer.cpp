@@ -255,6 +255,7 @@ class Training {
         tally_);
     check_finite(report.means.loss, lr, world_.size() == 1 ? 0 : kSomeRank);
     result_.train_loss = report.means.loss;
+    result_.backend = report.backend;
     result_.memory.clear();
     for (const auto& rank : report.ranks) result_.memory.push_back(rank.memory);
   }

@@ -66,7 +66,7 @@ const std::vector<config::Override>& unusual_values() {
       {"parallel.broadcast_buffers", "off"},
       {"parallel.sync_batch_norm", "on"},
       {"parallel.compression", "bf16"},
-      {"parallel.balance", "on"},
+      {"parallel.balance", "off"},
       {"parallel.device", "cuda"},
       {"parallel.threads", "2"},
       {"parallel.on_setup_failure", "single"},

@@ -128,6 +128,16 @@ TEST(Validate, DevicesAreNamedForDataParallel) {
               HasSubstr("names 2 devices, but parallel.ranks is 3"));
 }
 
+TEST(Validate, SharesBySpeedNeedRanksThatDoNotWaitInEveryLayer) {
+  EXPECT_THAT(
+      error_text(
+          Fault::config,
+          [] {
+            with({{"parallel.balance", "on"}, {"parallel.sync_batch_norm", "on"}});
+          }),
+      HasSubstr("switch one of them off"));
+}
+
 TEST(Validate, BucketsHaveOneSize) {
   EXPECT_NO_THROW(
       with({{"parallel.bucket_cap_mb", "2"}, {"parallel.bucket_bytes", "2MiB"}}));

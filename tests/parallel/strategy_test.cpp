@@ -234,6 +234,21 @@ TEST(Strategy, StateFollowsALateChangeOfTheLayout) {
   });
 }
 
+TEST(Strategy, AParameterThatIsNeverUsedStaysAsItIsInAStaticGraphToo) {
+  for (const int ranks : {1, 2}) {
+    auto config = config_for(2);
+    config.parallel.find_unused_parameters = true;
+    config.parallel.static_graph = true;
+    on_threads(ranks, [&](comm::World& world) {
+      Rank rank(config, world);
+      rank.with_spare = false;
+      const auto before = rank.net->spare.detach().clone();
+      for (int i = 0; i < 4; ++i) rank.step(make_samples(1, 8));
+      EXPECT_TRUE(rank.net->spare.equal(before));
+    });
+  }
+}
+
 // Weight decay and momentum would move it otherwise.
 TEST(Strategy, AParameterThatNoRankUsesStaysAsItIs) {
   for (const int ranks : {1, 2}) {

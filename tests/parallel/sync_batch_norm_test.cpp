@@ -11,6 +11,7 @@
 #include "lockstep/comm/local.h"
 #include "lockstep/parallel/engine.h"
 #include "tests/comm/ranks.h"
+#include "tests/parallel/counting.h"
 
 namespace lockstep::test::norms {
 
@@ -459,37 +460,7 @@ TEST_P(SyncBatchNormTest, AModelTrainsAsWithTheWholeBatch) {
   with_pairs(std::get<0>(GetParam()), std::get<1>(GetParam()), train_beside_the_whole);
 }
 
-namespace {
-
-// Counts what it passes on.
-class CountingCommunicator : public Communicator {
- public:
-  CountingCommunicator(Communicator& to, std::shared_ptr<int> count)
-      : to_(&to), count_(std::move(count)) {}
-  explicit CountingCommunicator(std::unique_ptr<Communicator> part,
-                                std::shared_ptr<int> count)
-      : part_(std::move(part)), to_(part_.get()), count_(std::move(count)) {}
-
-  int rank() const noexcept override { return to_->rank(); }
-  int size() const noexcept override { return to_->size(); }
-  std::string_view backend() const noexcept override { return to_->backend(); }
-  torch::Device device() const override { return to_->device(); }
-  std::unique_ptr<Communicator> split(int color, int key) override {
-    return std::make_unique<CountingCommunicator>(to_->split(color, key), count_);
-  }
-  void abort() noexcept override { to_->abort(); }
-  comm::Pending start(const comm::Call& call) override {
-    ++*count_;
-    return to_->start(call);
-  }
-
- private:
-  std::unique_ptr<Communicator> part_;
-  Communicator* to_;
-  std::shared_ptr<int> count_;
-};
-
-}  // namespace
+namespace {}  // namespace
 
 TEST(SyncBatchNormCalls, OneCollectiveForwardAndOneBackwardAndNoneInEval) {
   with_communicators(Rig::local, 2, [](Communicator& c) {

@@ -70,8 +70,10 @@ class ProgressTest : public ::testing::Test {
       Tally tally(torch::kCPU);
       for (int i = 0; i < kSteps; ++i) {
         progress.step(*loader.next(), &times(ready[at]));
+        if (report_each_step_ || i + 1 == kSteps) {
+          progress.report({.step = i + 1, .total_steps = 100}, tally);
+        }
       }
-      progress.report({.step = kSteps, .total_steps = 100}, tally);
       for (std::int64_t i = 0; i < loader.room(); ++i) loader.next();
       shares[at] = loader.next()->size;
     });
@@ -92,6 +94,7 @@ class ProgressTest : public ::testing::Test {
     config.parallel.balance = true;
     return config;
   }();
+  bool report_each_step_ = false;
   files::TemporaryDirectory folder_;
   monitor::RunDirectory run_ =
       monitor::RunDirectory::create(folder_.path() / "runs", {.name = "r"});
@@ -129,6 +132,14 @@ TEST_F(ProgressTest, TheRankThatTheOthersWaitForIsNamed) {
   EXPECT_EQ(metrics[0].find("straggler_rank"), 1);
   // Five steps, two seconds each, and what the loaders really took for these batches.
   EXPECT_NEAR(metrics[0].find("straggler_seconds").value(), 10, 1);
+}
+
+// With train.log_every=1 no report is long enough to say anything.
+TEST_F(ProgressTest, ShortReportsAreJudgedTogether) {
+  report_each_step_ = true;
+  EXPECT_EQ(shares_after({3.0, 1.0}), (std::vector<std::int64_t>{10, 30}));
+  EXPECT_EQ(events("balance").size(), 1U);
+  EXPECT_EQ(events("straggler").size(), 1U);
 }
 
 TEST_F(ProgressTest, NobodyIsNamedBelowTheThreshold) {

@@ -119,6 +119,58 @@ TEST(Ranks, ThreadsWithDropoutGiveTheSameBitsAgain) {
   EXPECT_TRUE(first == weights_of_threads(3, config));
 }
 
+namespace {
+
+// One rank's data takes longer than its steps.
+class SlowImages : public SmallImages {
+ public:
+  using SmallImages::SmallImages;
+  std::int64_t read(std::int64_t index, std::span<std::byte> input) const override {
+    const auto end = Clock::system().now() + std::chrono::milliseconds(2);
+    while (Clock::system().now() < end) continue;  // computing, as decoders do
+    return SmallImages::read(index, input);
+  }
+};
+
+}  // namespace
+
+// From the stamps of the engine to the event.
+TEST(Ranks, TheOneWithSlowDataIsNamed) {
+  const files::TemporaryDirectory folder;
+  const auto run = monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+  auto config = shared_config();
+  config.parallel.strategy = config::Strategy::data_parallel;
+  config.train.log_every = 12;
+  config.eval.every = 0;
+  config.data.workers = 1;
+  auto worlds = comm::join_threads({torch::kCPU, torch::kCPU}, {});
+  const train::StopRequest stop;
+  const auto errors = as_threads(2, [&](int rank) {
+    train::Shared own;  // as in a process of its own
+    if (rank == 1) {
+      own.train_data = std::make_unique<SlowImages>(200);
+    } else {
+      own.train_data = std::make_unique<SmallImages>(200);
+    }
+    own.eval_data = std::make_unique<SmallImages>(10);
+    own.ranks = 2;
+    monitor::Console console({.write = [](std::string_view) {}});
+    train::Reporter reporter(run, config.monitor, console, {.rank = rank, .ranks = 2});
+    train::train(config, run, reporter, stop, worlds[static_cast<std::size_t>(rank)],
+                 own);
+  });
+  for (const auto& error : errors) EXPECT_FALSE(error.has_value()) << error->what();
+  std::string line;
+  for (const auto& event : monitor::last_events(run.events(), 100)) {
+    if (event.kind == "straggler") line = monitor::to_json_line(event.fields);
+  }
+  EXPECT_THAT(line, HasSubstr("\"rank\":1"));
+  EXPECT_THAT(line, HasSubstr("\"cause\":\"data wait\""));
+  const auto last = monitor::last_metrics(run.metrics(), monitor::Split::train);
+  ASSERT_TRUE(last.has_value());
+  EXPECT_GT(last->find("exchange_wait_seconds").value_or(0), 0.01);  // rank 0's
+}
+
 // Autograd has one thread for the GPU, and both replicas need it.
 TEST(RanksGpu, TwoReplicasOnOneGpuTrainAsOneRank) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";

@@ -37,8 +37,10 @@ class Exchange {
   void set_aside_sum_of(std::size_t parameter);
   // What was put aside of one gradient; a zero if nothing was.
   torch::Tensor set_aside_of(std::size_t parameter) const;
-  // Somebody has dropped the gradient that was put aside.
-  void forget_aside_of(std::size_t parameter);
+  // Somebody has dropped the gradient that was put aside. Whether there was one.
+  bool forget_aside_of(std::size_t parameter);
+
+  bool has_arrived(std::size_t parameter) const { return arrived_[parameter] != 0; }
 
   // The gradient is there: starts the sums that have become possible. `used` says which
   // parameters this rank has used since gradients were last zeroed. Never waits.
@@ -56,6 +58,8 @@ class Exchange {
   std::vector<int> absences(const Flags& used, bool as_if_used);
   // Of how many ranks those are.
   int voters() const { return has_peers_counts() ? data_.size() : 1; }
+  // Reads the counts of GPUs at once: the first ones, with which a new layout begins.
+  void wait_for_counts(bool on) { waits_for_counts_ = on; }
   // Whether ranks tell each other at all what they have used.
   void tell_absences(bool on) { telling_ = on; }
 
@@ -102,6 +106,7 @@ class Exchange {
   Flags arrived_;                     // by parameter, in this pass
   std::size_t next_ = 0;              // the next one to start
   bool telling_ = true;
+  bool waits_for_counts_ = false;
   std::vector<int> absences_;         // by parameter, of tensors of the host
   std::optional<c10::Event> copied_;  // of a GPU: late_counts_ are on the host
   torch::Tensor late_counts_;
