@@ -524,6 +524,82 @@ TEST_P(EngineGpuTest, GradientsAreThoseOfTheWholeBatchAndTheDeviceStampsThem) {
            });
 }
 
+// On a GPU gradients come into a bucket when it is sent, not one by one.
+TEST_P(EngineGpuTest, PassesAccumulateAndEmptySharesAddUp) {
+  for (const bool views : {true, false}) {
+    on_ranks({.layout = {100, 400}, .gradient_as_bucket_view = views},
+             [](Communicator& c, OddNet& net, Engine& engine, const Batch& batch) {
+               const auto expected = whole_gradients(make_batch(13));
+               const auto [begin, end] = even_share(c, 13);
+               for (int step = 0; step < 3; ++step) {  // one part without an exchange
+                 engine.zero_gradients();
+                 {
+                   const auto accumulating = engine.no_sync();
+                   loss_of(net, batch, begin, begin + 1).backward();
+                 }
+                 loss_of(net, batch, begin + 1, end).backward();
+                 engine.finish();
+                 expect_close(net, expected);
+               }
+               engine.zero_gradients();
+               for (int pass = 0; pass < 3; ++pass) {  // three with one
+                 loss_of(net, batch, begin, end).backward();
+                 engine.finish();
+               }
+               expect_close(net, expected, 3);
+               engine.zero_gradients();  // the last rank has all samples
+               if (c.rank() == c.size() - 1) loss_of(net, batch, 0, 13).backward();
+               engine.finish();
+               expect_close(net, expected);
+             });
+  }
+}
+
+TEST_P(EngineGpuTest, AParameterOfOneRankOnlyIsSummedAndOneOfNobodyIsZero) {
+  on_ranks({.layout = {100, 400}, .find_unused_parameters = true},
+           [](Communicator& c, OddNet& net, Engine& engine, const Batch& batch) {
+             const auto branch = [&] {
+               return net->branch->weight.grad().cpu().clone();
+             };
+             for (int step = 0; step < 3; ++step) {
+               engine.zero_gradients();
+               loss_of(net, batch, 0, 13).backward();
+               engine.finish();
+               const auto all = branch();
+               EXPECT_TRUE(engine.globally_unused().empty());
+               engine.zero_gradients();
+               loss_of(net, batch, 0, 13, /*with_branch=*/c.rank() == 0).backward();
+               engine.finish();
+               EXPECT_TRUE(torch::allclose(branch() * c.size(), all, 1e-4, 1e-6));
+               engine.zero_gradients();
+               loss_of(net, batch, 0, 13, /*with_branch=*/false).backward();
+               engine.finish();
+               EXPECT_EQ(branch().abs().max().item<float>(), 0);
+               EXPECT_EQ(engine.globally_unused().size(), 2U);  // weight and bias
+             }
+           });
+}
+
+TEST_P(EngineGpuTest, CompressedGradientsAreWithinTheStatedError) {
+  on_ranks({.layout = {100, 400}, .compression = parallel::Compression::bf16},
+           [](Communicator& c, OddNet& net, Engine& engine, const Batch& batch) {
+             const auto expected = whole_gradients(make_batch(13));
+             const auto [begin, end] = even_share(c, 13);
+             engine.zero_gradients();
+             loss_of(net, batch, begin, end).backward();
+             engine.finish();
+             const auto got = gradients_of(net);
+             for (std::size_t i = 0; i < got.size(); ++i) {
+               if (got[i].second.numel() == 0) continue;
+               // Parts of a sum may cancel: the error is relative to the largest.
+               const auto most = expected[i].second.abs().max().item<float>();
+               EXPECT_LT((got[i].second - expected[i].second).abs().max().item<float>(),
+                         0.05 * most)
+                   << got[i].first;
+             }
+           });
+}
+
 TEST_P(EngineGpuTest, AnUnusedParameterIsNamedOneStepLater) {
   on_ranks({}, [](Communicator& c, OddNet& net, Engine& engine, const Batch& batch) {
     const auto [begin, end] = even_share(c, 13);
