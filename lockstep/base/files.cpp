@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include <fcntl.h>
@@ -164,11 +165,19 @@ bool make_new_directory(const Path& path) {
 
 LineWriter::LineWriter(const Path& path)
     : path_(path), file_(open_or_fail(path, O_RDWR | O_CREAT | O_APPEND, "write")) {
-  const auto size = ::lseek(file_.get(), 0, SEEK_END);
-  char last = '\n';
-  if (size > 0 && ::pread(file_.get(), &last, 1, size - 1) == 1 && last != '\n') {
-    write_all(file_.get(), "\n", path_);
+  const auto is_torn = [&] {
+    const auto size = ::lseek(file_.get(), 0, SEEK_END);
+    char last = '\n';
+    return size > 0 && ::pread(file_.get(), &last, 1, size - 1) == 1 && last != '\n';
+  };
+  // Another writer may be in the middle of its line: a write over the end of a page is
+  // seen in two parts. That is over soon; what a crash left is not.
+  constexpr int kLooks = 1000;
+  for (int look = 0; look < kLooks; ++look) {
+    if (!is_torn()) return;
+    std::this_thread::yield();
   }
+  write_all(file_.get(), "\n", path_);
 }
 
 void LineWriter::write(std::string_view line) {
