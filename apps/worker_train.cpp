@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "lockstep/base/hash.h"
 #include "lockstep/base/log.h"
 #include "lockstep/comm/join.h"
 #include "lockstep/launcher/parent_watch.h"
@@ -63,21 +64,15 @@ class LogToConsole {
   ~LogToConsole() { log::set_writer({}); }
 };
 
-// 64-bit FNV-1a: tells texts apart, guards nothing.
-std::string hash_of(const std::string& text) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const unsigned char byte : text) hash = (hash ^ byte) * 0x100000001b3ULL;
-  return fmt::format("{:016x}", hash);
-}
-
 comm::JoinOptions join_options(const monitor::RunDirectory& run,
                                const config::Config& config,
                                const RankEnvironment& environment,
                                const train::StopRequest& stop) {
   constexpr std::int64_t kLongestConfig = 1 << 20;
+  const auto text = files::read(run.config(), kLongestConfig);
   return {.config = config.comm,
           .device = train::choose_device(config.parallel, environment.local_rank),
-          .facts = {{"config", hash_of(files::read(run.config(), kLongestConfig))}},
+          .facts = {{"config", fmt::format("{:016x}", hash_of(text))}},
           .interrupted = [&stop] { return stop.signal() != 0; }};
 }
 

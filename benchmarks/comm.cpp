@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/support.h"
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,20 +35,6 @@ using Steady = std::chrono::steady_clock;
 
 double seconds_since(Steady::time_point begin) {
   return std::chrono::duration<double>(Steady::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-launcher::RankEnvironment environment(int rank, int ranks, int port) {
-  launcher::RankEnvironment env;
-  env.rank = env.local_rank = rank;
-  env.world_size = env.local_world_size = ranks;
-  env.master_address = "127.0.0.1";
-  env.master_port = port;
-  return env;
 }
 
 void as_processes(int ranks, const std::function<void(int)>& body) {

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/support.h"
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -53,11 +54,6 @@ double seconds_of(const std::function<void()>& body) {
   return seconds_since(begin);
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 double least(const std::vector<double>& values) {
   return *std::min_element(values.begin(), values.end());
 }
@@ -89,15 +85,6 @@ class Words {
  private:
   std::map<std::string, std::string> values_;
 };
-
-launcher::RankEnvironment environment(int rank, int ranks, int port) {
-  launcher::RankEnvironment env;
-  env.rank = env.local_rank = rank;
-  env.world_size = env.local_world_size = ranks;
-  env.master_address = "127.0.0.1";
-  env.master_port = port;
-  return env;
-}
 
 // On a modelled network every process is rank 0 of its own: `ranks` of them compute at
 // the same time, as the real ones do, and only what they exchange is modelled.

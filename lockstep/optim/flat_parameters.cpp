@@ -59,13 +59,4 @@ void FlatParameters::zero_gradients() {
   gradients_.zero_();
 }
 
-std::vector<std::string> FlatParameters::bad_gradients() const {
-  std::vector<std::string> names;
-  for (const auto& entry : entries_) {
-    if (!entry.parameter.grad().isfinite().all().item<bool>())
-      names.push_back(entry.name);
-  }
-  return names;
-}
-
 }  // namespace lockstep::optim

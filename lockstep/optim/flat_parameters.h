@@ -28,10 +28,6 @@ class FlatParameters {
 
   void zero_gradients();
 
-  // The parameters whose gradients hold a NaN or an infinity.
-  std::vector<std::string> bad_gradients() const;
-  std::size_t size() const noexcept { return entries_.size(); }
-
  private:
   struct Entry {
     std::string name;

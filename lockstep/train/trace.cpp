@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
+#include "lockstep/base/hash.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/text.h"
 #include "lockstep/checkpoint/safetensors.h"
@@ -16,15 +17,12 @@ torch::Tensor number(double value) {
   return torch::full({1}, value, torch::kFloat64);
 }
 
-// 64-bit FNV-1a over the bytes: tells different weights apart, guards nothing.
-std::uint64_t hash_of(const models::Model& model) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
+std::uint64_t hash_of_weights(const models::Model& model) {
+  auto hash = hash_of("");
   for (const auto& item : model.named_parameters()) {
     const auto host = item.value().detach().cpu().contiguous();
-    const auto* bytes = static_cast<const unsigned char*>(host.const_data_ptr());
-    for (std::size_t i = 0; i < host.nbytes(); ++i) {
-      hash = (hash ^ bytes[i]) * 0x100000001b3ULL;
-    }
+    hash =
+        hash_of({static_cast<const char*>(host.const_data_ptr()), host.nbytes()}, hash);
   }
   return hash;
 }
@@ -111,7 +109,8 @@ void Trace::write_batch(const data::Batch& batch) const {
 
 void Trace::write_hash() const {
   files::LineWriter file(request_.directory / monitor::hash_file(world_.rank()));
-  file.write(fmt::format(R"({{"step":{},"hash":"{:016x}"}})", step_, hash_of(model_)));
+  file.write(
+      fmt::format(R"({{"step":{},"hash":"{:016x}"}})", step_, hash_of_weights(model_)));
 }
 
 }  // namespace lockstep::train

@@ -70,14 +70,6 @@ TEST(FlatParameters, GradientsEqualThoseOfAPlainModule) {
   }
 }
 
-TEST(FlatParameters, NamesTheParameterWithABadGradient) {
-  Net net;
-  FlatParameters flat(net);
-  EXPECT_TRUE(flat.bad_gradients().empty());
-  net.linear->bias.grad()[3] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_THAT(flat.bad_gradients(), testing::ElementsAre("linear.bias"));
-}
-
 TEST(FlatParameters, AModelWithNothingToTrainIsRefused) {
   torch::nn::Linear linear(2, 2);
   for (auto& p : linear->parameters()) p.requires_grad_(false);
