@@ -146,10 +146,15 @@ class Rank {
         ranks_(world.data().size()),
         engine(
             *task.model, world.data(), world.cpu(),
-            {.layout = {words.whole("first", 1 << 20), words.whole("bucket", 25 << 20),
+            {.stage =
+                 parallel::kStages[static_cast<std::size_t>(words.whole("stage", 0))],
+             .layout = {words.whole("first", 1 << 20), words.whole("bucket", 25 << 20),
                         words.whole("buckets", 8)}}) {
     task.loss(ranks_).backward();  // after it the buffers are laid out for good
-    optimizer_ = optim::make_optimizer({}, engine.values(0));
+    for (const auto& shard : engine.owned()) {
+      optimizers_.push_back(
+          optim::make_optimizer({}, shard.of(engine.values(shard.group))));
+    }
   }
 
   void step(bool exchanged = true) {
@@ -160,7 +165,14 @@ class Rank {
       const auto scope = engine.no_sync();
       task.loss(ranks_).backward();
     }
-    optimizer_->step(engine.values(0), engine.gradients(0), 1e-3);
+    for (std::size_t i = 0; i < optimizers_.size(); ++i) {
+      const auto& shard = engine.owned()[i];
+      auto values = shard.of(engine.values(shard.group));
+      auto gradients = shard.of(engine.gradients(shard.group));
+      optimizers_[i]->step(values, gradients, 1e-3);
+      engine.updated(i);
+    }
+    engine.wait_for_values();
   }
 
   Task task;
@@ -172,7 +184,7 @@ class Rank {
   parallel::Engine engine;
 
  private:
-  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::vector<std::unique_ptr<optim::Optimizer>> optimizers_;  // as engine.owned()
 };
 
 // Of all threads of this rank: what a step costs where others want the cores, too.

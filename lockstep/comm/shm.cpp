@@ -57,7 +57,9 @@ class ShmCommunicator : public Communicator {
       throw Error(Fault::internal, "comm: ", describe(call), " at ", call.site.file,
                   ":", call.site.line, ": shm can not reduce ", c10::toString(dtype));
     }
-    auto operation = engine_->start(call, buffers_.find(call.out[0], rank()));
+    const auto* whole = detail::whole_of(call, rank());
+    auto operation =
+        engine_->start(call, whole ? buffers_.find(*whole, rank()) : std::nullopt);
     return Pending(std::make_unique<ShmPending>(engine_, std::move(operation)));
   }
 

@@ -40,7 +40,27 @@ bool alike(const Announcement& a, const Announcement& b) {
          (a.length == b.length || has_own_length(static_cast<Kind>(a.kind)));
 }
 
+// Whether `slice` is the rank's part of `whole`, in the same memory.
+bool is_slice(const torch::Tensor& slice, const torch::Tensor& whole, int rank) {
+  const auto offset = static_cast<std::size_t>(rank) * slice.nbytes();
+  return static_cast<const char*>(slice.const_data_ptr()) ==
+         static_cast<const char*>(whole.const_data_ptr()) + offset;
+}
+
 }  // namespace
+
+const torch::Tensor* whole_of(const Call& call, int rank) {
+  switch (call.kind) {
+    case Kind::all_reduce:
+      return &call.out[0];
+    case Kind::reduce_scatter:
+      return is_slice(call.out[0], call.in, rank) ? &call.in : nullptr;
+    case Kind::all_gather:
+      return is_slice(call.in, call.out[0], rank) ? &call.out[0] : nullptr;
+    default:
+      return nullptr;
+  }
+}
 
 void Operation::fail(const std::string& why) {
   error.emplace(Fault::comm, "comm: ", describe(call), " failed on rank ", board.rank(),
@@ -79,7 +99,7 @@ void Collective::count(std::atomic<std::uint64_t> Slot::*counter, std::uint64_t 
 }
 
 bool Collective::is_in_place() const {
-  if (!place_ || call.kind != Kind::all_reduce) return false;
+  if (!place_) return false;
   const auto& own = board.announcement(board.rank(), number_);
   for (int r = 0; r < board.size(); ++r) {
     const auto& its = board.announcement(r, number_);
@@ -146,9 +166,54 @@ bool Collective::advance_rounds() {
   return true;
 }
 
+std::uint64_t Collective::whole_bytes() const {
+  return (call.kind == Kind::reduce_scatter ? call.in : call.out[0]).nbytes();
+}
+
 std::uint32_t Collective::num_blocks() const {
-  return static_cast<std::uint32_t>((call.out[0].nbytes() + kBlockBytes - 1) /
-                                    kBlockBytes);
+  return static_cast<std::uint32_t>((whole_bytes() + kBlockBytes - 1) / kBlockBytes);
+}
+
+std::vector<char*> Collective::places_at(std::uint64_t offset) const {
+  std::vector<char*> places;
+  for (int r = 0; r < board.size(); ++r) {
+    places.push_back(place_->buffer->data(r) + place_->offset_bytes + offset);
+  }
+  return places;
+}
+
+// Whoever has time does a block, whosever slice it is of.
+void Collective::work_on_block(std::uint64_t begin, std::uint64_t num_bytes) const {
+  if (call.kind == Kind::all_reduce) {
+    const auto outs = places_at(begin);
+    const std::vector<const char*> parts(outs.begin(), outs.end());
+    reduce({call.out[0].scalar_type(), call.op}, parts, outs,
+           num_bytes / call.out[0].element_size());
+    return;
+  }
+  const auto slice = whole_bytes() / static_cast<std::uint64_t>(board.size());
+  const auto end = begin + num_bytes;
+  while (begin < end) {
+    const auto owner = begin / slice;
+    const auto until = std::min(end, (owner + 1) * slice);
+    work_on_slice(static_cast<int>(owner), begin, until - begin);
+    begin = until;
+  }
+}
+
+void Collective::work_on_slice(int owner, std::uint64_t begin,
+                               std::uint64_t num_bytes) const {
+  const auto places = places_at(begin);
+  auto* own = places[static_cast<std::size_t>(owner)];
+  if (call.kind == Kind::reduce_scatter) {
+    const std::vector<const char*> parts(places.begin(), places.end());
+    reduce({call.in.scalar_type(), call.op}, parts, std::span<char* const>(&own, 1),
+           num_bytes / call.in.element_size());
+    return;
+  }
+  for (auto* place : places) {
+    if (place != own) std::memcpy(place, own, num_bytes);
+  }
 }
 
 bool Collective::advance_blocks() {
@@ -165,14 +230,7 @@ bool Collective::advance_blocks() {
   const auto block = blocks.claimed.add(number, num_blocks());
   if (!block) return false;
   const auto begin = *block * kBlockBytes;
-  const auto num_bytes = std::min(kBlockBytes, call.out[0].nbytes() - begin);
-  std::vector<char*> outs;
-  for (int r = 0; r < board.size(); ++r) {
-    outs.push_back(place_->buffer->data(r) + place_->offset_bytes + begin);
-  }
-  const std::vector<const char*> parts(outs.begin(), outs.end());
-  reduce({call.out[0].scalar_type(), call.op}, parts, outs,
-         num_bytes / call.out[0].element_size());
+  work_on_block(begin, std::min(kBlockBytes, whole_bytes() - begin));
   blocks.done.add(number, num_blocks());
   if (blocks.done.count(number) == num_blocks()) board.bell().ring();
   return true;

@@ -37,6 +37,13 @@ constexpr std::array<std::string_view, 3> names_of(Compression) {
   return {"none", "fp16", "bf16"};
 }
 
+// Who changes the parameters after a step.
+enum class ShardUpdate { automatic, shm, on, off };
+
+constexpr std::array<std::string_view, 4> names_of(ShardUpdate) {
+  return {"auto", "shm", "on", "off"};
+}
+
 struct ParallelConfig {
   Strategy strategy = Strategy::automatic;
   Auto<int> ranks;
@@ -51,6 +58,7 @@ struct ParallelConfig {
   bool broadcast_buffers = true;
   bool sync_batch_norm = false;
   Compression compression = Compression::none;
+  ShardUpdate shard_update = ShardUpdate::automatic;
   bool balance = false;
   Device device = Device::automatic;
   Auto<int> threads;
@@ -113,6 +121,11 @@ void describe(ParallelConfig& c, Visitor& v) {
   v.field("compression", c.compression,
           {.help = "Gradients travel as: none (as they are), fp16 or bf16 (half the "
                    "bytes; each is rounded to 11 or 8 bits before it is summed)."});
+  v.field("shard_update", c.shard_update,
+          {.help = "Each rank changes its shard of the parameters and gives it to the "
+                   "others; off: every rank changes all. shm: where ranks share "
+                   "memory, since that is faster there.",
+           .affects = Affects::speed});
   v.field("balance", c.balance,
           {.help = "Shares of the batch follow the measured speed of the ranks.",
            .affects = Affects::speed});

@@ -149,6 +149,12 @@ void check_strategy(Checker& check, const ParallelConfig& parallel) {
                  "true, but with parallel.sync_batch_norm ranks wait for each other in "
                  "every layer, so that none looks faster; switch one of them off");
   }
+  if (parallel.shard_update == ShardUpdate::on && !parallel.gradient_as_bucket_view) {
+    check.refuse("parallel.shard_update",
+                 "on, so that gradients are sums in a rank's shard only, but "
+                 "parallel.gradient_as_bucket_view=false promises whole ones; switch "
+                 "one of them off");
+  }
   const auto ids = static_cast<std::int64_t>(parallel.device_ids.size());
   if (ids == 0) return;
   if (parallel.strategy != Strategy::data_parallel) {

@@ -33,9 +33,11 @@ class Engine::Impl {
         options_(options),
         parameters_(trainable_parameters(module)),
         tensors_(tensors_of(parameters_)),
+        shards_(data.size() > 1 && options.stage.shards_update()),
         collects_(!data.device().is_cpu() && options.gradient_as_bucket_view),
         peers_share_autograd_(data.size() > 1 && data.backend() == "local" &&
                               !data.device().is_cpu()) {
+    refuse_what_is_not_there();
     if (data.size() > 1) {
       comm::check_same(cpu, "parameter", comm::facts_of(module));
     }
@@ -56,6 +58,11 @@ class Engine::Impl {
   const ExchangeTimes& times() const { return times_; }
   const ExchangeTimes& device_times() const { return device_times_; }
   const std::vector<std::size_t>& globally_unused() const { return globally_unused_; }
+  const std::vector<Shard>& owned() const { return owned_; }
+
+  void updated(std::size_t index);
+  void wait_for_values();
+  void gather_gradients();
 
   void on_relayout(std::function<void()> callback) {
     on_relayout_ = std::move(callback);
@@ -85,7 +92,9 @@ class Engine::Impl {
   // Lives as long as autograd knows what to call at the end of the pass.
   struct Pass {};
 
+  void refuse_what_is_not_there() const;
   void lay_out(const std::vector<std::size_t>& order);
+  comm::Pending gather(const torch::Tensor& flat, const Shard& shard);
   void rebuild_once();
   void broadcast_frozen();
   void complete(bool excused);
@@ -218,11 +227,14 @@ class Engine::Impl {
   const EngineOptions options_;
   const std::vector<Parameter> parameters_;
   const std::vector<torch::Tensor> tensors_;  // of the parameters
+  const bool shards_;    // of gradients, each rank has the sums of its own
   const bool collects_;  // gradients come into the bucket when it is sent
   // Waiting in a backward pass could keep another rank's from running.
   const bool peers_share_autograd_;
   std::unique_ptr<detail::FlatBuffers> buffers_;
   std::unique_ptr<detail::Exchange> exchange_;
+  std::vector<Shard> owned_;
+  std::vector<comm::Pending> travelling_;  // values
   std::function<void()> on_relayout_;
 
   bool sync_ = true;
@@ -240,14 +252,60 @@ class Engine::Impl {
   std::optional<detail::GradientHooks> hooks_;  // last: nobody calls back any more
 };
 
+void Engine::Impl::refuse_what_is_not_there() const {
+  const bool known =
+      options_.stage.gradients == Held::whole && options_.stage.values == Held::whole;
+  if (!known) {
+    throw Error(Fault::config,
+                "parallel: this engine shards the optimizer's state only (stages 0 and "
+                "1), not gradients or parameters");
+  }
+  if (shards_ && !options_.gradient_as_bucket_view) {
+    throw Error(Fault::config,
+                "parallel: gradients of their own memory (gradient_as_bucket_view "
+                "off) are whole, but each rank sums its shard of them only; leave "
+                "one of both out");
+  }
+}
+
 void Engine::Impl::lay_out(const std::vector<std::size_t>& order) {
+  auto layout = options_.layout;
+  layout.shards = shards_ ? data_.size() : 1;
   buffers_ = std::make_unique<detail::FlatBuffers>(
-      parameters_, plan_layout(parameters_, order, options_.layout), data_);
+      parameters_, plan_layout(parameters_, order, layout), data_, shards_);
+  owned_ = owned_shards(buffers_->groups(), options_.stage, data_.rank(), data_.size());
   exchange_ = std::make_unique<detail::Exchange>(
       *buffers_, data_, order, options_,
       [this](const std::vector<std::size_t>& parameters) { collect(parameters); });
   exchange_->wait_for_counts(!rebuilt_);
   exchange_->tell_absences(!(options_.static_graph && checked_));
+}
+
+// The bucket of which `shard` is this rank's part.
+comm::Pending Engine::Impl::gather(const torch::Tensor& flat, const Shard& shard) {
+  const auto begin = shard.offset - data_.rank() * shard.size;
+  const auto bucket = flat.narrow(0, begin, data_.size() * shard.size);
+  return data_.all_gather(bucket, shard.of(flat));
+}
+
+void Engine::Impl::updated(std::size_t index) {
+  if (!shards_) return;
+  const auto& shard = owned_[index];
+  travelling_.push_back(gather(buffers_->values(shard.group), shard));
+}
+
+void Engine::Impl::wait_for_values() {
+  for (auto& pending : travelling_) pending.wait();
+  travelling_.clear();
+}
+
+void Engine::Impl::gather_gradients() {
+  if (!shards_) return;
+  std::vector<comm::Pending> pending;
+  for (const auto& shard : owned_) {
+    pending.push_back(gather(buffers_->gradients(shard.group), shard));
+  }
+  for (auto& one : pending) one.wait();
 }
 
 void Engine::Impl::finish() {
@@ -312,6 +370,7 @@ void Engine::Impl::rebuild_once() {
   if (cpu_.size() > 1) cpu_.broadcast(word, 0).wait();
   if (agreed[0] < 0) return;  // rank 0 had no samples: the next step will show
   rebuilt_ = true;
+  gather_gradients();  // the shards will be others
   lay_out({agreed, agreed + count});
   put_gradients_back();
   exchange_->remember_sums();
@@ -357,6 +416,18 @@ const std::vector<Group>& Engine::layout() const noexcept {
 }
 const std::vector<Parameter>& Engine::parameters() const noexcept {
   return impl_->parameters();
+}
+const std::vector<Shard>& Engine::owned() const noexcept {
+  return impl_->owned();
+}
+void Engine::updated(std::size_t index) {
+  impl_->updated(index);
+}
+void Engine::wait_for_values() {
+  impl_->wait_for_values();
+}
+void Engine::gather_gradients() {
+  impl_->gather_gradients();
 }
 void Engine::on_relayout(std::function<void()> callback) {
   impl_->on_relayout(std::move(callback));

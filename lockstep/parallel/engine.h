@@ -10,6 +10,8 @@
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/parallel/layout.h"
+#include "lockstep/parallel/shards.h"
+#include "lockstep/parallel/stages.h"
 
 namespace lockstep::parallel {
 
@@ -19,6 +21,9 @@ namespace lockstep::parallel {
 enum class Compression { none, fp16, bf16 };
 
 struct EngineOptions {
+  // The row of the table of stages: 0 sums whole gradients on every rank (DDP), 1 each
+  // rank's shard of them, which it alone changes the parameters by (ZeRO-1).
+  Stage stage = kStages[0];
   LayoutOptions layout;
   // A parameter that took no part in a backward pass is an error that names it, unless
   // this is set: then its gradient is what the other ranks have.
@@ -64,8 +69,8 @@ struct ExchangeTimes {
 // ranks and the buffers are laid out again, once, at the end of that pass
 // (on_relayout()).
 //
-// Collective: the constructor, backward passes (but in no_sync), finish(),
-//             broadcast_buffers().
+// Collective: the constructor, backward passes (but in no_sync), finish(), updated(),
+//             gather_gradients(), broadcast_buffers().
 // Threads:    hooks run where autograd runs them and never wait for another rank.
 // Lifetime:   the module and the communicators outlive it. After it the parameters stay
 //             views of the flat buffers, and gradients are no longer exchanged.
@@ -89,8 +94,21 @@ class Engine {
   const std::vector<Group>& layout() const noexcept;
   const std::vector<Parameter>& parameters() const noexcept;
 
-  // Called when the buffers have been laid out again; `values` and `gradients` are new
-  // tensors then, of the same sizes.
+  // The pieces of the flat buffers that this rank changes after a step: whole ones, or
+  // its shards, in which alone the gradients are sums then.
+  const std::vector<Shard>& owned() const noexcept;
+
+  // The values in owned()[index] have been changed: they start on their way to the
+  // other ranks, where these do not change them themselves. In the order of owned().
+  void updated(std::size_t index);
+  // Waits for them; before the next forward pass.
+  void wait_for_values();
+
+  // Where gradients are sums in shards only: makes them whole, for whoever looks.
+  void gather_gradients();
+
+  // Called when the buffers have been laid out again; `values`, `gradients` and owned()
+  // are new then.
   void on_relayout(std::function<void()> callback);
 
   // Backward passes in its scope only accumulate; the first one after it exchanges the

@@ -38,6 +38,7 @@ Exchange::Exchange(FlatBuffers& buffers, comm::Communicator& data,
       data_(data),
       options_(options),
       collect_(std::move(collect)),
+      scatters_(data.size() > 1 && options.stage.shards_update()),
       work_of_(order.size()),
       arrived_(order.size()),
       absences_(order.size()),
@@ -60,8 +61,11 @@ Exchange::Exchange(FlatBuffers& buffers, comm::Communicator& data,
 
 void Exchange::add_work(std::size_t group, const Bucket& bucket) {
   Work work;
-  work.group = group;
   work.bucket = bucket;
+  if (scatters_) {
+    work.shard = shard_of(group, bucket, data_.rank(), data_.size());
+    work.shard.offset -= bucket.begin;
+  }
   work.gradients = buffers_.bucket(group, bucket);
   for (std::size_t s = bucket.first_slot; s < bucket.last_slot; ++s) {
     const auto& slot = buffers_.groups()[group].slots[s];
@@ -83,6 +87,7 @@ void Exchange::begin() {
     work.pending = {};
   }
   next_ = 0;
+  counts_started_ = false;
 }
 
 void Exchange::put_aside(Work& work) {
@@ -136,7 +141,7 @@ bool Exchange::has_peers_counts() const {
 // of an earlier step.
 void Exchange::zero_what_is_missing(Work& work, const Flags& used,
                                     bool as_if_used) const {
-  const bool tell = telling_ && has_peers_counts() && !as_if_used;
+  const bool tell = telling_ && counts_in_buckets() && !as_if_used;
   for (std::size_t i = 0; i < work.parameters.size(); ++i) {
     const auto parameter = work.parameters[i];
     if (used[parameter]) continue;
@@ -162,12 +167,26 @@ void Exchange::send(Work& work) {
     const auto own = work.gradients.to(type);
     work.wire = torch::empty({data_.size() * own.numel()}, own.options());
     work.pending = data_.all_gather(work.wire, own);
-  } else if (type != work.gradients.scalar_type()) {
-    work.wire = work.gradients.to(type);
-    work.pending = data_.all_reduce(work.wire);
-  } else {
-    work.pending = data_.all_reduce(work.gradients);
+    return;
   }
+  if (type != work.gradients.scalar_type()) work.wire = work.gradients.to(type);
+  const auto& sent = work.wire.defined() ? work.wire : work.gradients;
+  work.pending = scatters_ ? data_.reduce_scatter(work.shard.of(sent), sent)
+                           : data_.all_reduce(sent);
+}
+
+// After all buckets, so that they come in the same order on every rank.
+void Exchange::start_counts(const Flags& used, bool as_if_used) {
+  if (counts_started_ || !telling_ || !has_peers_counts() || !scatters_) return;
+  counts_started_ = true;
+  const auto own =
+      torch::zeros({static_cast<std::int64_t>(used.size())}, torch::kFloat32);
+  auto* absent = own.mutable_data_ptr<float>();
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    absent[i] = used[i] || as_if_used ? 0.0F : 1.0F;
+  }
+  counts_ = own.to(data_.device());
+  counts_pending_ = data_.all_reduce(counts_);
 }
 
 // Halves are summed in float, as the backends that sum in this order do.
@@ -205,7 +224,7 @@ void Exchange::finish(Work& work) {
     work.gradients.copy_(work.wire);
   }
   work.wire.reset();
-  if (telling_ && has_peers_counts()) read_counters(work);
+  if (telling_ && counts_in_buckets()) read_counters(work);
   if (work.aside.defined()) work.gradients.add_(work.aside);
   work.aside.reset();
   work.holds_sum = true;
@@ -213,20 +232,28 @@ void Exchange::finish(Work& work) {
 
 void Exchange::start_rest(const Flags& used, bool as_if_used) {
   while (next_ < works_.size()) start(next_++, used, as_if_used);
+  start_counts(used, as_if_used);
 }
 
 void Exchange::complete() {
   const torch::NoGradGuard no_grad;
   stamps_.begin_wait();
   for (auto& work : works_) finish(work);
+  if (counts_started_) counts_pending_.wait();
   stamps_.end_wait();
 }
 
-// The counters of a GPU, which come to the host while the next step computes.
-torch::Tensor Exchange::late_counts() {
+// In the order of the works and their parameters, or of all parameters.
+torch::Tensor Exchange::all_counts() const {
+  if (scatters_) return counts_;
   std::vector<torch::Tensor> counts;
   for (const auto& work : works_) counts.push_back(work.counts.to(torch::kFloat32));
-  const auto all = torch::cat(counts);
+  return torch::cat(counts);
+}
+
+// Those of a GPU, which come to the host while the next step computes.
+torch::Tensor Exchange::late_counts() {
+  const auto all = all_counts();
   if (options_.find_unused_parameters || waits_for_counts_) return all.cpu();
   const c10::impl::VirtualGuardImpl guard(all.device().type());
   auto before = std::move(late_counts_);
@@ -246,10 +273,16 @@ std::vector<int> Exchange::absences(const Flags& used, bool as_if_used) {
     }
     return absences_;
   }
-  if (!works_[0].device_counters.defined()) return absences_;
-  const auto all = late_counts();
+  const bool on_gpu = works_[0].device_counters.defined();
+  if (!on_gpu && !scatters_) return absences_;
+  const auto all = on_gpu ? late_counts() : counts_;
   if (!all.defined()) return {};
   const auto* count = all.const_data_ptr<float>();
+  if (scatters_) {
+    std::transform(count, count + all.numel(), absences_.begin(),
+                   [](float n) { return static_cast<int>(n); });
+    return absences_;
+  }
   for (const auto& work : works_) {
     for (const auto parameter : work.parameters) {
       absences_[parameter] = static_cast<int>(*count++);

@@ -30,12 +30,14 @@ bool is_plain_copy(const torch::Tensor& to, const torch::Tensor& from) {
 }  // namespace
 
 FlatBuffers::FlatBuffers(const std::vector<Parameter>& parameters,
-                         std::vector<Group> groups, comm::Communicator& data)
+                         std::vector<Group> groups, comm::Communicator& data,
+                         bool values_travel)
     : groups_(std::move(groups)), gradient_views_(parameters.size()) {
   const torch::NoGradGuard no_grad;
   for (const auto& group : groups_) {
     const auto options = torch::dtype(group.dtype).device(group.device);
-    values_.push_back(torch::zeros({group.numel}, options));
+    values_.push_back(values_travel ? zeros_for(data, group)
+                                    : torch::zeros({group.numel}, options));
     gradients_.push_back(zeros_for(data, group));
     for (const auto& slot : group.slots) {
       auto parameter = parameters[slot.parameter].tensor;

@@ -24,22 +24,47 @@ Group& group_of(std::vector<Group>& groups, const torch::Tensor& tensor) {
   return groups.back();
 }
 
-void cut_into_buckets(Group& group, const LayoutOptions& options) {
+std::int64_t round_up(std::int64_t number, std::int64_t unit) {
+  return (number + unit - 1) / unit * unit;
+}
+
+// With one more for the counter.
+std::int64_t room_of(const Slot& slot, std::int64_t bytes) {
+  return round_up(slot.numel + 1, kAlignmentBytes / bytes);
+}
+
+// Shards begin where a vectorised optimizer begins anew: there the bits do not depend
+// on how a buffer is cut.
+std::int64_t shard_unit(std::int64_t bytes) {
+  constexpr std::int64_t kVectorElements = 16;
+  return std::max(kAlignmentBytes / bytes, kVectorElements);
+}
+
+// Gives every slot its place, bucket by bucket.
+void cut_into_buckets(Group& group, const std::vector<Parameter>& parameters,
+                      const LayoutOptions& options) {
   const auto bytes = element_bytes(group.dtype);
   const auto part =
       group.numel * bytes / std::max<std::int64_t>(options.num_buckets, 1);
   const auto full =
       std::min(std::max(part, options.first_bucket_bytes), options.bucket_bytes);
+  const auto unit_of = [&](std::size_t slot) {
+    return parameters[group.slots[slot].parameter].unit;
+  };
+  group.numel = 0;
   Bucket bucket;
   for (std::size_t i = 0; i < group.slots.size(); ++i) {
-    const auto next =
-        i + 1 < group.slots.size() ? group.slots[i + 1].offset : group.numel;
+    group.slots[i].offset = group.numel;
+    group.numel += room_of(group.slots[i], bytes);
     const auto limit = group.buckets.empty() ? options.first_bucket_bytes : full;
-    bucket.end = next;
-    bucket.last_slot = i + 1;
-    if ((bucket.end - bucket.begin) * bytes < limit && i + 1 < group.slots.size()) {
-      continue;
+    const bool goes_on = i + 1 < group.slots.size() && unit_of(i) == unit_of(i + 1);
+    if (goes_on && (group.numel - bucket.begin) * bytes < limit) continue;
+    if (options.shards > 1) {
+      group.numel = bucket.begin + round_up(group.numel - bucket.begin,
+                                            options.shards * shard_unit(bytes));
     }
+    bucket.end = group.numel;
+    bucket.last_slot = i + 1;
     group.buckets.push_back(bucket);
     bucket.begin = bucket.end;
     bucket.first_slot = bucket.last_slot;
@@ -78,12 +103,10 @@ std::vector<Group> plan_layout(const std::vector<Parameter>& parameters,
   for (const auto index : order) {
     const auto& tensor = parameters[index].tensor;
     auto& group = group_of(groups, tensor);
-    const auto unit = kAlignmentBytes / element_bytes(group.dtype);
-    group.slots.push_back({index, group.numel, tensor.numel()});
-    // One more for the counter.
-    group.numel += (tensor.numel() + 1 + unit - 1) / unit * unit;
+    group.slots.push_back({index, 0, tensor.numel()});
+    group.numel += room_of(group.slots.back(), element_bytes(group.dtype));
   }
-  for (auto& group : groups) cut_into_buckets(group, options);
+  for (auto& group : groups) cut_into_buckets(group, parameters, options);
   return groups;
 }
 

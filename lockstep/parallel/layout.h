@@ -12,6 +12,9 @@ namespace lockstep::parallel {
 struct Parameter {
   std::string name;
   torch::Tensor tensor;
+  // What is needed together: no bucket holds parameters of two units, so that one unit
+  // can be gathered and freed without another.
+  std::size_t unit = 0;
 };
 
 // The trainable parameters of a module, each once: a tied one has the first of its
@@ -49,12 +52,14 @@ struct LayoutOptions {
   // What is in the last bucket travels when nothing is computed any more, so a small
   // model has smaller ones: so many, as long as they are no smaller than the first.
   std::int64_t num_buckets = 8;
+  // Buckets can be cut into so many equal shards.
+  std::int64_t shards = 1;
 };
 
 // Puts the parameters into flat buffers in the given order (that in which gradients
 // become ready), one group for each dtype and device, and cuts these into buckets: a
-// parameter is never cut, and a bucket ends with the one that fills it. The size of a
-// group does not depend on the order.
+// parameter is never cut, and a bucket ends with the one that fills it, or with its
+// unit. With one shard and one unit the size of a group does not depend on the order.
 std::vector<Group> plan_layout(const std::vector<Parameter>& parameters,
                                const std::vector<std::size_t>& order,
                                const LayoutOptions& options);

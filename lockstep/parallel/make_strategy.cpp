@@ -32,10 +32,10 @@ std::int64_t count_elements(const std::vector<Parameter>& parameters) {
 
 std::vector<std::string> bad_gradients(const std::vector<Parameter>& parameters) {
   std::vector<std::string> names;
-  for (const auto& [name, tensor] : parameters) {
-    const auto& gradient = tensor.grad();
+  for (const auto& parameter : parameters) {
+    const auto& gradient = parameter.tensor.grad();
     if (!gradient.defined() || gradient.isfinite().all().item<bool>()) continue;
-    names.push_back(name);
+    names.push_back(parameter.name);
   }
   return names;
 }

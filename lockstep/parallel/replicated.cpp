@@ -22,9 +22,24 @@ Compression compression_of(config::Compression compression) {
   }
 }
 
-EngineOptions engine_options(const config::Config& config) {
+// A shard is exchanged as fast as a whole bucket is summed where ranks see each other's
+// memory; the update itself takes a part of the time then. Over a network the way back
+// can not be hidden behind the backward pass, as that of a sum can.
+bool shards_update(const config::ParallelConfig& parallel, comm::Communicator& data) {
+  switch (parallel.shard_update) {
+    case config::ShardUpdate::on:
+      return true;
+    case config::ShardUpdate::off:
+      return false;
+    default:
+      return data.backend() == "shm" && parallel.gradient_as_bucket_view;
+  }
+}
+
+EngineOptions engine_options(const config::Config& config, comm::Communicator& data) {
   const auto& parallel = config.parallel;
   EngineOptions options;
+  options.stage = kStages[shards_update(parallel, data) ? 1 : 0];
   options.layout.first_bucket_bytes = parallel.first_bucket_bytes;
   options.layout.bucket_bytes =
       parallel.bucket_bytes.value_or(options.layout.bucket_bytes);
@@ -46,12 +61,13 @@ class Replicated : public Strategy {
       : name_(name_of(config.parallel.strategy)),
         broadcasts_(config.parallel.broadcast_buffers && !module.buffers().empty()),
         on_gpu_(!world.data().device().is_cpu()),
-        engine_(module, world.data(), world.cpu(), engine_options(config)),
-        optimizers_(config.optim, engine_.layout(), engine_.values()) {
+        engine_(module, world.data(), world.cpu(),
+                engine_options(config, world.data())),
+        optimizers_(config.optim, engine_, world.data()) {
     if (config.parallel.sync_batch_norm && world.size() > 1 && has_batch_norm(module)) {
       sync_batch_norm_.emplace(module, world.data());
     }
-    engine_.on_relayout([this] { optimizers_.follow(engine_.layout()); });
+    engine_.on_relayout([this] { optimizers_.follow(); });
   }
 
   std::string_view name() const noexcept override { return name_; }
@@ -76,11 +92,9 @@ class Replicated : public Strategy {
 
   void finish() override { engine_.finish(); }
 
-  void update(double lr) override {
-    optimizers_.step(engine_.values(), engine_.gradients(), lr,
-                     engine_.globally_unused());
-  }
+  void update(double lr) override { optimizers_.step(lr); }
 
+  void gather_gradients() override { engine_.gather_gradients(); }
   void share_buffers() override { engine_.broadcast_buffers(); }
   bool passes_must_match() const noexcept override {
     return sync_batch_norm_.has_value();

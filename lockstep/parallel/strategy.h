@@ -54,6 +54,10 @@ class Strategy {
   // on every rank, for parameters that took no part in the loss.
   virtual void finish() = 0;
 
+  // After finish(): whole gradients on every rank, for whoever looks at them. update()
+  // may need a part of them only.
+  virtual void gather_gradients() {}
+
   // Changes the parameters by their gradients. Parameters that no rank has used are
   // left as they are, and what the optimizer remembers of them, too.
   virtual void update(double lr) = 0;

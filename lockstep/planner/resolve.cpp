@@ -164,6 +164,12 @@ void resolve_ranks(Resolver& r, const Machine& machine) {
 
 void resolve_buckets(Resolver& r) {
   const auto& parallel = r.config().parallel;
+  if (!parallel.gradient_as_bucket_view) {
+    r.offer("parallel.shard_update", "off",
+            "parallel.gradient_as_bucket_view=false promises whole gradients");
+  }
+  r.offer("parallel.shard_update", "shm",
+          "ranks that share memory change parameters together; shows when they meet");
   if (!parallel.bucket_cap_mb.is_auto()) {
     const auto cap = parallel.bucket_cap_mb.value();
     r.offer("parallel.bucket_bytes", std::llround(cap * config::kMebibyte),

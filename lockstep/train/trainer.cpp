@@ -130,7 +130,7 @@ class Training {
       if (world_.size() > 1) beat(Phase::exchanging);
       strategy_->finish();
       take_ballots();
-      if (trace_) trace_->exchanged();
+      if (trace_) show_gradients();
       strategy_->update(lr);
       if (trace_) trace_->updated(batch, lr, tally_);
       progress_.step(batch, strategy_->times());
@@ -146,6 +146,11 @@ class Training {
 
  private:
   void beat(Phase phase) { reporter_.beat(result_.steps, phase); }
+
+  void show_gradients() {
+    strategy_->gather_gradients();
+    trace_->exchanged();
+  }
 
   // What this rank tells the others of its step.
   comm::Ballot ballot() const {

@@ -102,6 +102,28 @@ TEST_P(ShmRanks, ReduceScatterHasTheBitsOfAllReduce) {
   });
 }
 
+// In a buffer that all ranks see, blocks of several slices and slices of several
+// blocks.
+TEST_P(ShmRanks, SlicesOfASharedBufferAreReducedAndGatheredWhereTheyAre) {
+  on_shm(GetParam(), [](Communicator& c) {
+    for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+      for (const std::int64_t n : {1L, 777L, kSeveralChunks}) {
+        const auto whole = expected(c.size(), n * c.size(), type, Reduce::sum);
+        const auto buffer = c.empty_buffer(n * c.size() + 32, type);
+        const auto in = buffer.narrow(0, 32, n * c.size());
+        in.copy_(value_of(c.rank(), n * c.size(), type));
+        const auto own = in.narrow(0, n * c.rank(), n);
+        c.reduce_scatter(own, in).wait();
+        EXPECT_TRUE(torch::equal(own, whole.narrow(0, n * c.rank(), n))) << n;
+        c.barrier();
+        c.all_gather(in, own).wait();
+        EXPECT_TRUE(torch::equal(in, whole)) << n;
+        c.barrier();
+      }
+    }
+  });
+}
+
 TEST_P(ShmRanks, LargeTensorsPassThroughSmallChunks) {
   on_shm(GetParam(), [](Communicator& c) {
     const auto own = value_of(c.rank(), kSeveralChunks, torch::kFloat32);

@@ -138,6 +138,15 @@ TEST(Validate, SharesBySpeedNeedRanksThatDoNotWaitInEveryLayer) {
       HasSubstr("switch one of them off"));
 }
 
+TEST(Validate, ShardsOfGradientsAreNotWholeGradients) {
+  EXPECT_THAT(error_text(Fault::config,
+                         [] {
+                           with({{"parallel.shard_update", "on"},
+                                 {"parallel.gradient_as_bucket_view", "off"}});
+                         }),
+              HasSubstr("promises whole ones"));
+}
+
 TEST(Validate, BucketsHaveOneSize) {
   EXPECT_NO_THROW(
       with({{"parallel.bucket_cap_mb", "2"}, {"parallel.bucket_bytes", "2MiB"}}));

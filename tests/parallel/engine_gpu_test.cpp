@@ -57,6 +57,30 @@ TEST_P(EngineGpuTest, GradientsAreThoseOfTheWholeBatchAndTheDeviceStampsThem) {
            });
 }
 
+TEST_P(EngineGpuTest, AShardIsSummedAndChangedValuesReachEveryRank) {
+  on_ranks({.stage = parallel::kStages[1], .layout = {100, 400}},
+           [](Communicator& c, OddNet& net, Engine& engine, const Batch& batch) {
+             const auto expected = whole_gradients(make_batch(13));
+             const auto [begin, end] = even_share(c, 13);
+             for (int step = 0; step < 3; ++step) {
+               engine.zero_gradients();
+               loss_of(net, batch, begin, end).backward();
+               engine.finish();
+               engine.gather_gradients();
+               expect_close(net, expected);
+             }
+             const torch::NoGradGuard no_grad;
+             const auto before = net->first->weight.clone();
+             for (std::size_t i = 0; i < engine.owned().size(); ++i) {
+               const auto& shard = engine.owned()[i];
+               shard.of(engine.values(shard.group)).add_(1);
+               engine.updated(i);
+             }
+             engine.wait_for_values();
+             EXPECT_TRUE(torch::equal(net->first->weight, before + 1));
+           });
+}
+
 // On a GPU gradients come into a bucket when it is sent, not one by one.
 TEST_P(EngineGpuTest, PassesAccumulateAndEmptySharesAddUp) {
   for (const bool views : {true, false}) {

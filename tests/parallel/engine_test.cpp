@@ -155,9 +155,10 @@ TEST_P(EngineTest, TheOrderOfTheBucketsFollowsTheFirstPass) {
     const auto& first = rig.engine.layout()[0].slots[0];
     EXPECT_THAT(rig.engine.parameters()[first.parameter].name,
                 ::testing::AnyOf(HasSubstr("last"), HasSubstr("empty")));
-    for (const auto& [name, tensor] : rig.engine.parameters()) {
-      EXPECT_TRUE(tensor.is_alias_of(rig.engine.values(0))) << name;
-      EXPECT_TRUE(tensor.grad().is_alias_of(rig.engine.gradients(0))) << name;
+    for (const auto& parameter : rig.engine.parameters()) {
+      const auto& tensor = parameter.tensor;
+      EXPECT_TRUE(tensor.is_alias_of(rig.engine.values(0))) << parameter.name;
+      EXPECT_TRUE(tensor.grad().is_alias_of(rig.engine.gradients(0))) << parameter.name;
     }
   });
 }

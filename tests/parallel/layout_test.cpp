@@ -3,6 +3,7 @@
 #include <random>
 #include <set>
 
+#include "lockstep/parallel/shards.h"
 #include "tests/support/support.h"
 
 namespace lockstep::test {
@@ -57,6 +58,42 @@ TEST(Layout, EveryParameterHasItsPlaceAndItsCounter) {
     }
     EXPECT_EQ(at, group.numel);
     EXPECT_EQ(slot, group.slots.size());
+  }
+}
+
+TEST(Layout, EveryElementIsOfOneRanksShard) {
+  const auto parameters = parameters_of({1, 100, 7, 640, 0, 33, 2000, 5});
+  for (const int ranks : {1, 2, 3, 7}) {
+    const auto groups = parallel::plan_layout(
+        parameters, parallel::reversed_order(8),
+        {.first_bucket_bytes = 100, .bucket_bytes = 3000, .shards = ranks});
+    ASSERT_GT(groups[0].buckets.size(), 2U);
+    std::vector<int> owners(static_cast<std::size_t>(groups[0].numel));
+    for (int rank = 0; rank < ranks; ++rank) {
+      for (const auto& shard :
+           parallel::owned_shards(groups, parallel::kStages[1], rank, ranks)) {
+        EXPECT_TRUE(ranks == 1 || shard.offset % 16 == 0) << "whole vectors";
+        for (auto i = shard.offset; i < shard.offset + shard.size; ++i) {
+          owners[static_cast<std::size_t>(i)] += 1;
+        }
+      }
+    }
+    EXPECT_THAT(owners, ::testing::Each(1)) << ranks;
+  }
+}
+
+TEST(Layout, ABucketHoldsOneUnit) {
+  auto parameters = parameters_of(std::vector<std::int64_t>(12, 10));
+  for (std::size_t i = 0; i < 12; ++i) parameters[i].unit = i / 4;
+  const auto groups =
+      parallel::plan_layout(parameters, parallel::reversed_order(12), {});
+  ASSERT_EQ(groups[0].buckets.size(), 3U);
+  for (const auto& bucket : groups[0].buckets) {
+    std::set<std::size_t> units;
+    for (auto s = bucket.first_slot; s < bucket.last_slot; ++s) {
+      units.insert(parameters[groups[0].slots[s].parameter].unit);
+    }
+    EXPECT_EQ(units.size(), 1U);
   }
 }
 

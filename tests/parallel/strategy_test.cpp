@@ -176,6 +176,8 @@ TEST(Strategy, KnobsOfTheExchangeDoNotChangeTheResult) {
       {"no views", [](auto& c) { c.parallel.gradient_as_bucket_view = false; }, 1e-6},
       {"static", [](auto& c) { c.parallel.static_graph = true; }, 1e-6},
       {"deterministic", [](auto& c) { c.comm.deterministic = true; }, 1e-6},
+      {"sharded", [](auto& c) { c.parallel.shard_update = config::ShardUpdate::on; },
+       1e-6},
       {"one bucket", [](auto& c) { c.parallel.bucket_bytes = 1 << 30; }, 1e-6},
       {"fp16", [](auto& c) { c.parallel.compression = config::Compression::fp16; },
        1e-3},

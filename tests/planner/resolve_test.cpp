@@ -205,6 +205,16 @@ TEST(Planner, BucketsHaveTwoNamesForOneSize) {
             std::pair(std::int64_t{33333333}, 33333333.0 / (1 << 20)));
 }
 
+TEST(Planner, TheUpdateIsShardedWhereRanksShareMemory) {
+  const auto chosen = [](const Wanted& wanted) {
+    return plan_for(wanted, kTwoCores).config.config.parallel.shard_update;
+  };
+  EXPECT_EQ(chosen({}), config::ShardUpdate::shm);
+  EXPECT_EQ(chosen({{"parallel.gradient_as_bucket_view", "off"}}),
+            config::ShardUpdate::off);
+  EXPECT_EQ(chosen({{"parallel.shard_update", "on"}}), config::ShardUpdate::on);
+}
+
 TEST(Planner, RanksShareTheCores) {
   auto machine = kTwoCores;
   machine.physical_cores = machine.logical_cores = 8;

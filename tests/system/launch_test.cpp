@@ -31,7 +31,10 @@ class LaunchedWorker : public testing::Test {
   }
 
   static std::vector<std::pair<std::string, std::string>> limits() {
-    return {{"LOCKSTEP_COMM_TIMEOUT", "2s"}, {"LOCKSTEP_COMM_JOIN_TIMEOUT", "20s"}};
+    // The ranks notice before the launcher does.
+    return {{"LOCKSTEP_COMM_TIMEOUT", "2s"},
+            {"LOCKSTEP_COMM_JOIN_TIMEOUT", "20s"},
+            {"LOCKSTEP_WATCH_STEP_FLOOR", "60s"}};
   }
 
   // Whatever happened: nothing is left.

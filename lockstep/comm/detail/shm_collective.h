@@ -26,6 +26,11 @@ struct Operation {
   std::atomic<bool> done = false;
 };
 
+// The tensor that this collective works on where it is, if all ranks have theirs in a
+// shared buffer: what is reduced, or gathered from slices of itself. Null if there is
+// none.
+const torch::Tensor* whole_of(const Call& call, int rank);
+
 // A collective of all ranks, carried on step by step. Once it is done on one rank, all
 // others can finish it without that one's help.
 class Collective : public Operation {
@@ -58,10 +63,14 @@ class Collective : public Operation {
  private:
   bool advance_rounds();
   bool advance_blocks();
+  void work_on_block(std::uint64_t begin, std::uint64_t num_bytes) const;
+  void work_on_slice(int owner, std::uint64_t begin, std::uint64_t num_bytes) const;
+  std::vector<char*> places_at(std::uint64_t offset) const;
   void decide();
   std::string difference() const;
   bool is_in_place() const;
   void count(std::atomic<std::uint64_t> Slot::*counter, std::uint64_t value);
+  std::uint64_t whole_bytes() const;
   std::uint32_t num_blocks() const;
 
   const std::uint64_t number_;

@@ -11,6 +11,7 @@
 #include "lockstep/parallel/detail/flat_buffers.h"
 #include "lockstep/parallel/detail/stamps.h"
 #include "lockstep/parallel/engine.h"
+#include "lockstep/parallel/shards.h"
 
 namespace lockstep::parallel::detail {
 
@@ -71,8 +72,8 @@ class Exchange {
 
  private:
   struct Work {
-    std::size_t group = 0;
     Bucket bucket;
+    Shard shard;                         // of this rank, within the bucket
     torch::Tensor gradients;             // view of the flat buffer
     std::vector<std::int64_t> counters;  // places in it, by parameter
     torch::Tensor device_counters;       // the same as indices on a GPU
@@ -90,24 +91,32 @@ class Exchange {
   void start(std::size_t index, const Flags& used, bool as_if_used);
   void zero_what_is_missing(Work& work, const Flags& used, bool as_if_used) const;
   void send(Work& work);
+  void start_counts(const Flags& used, bool as_if_used);
   void read_counters(Work& work);
   void finish(Work& work);
   void sum_in_rank_order(Work& work) const;
   bool gathers() const;
   bool has_peers_counts() const;
+  bool counts_in_buckets() const { return has_peers_counts() && !scatters_; }
+  torch::Tensor all_counts() const;
   torch::Tensor late_counts();
 
   FlatBuffers& buffers_;
   comm::Communicator& data_;
   const EngineOptions& options_;
   const Collect collect_;
-  std::vector<Work> works_;           // in the order in which they are started
+  const bool scatters_;      // a rank gets the sum of its shard of a bucket only
+  std::vector<Work> works_;  // in the order in which they are started
   std::vector<std::size_t> work_of_;  // by parameter
   Flags arrived_;                     // by parameter, in this pass
   std::size_t next_ = 0;              // the next one to start
   bool telling_ = true;
   bool waits_for_counts_ = false;
-  std::vector<int> absences_;         // by parameter, of tensors of the host
+  std::vector<int> absences_;  // by parameter, of tensors of the host
+  // Where a rank does not see the counters of all parameters: they travel on their own.
+  torch::Tensor counts_;  // by parameter
+  comm::Pending counts_pending_;
+  bool counts_started_ = false;
   std::optional<c10::Event> copied_;  // of a GPU: late_counts_ are on the host
   torch::Tensor late_counts_;
   Stamps stamps_;

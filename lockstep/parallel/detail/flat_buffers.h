@@ -12,10 +12,11 @@ namespace lockstep::parallel::detail {
 // The flat buffers of a layout, and the parameters as views of them.
 class FlatBuffers {
  public:
-  // Moves the parameters in; their gradients too, where they have one. Gradients are
-  // where `data` reduces them fastest. Collective.
+  // Moves the parameters in; their gradients too, where they have one. What travels is
+  // where `data` moves it fastest: gradients, and values if `values_travel`.
+  // Collective.
   FlatBuffers(const std::vector<Parameter>& parameters, std::vector<Group> groups,
-              comm::Communicator& data);
+              comm::Communicator& data, bool values_travel);
 
   const std::vector<Group>& groups() const noexcept { return groups_; }
   torch::Tensor& values(std::size_t group) { return values_[group]; }
