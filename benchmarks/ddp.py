@@ -82,7 +82,9 @@ def compare_steps(model, batch):
     records = in_turn({
         "lockstep 1": lambda: ours("step", model=model, batch=batch, backend="none"),
         "lockstep gloo": lambda: ours("step", model=model, batch=batch, backend="gloo"),
-        "lockstep shm": lambda: ours("step", model=model, batch=batch, backend="shm"),
+        # Over shm `ddp` shards the update unless told not to (parallel.shard_update).
+        "lockstep shm": lambda: ours("step", model=model, batch=batch, backend="shm", stage=1),
+        "lockstep shm, whole update": lambda: ours("step", model=model, batch=batch, backend="shm"),
         "pytorch 1": lambda: theirs(model, batch, "ddp", 1),
         "pytorch ddp": lambda: theirs(model, batch, "ddp", 2),
         "pytorch ddp_view": lambda: theirs(model, batch, "ddp_view", 2),
