@@ -11,7 +11,8 @@ namespace lockstep::config {
 
 // The names that the worker's registry knows; here so that a recipe can be checked
 // without LibTorch.
-inline constexpr std::array<std::string_view, 2> kModels = {"cnn", "mlp"};
+inline constexpr std::array<std::string_view, 6> kModels = {
+    "cnn", "mlp", "resnet9", "resnet18", "resnet34", "resnet50"};
 
 struct ModelConfig {
   std::string name = "cnn";

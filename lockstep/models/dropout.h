@@ -19,6 +19,7 @@ class DropoutImpl : public torch::nn::Cloneable<DropoutImpl> {
 
   // From now on draws from this one; none: torch's default.
   void use(at::Generator generator) { generator_ = std::move(generator); }
+  const at::Generator& generator() const noexcept { return generator_; }
 
  private:
   double probability_;

@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 
 #include "lockstep/config/model.h"
+#include "lockstep/models/recompute.h"
 
 namespace lockstep::models {
 
@@ -27,6 +28,27 @@ class Model : public torch::nn::Module {
   virtual torch::MemoryFormat memory_format() const {
     return torch::MemoryFormat::Contiguous;
   }
+
+  // Activations of every n-th block are computed again in the backward pass instead of
+  // being kept: less memory, more time, the same bits. 0: all are kept.
+  void recompute_every(int n) noexcept { recompute_every_ = n; }
+  int recompute_every() const noexcept { return recompute_every_; }
+  // 0: there is nothing that could be computed again.
+  std::size_t num_blocks() const noexcept { return blocks_.size(); }
+
+ protected:
+  // The parts of forward() that follow each other, in their order. The module is
+  // registered by the caller, too.
+  void add_block(std::shared_ptr<torch::nn::Module> module, BlockFunction compute);
+  torch::Tensor run_blocks(torch::Tensor x);
+
+ private:
+  struct Block {
+    std::shared_ptr<torch::nn::Module> module;
+    BlockFunction compute;
+  };
+  std::vector<Block> blocks_;
+  int recompute_every_ = 0;
 };
 
 // Builds the model that a recipe names; its initial values come from torch's default
@@ -38,5 +60,13 @@ std::shared_ptr<Model> build(const config::ModelConfig& config, const Shape& sha
 // registry.cpp.
 std::shared_ptr<Model> make_cnn(const config::ModelConfig& config, const Shape& shape);
 std::shared_ptr<Model> make_mlp(const config::ModelConfig& config, const Shape& shape);
+std::shared_ptr<Model> make_resnet9(const config::ModelConfig& config,
+                                    const Shape& shape);
+std::shared_ptr<Model> make_resnet18(const config::ModelConfig& config,
+                                     const Shape& shape);
+std::shared_ptr<Model> make_resnet34(const config::ModelConfig& config,
+                                     const Shape& shape);
+std::shared_ptr<Model> make_resnet50(const config::ModelConfig& config,
+                                     const Shape& shape);
 
 }  // namespace lockstep::models

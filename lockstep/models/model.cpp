@@ -1,0 +1,20 @@
+#include "lockstep/models/model.h"
+
+namespace lockstep::models {
+
+void Model::add_block(std::shared_ptr<torch::nn::Module> module,
+                      BlockFunction compute) {
+  blocks_.push_back({std::move(module), std::move(compute)});
+}
+
+torch::Tensor Model::run_blocks(torch::Tensor x) {
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const auto& [module, compute] = blocks_[i];
+    const bool again = recompute_every_ > 0 && is_training() &&
+                       i % static_cast<std::size_t>(recompute_every_) == 0;
+    x = again ? recomputed(*module, compute, x) : compute(x);
+  }
+  return x;
+}
+
+}  // namespace lockstep::models

@@ -1,0 +1,157 @@
+#include "lockstep/models/recompute.h"
+
+#include <mutex>
+#include <vector>
+
+#include <ATen/Context.h>
+#include <ATen/ThreadLocalState.h>
+
+#include "lockstep/models/dropout.h"
+
+namespace lockstep::models {
+namespace {
+
+using torch::Tensor;
+using torch::autograd::variable_list;
+
+// The generators that a block draws from, with their states at one moment.
+class Draws {
+ public:
+  // A block whose dropouts have generators of their own leaves the process's alone:
+  // other ranks may be threads of this process and draw from them.
+  Draws(const torch::nn::Module& block, const torch::Device& device) {
+    for (const auto& module : block.modules(/*include_self=*/false)) {
+      const auto* dropout = module->as<DropoutImpl>();
+      if (dropout != nullptr && dropout->generator().defined()) {
+        add(dropout->generator());
+      }
+    }
+    if (!places_.empty()) return;
+    add(at::globalContext().defaultGenerator(torch::kCPU));
+    if (!device.is_cpu()) add(at::globalContext().defaultGenerator(device));
+  }
+
+  // Nothing has been drawn since.
+  bool are_current() const {
+    for (const auto& [generator, state] : places_) {
+      if (!torch::equal(state_of(generator), state)) return false;
+    }
+    return true;
+  }
+
+  void restore() const {
+    for (auto [generator, state] : places_) {
+      const std::lock_guard lock(generator.mutex());
+      generator.set_state(state);
+    }
+  }
+
+ private:
+  void add(const at::Generator& generator) {
+    for (const auto& [other, state] : places_) {
+      if (other == generator) return;
+    }
+    places_.emplace_back(generator, state_of(generator));
+  }
+  static Tensor state_of(at::Generator generator) {
+    const std::lock_guard lock(generator.mutex());
+    return generator.get_state();
+  }
+
+  std::vector<std::pair<at::Generator, Tensor>> places_;
+};
+
+// What is needed to compute a block once more.
+struct Replay : torch::CustomClassHolder {
+  Replay(torch::nn::Module& its_block, BlockFunction its_compute,
+         const torch::Device& device)
+      : block(its_block), compute(std::move(its_compute)), draws(block, device) {}
+
+  torch::nn::Module& block;
+  const BlockFunction compute;
+  const Draws draws;        // before the first time
+  bool drew = false;        // the first time
+  at::ThreadLocalState at;  // autocast, for example: backward has a thread of its own
+};
+
+using ReplayPtr = c10::intrusive_ptr<Replay>;
+
+// Puts the buffers of a block back as they were. Not through the tensors themselves,
+// whose version counters say that somebody has changed them.
+class KeepsBuffers {
+ public:
+  explicit KeepsBuffers(const torch::nn::Module& block) {
+    for (const auto& buffer : block.buffers()) {
+      kept_.emplace_back(buffer, buffer.detach().clone());
+    }
+  }
+  ~KeepsBuffers() {
+    const torch::NoGradGuard no_grad;
+    for (auto& [buffer, copy] : kept_) buffer.variable_data().copy_(copy);
+  }
+  KeepsBuffers(const KeepsBuffers&) = delete;
+  KeepsBuffers& operator=(const KeepsBuffers&) = delete;
+
+ private:
+  std::vector<std::pair<Tensor, Tensor>> kept_;
+};
+
+Tensor compute_again(const Replay& replay, const Tensor& input) {
+  const KeepsBuffers keeps(replay.block);
+  if (!replay.drew) return replay.compute(input);
+  const Draws now(replay.block, input.device());
+  replay.draws.restore();
+  auto output = replay.compute(input);
+  now.restore();
+  return output;
+}
+
+struct Recomputed : torch::autograd::Function<Recomputed> {
+  // The parameters are inputs, so that their gradients are outputs of backward().
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& input,
+                        at::TensorList /*parameters*/, const ReplayPtr& replay) {
+    context->save_for_backward({input});
+    context->saved_data["replay"] = c10::IValue::make_capsule(replay);
+    auto output = replay->compute(input);
+    replay->drew = !replay->draws.are_current();
+    return output;
+  }
+
+  static variable_list backward(torch::autograd::AutogradContext* context,
+                                const variable_list& gradients) {
+    const auto capsule = context->saved_data["replay"].toCapsule();
+    const auto& replay = static_cast<const Replay&>(*capsule);
+    const at::ThreadLocalStateGuard guard(replay.at);
+    const torch::AutoGradMode with_gradients(true);
+    const bool needs_input = context->needs_input_grad(0);
+    const auto input =
+        context->get_saved_variables()[0].detach().requires_grad_(needs_input);
+    const auto output = compute_again(replay, input);
+    variable_list wanted;
+    if (needs_input) wanted.push_back(input);
+    for (const auto& parameter : replay.block.parameters()) {
+      if (parameter.requires_grad()) wanted.push_back(parameter);
+    }
+    auto found = torch::autograd::grad({output}, wanted, gradients,
+                                       /*retain_graph=*/false, /*create_graph=*/false,
+                                       /*allow_unused=*/true);
+    if (!needs_input) found.insert(found.begin(), Tensor());
+    found.emplace_back();  // the replay has none
+    return found;
+  }
+};
+
+}  // namespace
+
+torch::Tensor recomputed(torch::nn::Module& block, const BlockFunction& compute,
+                         const torch::Tensor& input) {
+  if (!torch::GradMode::is_enabled()) return compute(input);
+  variable_list parameters;
+  for (const auto& parameter : block.parameters()) {
+    if (parameter.requires_grad()) parameters.push_back(parameter);
+  }
+  const auto replay = c10::make_intrusive<Replay>(block, compute, input.device());
+  return Recomputed::apply(input, at::TensorList(parameters), replay);
+}
+
+}  // namespace lockstep::models
