@@ -112,12 +112,22 @@ void debug_batch(config::Loaded& loaded) {
   set_for_debug(loaded, "batch.global", str(global));
 }
 
+// What would lie beyond the end of so short a run.
+void debug_schedule(config::Loaded& loaded) {
+  set_for_debug(loaded, "schedule.warmup_steps", "0");
+  set_for_debug(loaded, "schedule.warmup_epochs", "0");
+  const auto name = loaded.config.schedule.name;
+  if (name != config::Schedule::step && name != config::Schedule::multi_step) return;
+  set_for_debug(loaded, "schedule.name", "constant");
+  set_for_debug(loaded, "schedule.milestones", "[]");
+}
+
 void apply_debug(config::Loaded& loaded) {
   if (!typed_any(loaded, {"train.steps", "train.epochs"})) {
     set_for_debug(loaded, "train.epochs", "auto");
     set_for_debug(loaded, "train.steps", "5");
   }
-  set_for_debug(loaded, "schedule.warmup_steps", "0");
+  debug_schedule(loaded);
   debug_batch(loaded);
   if (loaded.config.data.eval_samples == 0) {
     set_for_debug(loaded, "data.eval_samples", "256");

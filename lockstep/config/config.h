@@ -4,6 +4,7 @@
 #include "lockstep/config/checkpoint.h"
 #include "lockstep/config/comm.h"
 #include "lockstep/config/data.h"
+#include "lockstep/config/ema.h"
 #include "lockstep/config/eval.h"
 #include "lockstep/config/model.h"
 #include "lockstep/config/monitor.h"
@@ -26,6 +27,7 @@ struct Config {
   BatchConfig batch;
   OptimConfig optim;
   ScheduleConfig schedule;
+  EmaConfig ema;
   TrainConfig train;
   EvalConfig eval;
   PrecisionConfig precision;
@@ -46,6 +48,7 @@ void describe(Config& c, Visitor& v) {
   v.section("batch", c.batch, "How many samples make a step.");
   v.section("optim", c.optim, "How the weights are updated.");
   v.section("schedule", c.schedule, "How the learning rate moves.");
+  v.section("ema", c.ema, "An average of the weights.");
   v.section("train", c.train, "How long, and what is reported.");
   v.section("eval", c.eval, "When the model is evaluated.");
   v.section("precision", c.precision, "The arithmetic.");

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "lockstep/config/enums.h"
@@ -8,43 +10,82 @@
 
 namespace lockstep::config {
 
-enum class Optimizer { adamw, sgd };
+enum class Optimizer { adamw, adam, sgd, lion };
 
-constexpr std::array<std::string_view, 2> names_of(Optimizer) {
-  return {"adamw", "sgd"};
+constexpr std::array<std::string_view, 4> names_of(Optimizer) {
+  return {"adamw", "adam", "sgd", "lion"};
+}
+
+enum class LrScaling { none, linear, sqrt };
+
+constexpr std::array<std::string_view, 3> names_of(LrScaling) {
+  return {"none", "linear", "sqrt"};
 }
 
 struct OptimConfig {
   Optimizer name = Optimizer::adamw;
   double lr = 1e-3;
+  LrScaling lr_scaling = LrScaling::none;
+  std::int64_t base_batch = 256;
   double weight_decay = 0.01;
+  std::string no_decay = "none";
+  double layer_decay = 1;
   double momentum = 0.9;
   bool nesterov = false;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
+  double clip_norm = 0;
+  double clip_value = 0;
 };
 
 template <typename Visitor>
-void describe(OptimConfig& c, Visitor& v) {
+void describe_rates(OptimConfig& c, Visitor& v) {
   v.field("name", c.name, {.help = "The optimizer."});
   v.field("lr", c.lr,
           {.help = "Learning rate, before the schedule.", .range = above(0)});
-  v.field(
-      "weight_decay", c.weight_decay,
-      {.help =
-           "Decay of the weights: decoupled in adamw, added to the gradient in sgd.",
-       .range = at_least(0)});
+  v.field("lr_scaling", c.lr_scaling,
+          {.help = "optim.lr is for optim.base_batch: multiply it by "
+                   "batch.global / optim.base_batch (linear), or by its root (sqrt)."});
+  v.field("base_batch", c.base_batch,
+          {.help = "The global batch that optim.lr is meant for (lr_scaling).",
+           .range = count_from(1),
+           .unit = Unit::samples});
+  v.field("layer_decay", c.layer_decay,
+          {.help = "Learning rate of a layer relative to the next one: below 1, layers "
+                   "near the input learn more slowly.",
+           .range = {.low = 0, .high = 1, .low_is_open = true}});
+}
+
+template <typename Visitor>
+void describe(OptimConfig& c, Visitor& v) {
+  describe_rates(c, v);
+  v.field("weight_decay", c.weight_decay,
+          {.help = "Decay of the weights: decoupled in adamw and lion, added to the "
+                   "gradient in adam and sgd.",
+           .range = at_least(0)});
+  v.field("no_decay", c.no_decay,
+          {.help = "Parameters without weight decay: none, auto (biases and norms: "
+                   "those of one dimension), or patterns of names: *.bias,embed.*"});
   v.field("momentum", c.momentum,
           {.help = "Momentum of sgd.", .range = from_to_below(0, 1)});
   v.field("nesterov", c.nesterov, {.help = "Nesterov's form of sgd's momentum."});
-  v.field(
-      "beta1", c.beta1,
-      {.help = "Decay of adamw's mean of gradients.", .range = from_to_below(0, 1)});
-  v.field("beta2", c.beta2,
-          {.help = "Decay of adamw's mean of squared gradients.",
+  v.field("beta1", c.beta1,
+          {.help = "Decay of the mean of gradients (adam, adamw, lion).",
            .range = from_to_below(0, 1)});
-  v.field("eps", c.eps, {.help = "Added to adamw's denominator.", .range = above(0)});
+  v.field("beta2", c.beta2,
+          {.help = "Decay of the mean of squared gradients (adam, adamw), or of lion's "
+                   "mean between steps, where 0.99 is usual.",
+           .range = from_to_below(0, 1)});
+  v.field("eps", c.eps,
+          {.help = "Added to the denominator of adam and adamw.", .range = above(0)});
+  v.field("clip_norm", c.clip_norm,
+          {.help = "Scale the gradients down to this norm over all parameters; 0: no.",
+           .range = at_least(0)});
+  v.field("clip_value", c.clip_value,
+          {.help = "Keep each element of the gradients within this size, after "
+                   "clip_norm; 0: no.",
+           .range = at_least(0)});
 }
 
 }  // namespace lockstep::config

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string_view>
 
 #include "lockstep/config/enums.h"
@@ -8,22 +9,56 @@
 
 namespace lockstep::config {
 
-enum class Precision { automatic, fp32, tf32, bf16, fp64 };
+enum class Precision { automatic, fp32, tf32, bf16, fp16, bf16_params, fp64 };
 
-constexpr std::array<std::string_view, 5> names_of(Precision) {
-  return {"auto", "fp32", "tf32", "bf16", "fp64"};
+constexpr std::array<std::string_view, 7> names_of(Precision) {
+  return {"auto", "fp32", "tf32", "bf16", "fp16", "bf16_params", "fp64"};
 }
 
+// The scale of the loss is fp16's alone: its gradients would vanish below 6e-8.
 struct PrecisionConfig {
   Precision mode = Precision::automatic;
+  double loss_scale = 0;
+  double initial_scale = 65536;
+  double growth_factor = 2;
+  std::int64_t growth_interval = 2000;
+  double backoff_factor = 0.5;
+  std::int64_t hysteresis = 1;
+  double min_scale = 1;
 };
 
 template <typename Visitor>
+void describe_scale(PrecisionConfig& c, Visitor& v) {
+  v.field("loss_scale", c.loss_scale,
+          {.help = "Of fp16: a fixed factor on the loss; 0: found as it goes.",
+           .range = at_least(0)});
+  v.field("initial_scale", c.initial_scale,
+          {.help = "Of fp16: the first factor on the loss.", .range = above(0)});
+  v.field("growth_factor", c.growth_factor,
+          {.help = "Of fp16: how much the factor grows at a time.", .range = above(1)});
+  v.field("growth_interval", c.growth_interval,
+          {.help = "Of fp16: steps without an overflow before the factor grows.",
+           .range = count_from(1),
+           .unit = Unit::steps});
+  v.field("backoff_factor", c.backoff_factor,
+          {.help = "Of fp16: what is left of the factor after an overflow.",
+           .range = {.low = 0, .high = 1, .low_is_open = true, .high_is_open = true}});
+  v.field("hysteresis", c.hysteresis,
+          {.help = "Of fp16: the factor falls at the n-th overflow since it last grew; "
+                   "1: at every one.",
+           .range = count_from(1)});
+  v.field("min_scale", c.min_scale,
+          {.help = "Of fp16: an overflow with a factor no larger ends the run.",
+           .range = above(0)});
+}
+
+template <typename Visitor>
 void describe(PrecisionConfig& c, Visitor& v) {
-  v.field(
-      "mode", c.mode,
-      {.help = "Arithmetic of the model; the weights stay in fp32, but in fp64, which "
-               "is slow: to tell mistakes from rounding."});
+  v.field("mode", c.mode,
+          {.help = "Arithmetic of the model. The weights stay in fp32, but in "
+                   "bf16_params (bf16, with fp32 copies in the optimizer) and in fp64, "
+                   "which is slow: to tell mistakes from rounding."});
+  describe_scale(c, v);
 }
 
 }  // namespace lockstep::config

@@ -3,35 +3,121 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/config/enums.h"
 #include "lockstep/config/field.h"
 
 namespace lockstep::config {
 
-enum class Schedule { constant, linear, cosine };
+enum class Schedule {
+  constant,
+  linear,
+  cosine,
+  polynomial,
+  step,
+  multi_step,
+  exponential,
+  one_cycle,
+  inverse_sqrt,
+  wsd,
+  plateau,
+};
 
-constexpr std::array<std::string_view, 3> names_of(Schedule) {
-  return {"constant", "linear", "cosine"};
+constexpr std::array<std::string_view, 11> names_of(Schedule) {
+  return {"constant",     "linear",     "cosine",      "polynomial",
+          "step",         "multi_step", "exponential", "one_cycle",
+          "inverse_sqrt", "wsd",        "plateau"};
+}
+
+enum class ScheduleUnit { step, epoch };
+
+constexpr std::array<std::string_view, 2> names_of(ScheduleUnit) {
+  return {"step", "epoch"};
+}
+
+enum class Goal { min, max };
+
+constexpr std::array<std::string_view, 2> names_of(Goal) {
+  return {"min", "max"};
 }
 
 struct ScheduleConfig {
   Schedule name = Schedule::constant;
+  ScheduleUnit unit = ScheduleUnit::step;
   std::int64_t warmup_steps = 0;
+  double warmup_epochs = 0;
   double final_ratio = 0.0;
+  double power = 1.0;
+  std::int64_t step_size = 0;
+  std::vector<int> milestones;
+  double gamma = 0.1;
+  double rise = 0.3;
+  double start_ratio = 0.04;
+  double decay_share = 0.1;
+  Goal goal = Goal::min;
+  std::int64_t patience = 10;
+  double threshold = 1e-4;
+  std::int64_t cooldown = 0;
 };
+
+// What some of the schedules alone have.
+template <typename Visitor>
+void describe_shapes(ScheduleConfig& c, Visitor& v) {
+  v.field("power", c.power,
+          {.help = "Exponent of polynomial; 1 is linear.", .range = above(0)});
+  v.field("step_size", c.step_size,
+          {.help = "Of step: steps or epochs (schedule.unit) between two drops.",
+           .range = count_from(0)});
+  v.field("milestones", c.milestones,
+          {.help = "Of multi_step: the steps or epochs (schedule.unit) of the drops.",
+           .range = count_from(1)});
+  v.field("gamma", c.gamma,
+          {.help = "Factor of a drop: at each drop of step, multi_step and plateau, at "
+                   "every step or epoch (schedule.unit) of exponential.",
+           .range = {.low = 0, .high = 1, .low_is_open = true}});
+  v.field("rise", c.rise,
+          {.help = "Of one_cycle: share of the steps in which the rate rises.",
+           .range = {.low = 0, .high = 1, .low_is_open = true, .high_is_open = true}});
+  v.field("start_ratio", c.start_ratio,
+          {.help = "Of one_cycle: learning rate at its start, relative to optim.lr.",
+           .range = between(0, 1)});
+  v.field("decay_share", c.decay_share,
+          {.help = "Of wsd: share of the run, at its end, in which the rate falls.",
+           .range = between(0, 1)});
+}
 
 template <typename Visitor>
 void describe(ScheduleConfig& c, Visitor& v) {
   v.field("name", c.name,
           {.help = "How the learning rate goes from optim.lr to its end."});
+  v.field("unit", c.unit,
+          {.help = "The rate moves at every step, or at the start of every epoch."});
   v.field("warmup_steps", c.warmup_steps,
           {.help = "Steps in which the rate first rises from 0 to optim.lr.",
            .range = count_from(0),
            .unit = Unit::steps});
+  v.field("warmup_epochs", c.warmup_epochs,
+          {.help = "The same in epochs; it still rises at every step.",
+           .range = count_from(0),
+           .unit = Unit::epochs});
   v.field("final_ratio", c.final_ratio,
-          {.help = "Learning rate at the end, relative to optim.lr (linear, cosine).",
+          {.help = "Learning rate at the end, relative to optim.lr; the least of those "
+                   "schedules that have no end (step, multi_step, exponential, "
+                   "inverse_sqrt, plateau).",
            .range = between(0, 1)});
+  describe_shapes(c, v);
+  v.field("goal", c.goal,
+          {.help = "Of plateau: whether the observed metric should fall or rise."});
+  v.field("patience", c.patience,
+          {.help = "Of plateau: evaluations without progress that are borne.",
+           .range = count_from(0)});
+  v.field("threshold", c.threshold,
+          {.help = "Of plateau: progress, relative to the best, that counts.",
+           .range = from_to_below(0, 1)});
+  v.field("cooldown", c.cooldown,
+          {.help = "Of plateau: evaluations after a drop that do not count.",
+           .range = count_from(0)});
 }
 
 }  // namespace lockstep::config

@@ -106,14 +106,48 @@ void check_batch(Checker& check, const Config& config) {
 
 void check_optim(Checker& check, const OptimConfig& optim) {
   if (!optim.nesterov) return;
-  if (optim.name == Optimizer::adamw) {
+  if (optim.name != Optimizer::sgd) {
     check.refuse("optim.nesterov",
-                 "true, but optim.name is adamw; Nesterov's form is "
-                 "sgd's: set optim.name=sgd or optim.nesterov=false");
+                 str("true, but optim.name is ", name_of(optim.name),
+                     "; Nesterov's form is "
+                     "sgd's: set optim.name=sgd or optim.nesterov=false"));
   } else if (optim.momentum == 0) {
     check.refuse("optim.nesterov",
                  "true, but optim.momentum is 0; set optim.momentum above "
                  "0 or optim.nesterov=false");
+  }
+}
+
+void check_milestones(Checker& check, const ScheduleConfig& schedule) {
+  const auto& milestones = schedule.milestones;
+  if (schedule.name != Schedule::multi_step && !milestones.empty()) {
+    check.refuse("schedule.milestones",
+                 str("are multi_step's, but schedule.name is ", name_of(schedule.name),
+                     "; set schedule.name=multi_step or leave them out"));
+  } else if (schedule.name == Schedule::multi_step && milestones.empty()) {
+    check.refuse("schedule.milestones",
+                 "is empty, but schedule.name is multi_step; name the steps or epochs "
+                 "of the drops, for example [30, 60]");
+  }
+  for (std::size_t i = 1; i < milestones.size(); ++i) {
+    if (milestones[i] > milestones[i - 1]) continue;
+    check.refuse("schedule.milestones",
+                 str(milestones[i], " stands after ", milestones[i - 1],
+                     "; write them in rising order"));
+    return;
+  }
+}
+
+void check_schedule(Checker& check, const ScheduleConfig& schedule) {
+  check_milestones(check, schedule);
+  if (schedule.name == Schedule::step && schedule.step_size == 0) {
+    check.refuse("schedule.step_size",
+                 "0, but schedule.name is step; set the steps or epochs between drops");
+  }
+  if (schedule.warmup_steps > 0 && schedule.warmup_epochs > 0) {
+    check.refuse("schedule.warmup_epochs",
+                 str(schedule.warmup_epochs, ", but schedule.warmup_steps is ",
+                     schedule.warmup_steps, ", too; leave one out"));
   }
 }
 
@@ -236,6 +270,7 @@ void validate(const Loaded& loaded) {
   check_data(check, loaded.config.data);
   check_batch(check, loaded.config);
   check_optim(check, loaded.config.optim);
+  check_schedule(check, loaded.config.schedule);
   check_length(check, loaded.config);
   check_strategy(check, loaded.config.parallel);
   check_buckets(check, loaded.config.parallel);

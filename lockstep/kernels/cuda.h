@@ -2,6 +2,9 @@
 
 #include <cstdint>
 
+#include "lockstep/kernels/norm.h"
+#include "lockstep/kernels/update.h"
+
 struct CUstream_st;  // cudaStream_t, without the CUDA headers
 
 // The seam to device code: implemented by the CUDA sources, or by no_cuda.cpp. Raw
@@ -23,7 +26,10 @@ struct Normalize {
   std::int64_t num_elements;
 };
 
-// Starts on `stream` and checks the launch; does not wait for it.
+// All start on `stream` and check the launch; none waits for it.
 void normalize_cuda(const Normalize& args, CUstream_st* stream);
+void update_cuda(const Update& update, CUstream_st* stream);
+void squared_norm_cuda(const SquaredNorm& args, CUstream_st* stream);
+void clip_factor_cuda(const ClipFactor& args, CUstream_st* stream);
 
 }  // namespace lockstep::kernels

@@ -3,17 +3,36 @@
 #include "lockstep/kernels/cuda.h"
 
 namespace lockstep::kernels {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw Error(Fault::internal, "kernels: this build has no device code");
+}
+
+}  // namespace
 
 bool cuda_available() noexcept {
   return false;
 }
 
 CUstream_st* current_stream(int) {
-  throw Error(Fault::internal, "kernels: this build has no device code");
+  refuse();
 }
 
 void normalize_cuda(const Normalize&, CUstream_st*) {
-  throw Error(Fault::internal, "kernels: this build has no device code");
+  refuse();
+}
+
+void update_cuda(const Update&, CUstream_st*) {
+  refuse();
+}
+
+void squared_norm_cuda(const SquaredNorm&, CUstream_st*) {
+  refuse();
+}
+
+void clip_factor_cuda(const ClipFactor&, CUstream_st*) {
+  refuse();
 }
 
 }  // namespace lockstep::kernels

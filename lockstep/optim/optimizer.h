@@ -1,35 +1,84 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include <torch/torch.h>
 
 #include "lockstep/config/optim.h"
+#include "lockstep/optim/state.h"
 
 namespace lockstep::optim {
 
+// Options of the elements [begin, end) of a flat buffer; what no range names is left
+// alone. Ranges are in order and do not overlap. How they are cut changes no bit of the
+// result; cuts at multiples of 16 elements, where parameters start, keep a GPU fast.
+struct OptionRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  double lr_scale = 1;
+  double weight_decay = 0;
+};
+
+struct StepArguments {
+  double lr = 0;
+  // The gradients are multiplied by gradient_scale and, where it is defined, by
+  // `factor` (no dimension, float64, where the values are: nothing waits for it).
+  double gradient_scale = 1;
+  torch::Tensor factor = {};
+  // Then each is kept within -clip_value and clip_value; 0: it is not.
+  double clip_value = 0;
+};
+
 // Changes parameters by their gradients: one fused operation over flat buffers.
+//
+// Values are float32, float64 or bfloat16; of bfloat16 it keeps float32 copies, which
+// are what it changes, and rounds them. Gradients have the dtype of the values, or are
+// float32.
+//
+// Threads: one at a time. Stream: the current one; waits for nothing.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // `values` and `gradients` are the same buffers at every call.
-  virtual void step(torch::Tensor& values, torch::Tensor& gradients, double lr) = 0;
+  // `values` and `gradients` have the size of the constructor's values.
+  virtual void step(torch::Tensor& values, const torch::Tensor& gradients,
+                    const StepArguments& arguments) = 0;
+  void step(torch::Tensor& values, const torch::Tensor& gradients, double lr) {
+    step(values, gradients, StepArguments{.lr = lr});
+  }
 
-  // Everything a checkpoint has to hold, by name.
-  virtual std::vector<std::pair<std::string, torch::Tensor>> state() const = 0;
+  // Everything a checkpoint has to hold, by name: what is remembered of each element
+  // has one dimension, a single number has none. The tensors are the optimizer's own.
+  virtual NamedTensors state() const = 0;
+  // Takes over values of the same names and shapes; Fault::config if they differ.
+  void load(const NamedTensors& state) { copy_state(this->state(), state, "optim"); }
+
+  // The parameters have moved within the buffer.
+  virtual void set_options(std::vector<OptionRange> ranges) = 0;
+  // Somebody else has set the values: the float32 copies follow them.
+  virtual void refresh(const torch::Tensor& values) = 0;
+  // The weights in full precision: the float32 copies, or `values` itself.
+  virtual torch::Tensor weights(const torch::Tensor& values) const = 0;
 };
 
 // The optimizer of a recipe for flat buffers like `values`.
 std::unique_ptr<Optimizer> make_optimizer(const config::OptimConfig& config,
+                                          const torch::Tensor& values,
+                                          std::vector<OptionRange> ranges);
+// With the recipe's weight decay for every element.
+std::unique_ptr<Optimizer> make_optimizer(const config::OptimConfig& config,
                                           const torch::Tensor& values);
 
-std::unique_ptr<Optimizer> make_adamw(const config::OptimConfig& config,
-                                      const torch::Tensor& values);
+std::unique_ptr<Optimizer> make_adam(const config::OptimConfig& config,
+                                     const torch::Tensor& values,
+                                     std::vector<OptionRange> ranges);
+std::unique_ptr<Optimizer> make_lion(const config::OptimConfig& config,
+                                     const torch::Tensor& values,
+                                     std::vector<OptionRange> ranges);
 std::unique_ptr<Optimizer> make_sgd(const config::OptimConfig& config,
-                                    const torch::Tensor& values);
+                                    const torch::Tensor& values,
+                                    std::vector<OptionRange> ranges);
 
 }  // namespace lockstep::optim

@@ -2,13 +2,55 @@
 
 #include <cstdint>
 
+#include "lockstep/config/optim.h"
 #include "lockstep/config/schedule.h"
+#include "lockstep/optim/state.h"
 
 namespace lockstep::optim {
 
-// The factor on optim.lr for `step` (0 is the first) of `total_steps`: a linear warm-up
-// from 1/(warmup_steps + 1), then the named curve from 1 down to final_ratio.
-double lr_factor(const config::ScheduleConfig& config, std::int64_t step,
-                 std::int64_t total_steps);
+// What a schedule has to know of a run.
+struct RunLength {
+  std::int64_t steps = 1;
+  std::int64_t steps_per_epoch = 1;
+  std::int64_t global_batch = 1;
+};
+
+// The learning rate of every step: optim.lr, scaled to the global batch by
+// optim.lr_scaling, times a linear warm-up from 1 / (warm-up steps + 1), then times a
+// curve from 1. Milestones and drops of step count from the start of the run, every
+// other curve from the end of the warm-up.
+class Schedule {
+ public:
+  // Throws Fault::config, with the arithmetic, if a part of the schedule would lie
+  // beyond the end of the run.
+  Schedule(const config::OptimConfig& optim, const config::ScheduleConfig& schedule,
+           const RunLength& run);
+
+  // `step` counts from 0 over the whole run, `epoch` is the one it belongs to.
+  double lr(std::int64_t step, std::int64_t epoch) const;
+
+  // Whether observe() changes something: plateau.
+  bool observes() const noexcept { return config_.name == config::Schedule::plateau; }
+  // The metric of an evaluation, the same on every rank. What is not a number is no
+  // progress.
+  void observe(double metric);
+
+  // For checkpoints: numbers, as tensors without dimension. Empty unless observes().
+  NamedTensors state() const;
+  void load(const NamedTensors& state);
+
+ private:
+  bool is_progress(double metric) const;
+
+  config::ScheduleConfig config_;
+  RunLength run_;
+  double base_lr_;
+  std::int64_t warmup_steps_;
+  // Of plateau.
+  double ratio_ = 1;
+  double best_;
+  std::int64_t num_bad_ = 0;
+  std::int64_t num_cooling_ = 0;
+};
 
 }  // namespace lockstep::optim

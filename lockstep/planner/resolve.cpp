@@ -75,30 +75,49 @@ bool has_tensor_formats(const Gpu& gpu) {
   return gpu.compute_major >= 8;
 }
 
-void resolve_precision(Resolver& r, const Machine& machine) {
+// Tensor cores for fp16 came with compute 7.0.
+bool has_fast_fp16(const Gpu& gpu) {
+  return gpu.compute_major >= 7;
+}
+
+void check_precision_of_cpu(Resolver& r) {
+  if (r.config().precision.mode != config::Precision::tf32) return;
+  r.refuse(Fault::config, "precision.mode",
+           "tf32 is a format of GPUs, and parallel.device is cpu; set "
+           "precision.mode=fp32");
+}
+
+void check_precision_of(Resolver& r, const Gpu& gpu) {
+  using config::Precision;
   const auto mode = r.config().precision.mode;
+  const bool needs_formats = mode == Precision::bf16 || mode == Precision::tf32 ||
+                             mode == Precision::bf16_params;
+  if (!needs_formats || has_tensor_formats(gpu)) return;
+  r.refuse(Fault::hardware, "precision.mode",
+           str(name_of(mode), " needs a GPU of compute 8.0, the ", gpu.name, " has ",
+               compute_of(gpu),
+               "; set precision.mode=", has_fast_fp16(gpu) ? "fp16 or fp32" : "fp32"));
+}
+
+void resolve_precision(Resolver& r, const Machine& machine) {
   if (r.config().parallel.device == config::Device::cpu) {
     r.offer("precision.mode", "fp32", "a CPU computes in fp32");
-    if (mode == config::Precision::tf32) {
-      r.refuse(Fault::config, "precision.mode",
-               "tf32 is a format of GPUs, and parallel.device is cpu; set "
-               "precision.mode=fp32");
-    }
-    return;
+    return check_precision_of_cpu(r);
   }
   const auto& gpu = machine.gpus[0];
   const auto compute = compute_of(gpu);
   if (has_tensor_formats(gpu)) {
     r.offer("precision.mode", "bf16",
             str("compute ", compute, " >= 8.0 has fast bf16; the weights stay fp32"));
-    return;
+  } else if (has_fast_fp16(gpu)) {
+    r.offer(
+        "precision.mode", "fp16",
+        str("compute ", compute,
+            " has fast fp16 and no bf16; the loss is scaled, the weights stay fp32"));
   }
-  r.offer("precision.mode", "fp32", str("compute ", compute, " < 8.0 has no bf16"));
-  if (mode == config::Precision::bf16 || mode == config::Precision::tf32) {
-    r.refuse(Fault::hardware, "precision.mode",
-             str(name_of(mode), " needs a GPU of compute 8.0, the ", gpu.name, " has ",
-                 compute, "; set precision.mode=fp32"));
-  }
+  r.offer("precision.mode", "fp32",
+          str("compute ", compute, " < 7.0 has neither fast fp16 nor bf16"));
+  check_precision_of(r, gpu);
 }
 
 std::string gpu_count(std::size_t gpus) {

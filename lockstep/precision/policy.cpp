@@ -6,6 +6,24 @@
 #include "lockstep/base/error.h"
 
 namespace lockstep::precision {
+namespace {
+
+bool is_batch_norm(const torch::nn::Module& module) {
+  return module.as<torch::nn::BatchNorm1d>() != nullptr ||
+         module.as<torch::nn::BatchNorm2d>() != nullptr ||
+         module.as<torch::nn::BatchNorm3d>() != nullptr;
+}
+
+void convert_own(torch::nn::Module& module, torch::Dtype dtype) {
+  for (auto& parameter : module.parameters(/*recurse=*/false)) {
+    if (parameter.is_floating_point()) parameter.set_data(parameter.detach().to(dtype));
+  }
+  for (auto& buffer : module.buffers(/*recurse=*/false)) {
+    if (buffer.is_floating_point()) buffer.set_data(buffer.detach().to(dtype));
+  }
+}
+
+}  // namespace
 
 void apply(const Policy& policy) {
   const bool tf32 = policy.mode == config::Precision::tf32;
@@ -24,19 +42,31 @@ void apply(const Policy& policy) {
   }
 }
 
+void convert(torch::nn::Module& module, const Policy& policy) {
+  module.to(policy.device);
+  const bool keeps_norms = policy.mode == config::Precision::bf16_params;
+  for (const auto& part : module.modules()) {
+    if (!keeps_norms || !is_batch_norm(*part)) convert_own(*part, policy.dtype());
+  }
+}
+
 AutocastScope::AutocastScope(const Policy& policy)
-    : active_(policy.mode == config::Precision::bf16), device_(policy.device.type()) {
+    : active_(policy.mode == config::Precision::bf16 ||
+              policy.mode == config::Precision::fp16),
+      device_(policy.device.type()) {
   if (!active_) return;
   was_enabled_ = at::autocast::is_autocast_enabled(device_);
   before_ = at::autocast::get_autocast_dtype(device_);
   at::autocast::set_autocast_enabled(device_, true);
-  at::autocast::set_autocast_dtype(device_, torch::kBFloat16);
+  at::autocast::set_autocast_dtype(device_, policy.mode == config::Precision::fp16
+                                                ? torch::kFloat16
+                                                : torch::kBFloat16);
   at::autocast::increment_nesting();
 }
 
 AutocastScope::~AutocastScope() {
   if (!active_) return;
-  // The cache holds bfloat16 copies of the weights, which the next update makes stale.
+  // The cache holds converted copies of the weights, which the next update makes stale.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(device_, was_enabled_);
   at::autocast::set_autocast_dtype(device_, before_);

@@ -11,8 +11,14 @@ struct Policy {
   config::Precision mode = config::Precision::fp32;
   torch::Device device = torch::kCPU;
 
-  // Of the parameters and of the loss.
+  // Of the parameters and of what goes into the model.
   torch::Dtype dtype() const noexcept {
+    if (mode == config::Precision::fp64) return torch::kFloat64;
+    if (mode == config::Precision::bf16_params) return torch::kBFloat16;
+    return torch::kFloat32;
+  }
+  // Of the loss and of what it is computed from.
+  torch::Dtype loss_dtype() const noexcept {
     return mode == config::Precision::fp64 ? torch::kFloat64 : torch::kFloat32;
   }
 };
@@ -21,7 +27,13 @@ struct Policy {
 // Fault::config for a mode that the device can not do.
 void apply(const Policy& policy);
 
-// Operators run in the policy's dtype (autocast) on this thread while it lives.
+// Moves a model to the policy's device and its parameters and buffers to its dtype.
+// Batch norms stay float32 in bf16_params: their running statistics are sums of small
+// steps, which bf16 would lose.
+void convert(torch::nn::Module& module, const Policy& policy);
+
+// Operators run in the policy's dtype (autocast: bf16 and fp16) on this thread while it
+// lives.
 class AutocastScope {
  public:
   explicit AutocastScope(const Policy& policy);

@@ -82,9 +82,9 @@ Outcome forward(models::Model& model, const InputStage::Samples& samples,
     const precision::AutocastScope autocast(policy);
     logits = model.forward(samples.inputs.to(policy.dtype()));
   }
-  // The loss is summed in the parameters' dtype whatever the model computed in.
+  // The loss is summed in at least float32 whatever the model computed in.
   const auto loss =
-      torch::cross_entropy_loss(logits.to(policy.dtype()), samples.targets,
+      torch::cross_entropy_loss(logits.to(policy.loss_dtype()), samples.targets,
                                 /*weight=*/{}, at::Reduction::Sum);
   const auto correct = logits.detach().argmax(1).eq(samples.targets).sum();
   return {loss, correct};

@@ -32,17 +32,13 @@ using monitor::Phase;
 
 constexpr int kSomeRank = -1;
 
-std::int64_t total_steps(const config::Config& config, std::int64_t num_samples) {
+optim::RunLength length_of(const config::Config& config, std::int64_t num_samples) {
   const auto batch = config.batch.global.value();
   const auto per_epoch = (num_samples + batch - 1) / batch;
   const auto steps = config.train.steps.value();
-  const auto total = steps > 0 ? steps : config.train.epochs.value() * per_epoch;
-  if (config.schedule.warmup_steps > total) {
-    throw Error(Fault::config, "schedule.warmup_steps: ", config.schedule.warmup_steps,
-                " is more than the run has steps: ", config.train.epochs.value(),
-                " epochs * ", per_epoch, " steps = ", total);
-  }
-  return total;
+  return {.steps = steps > 0 ? steps : config.train.epochs.value() * per_epoch,
+          .steps_per_epoch = per_epoch,
+          .global_batch = batch};
 }
 
 data::LoaderOptions loader_options(const config::Config& config,
@@ -96,7 +92,8 @@ class Training {
         world_(world),
         train_data_(*shared.train_data),
         eval_data_(*shared.eval_data),
-        last_step_(total_steps(config, train_data_.size())),
+        last_step_(length_of(config, train_data_.size()).steps),
+        schedule_(config.optim, config.schedule, length_of(config, train_data_.size())),
         built_(build(config, world.data().device(), shared)),
         strategy_(parallel::make_strategy(config, *built_.model, world)),
         step_(
@@ -123,8 +120,7 @@ class Training {
     while (result_.steps < last_step_ && !leaving_) {
       beat(Phase::loading);
       const auto& batch = *loader_.next();
-      const double lr = config_.optim.lr *
-                        optim::lr_factor(config_.schedule, result_.steps, last_step_);
+      const double lr = schedule_.lr(result_.steps, batch.begin.epoch);
       beat(Phase::training);
       step_.backward(batch, tally_, [this] { world_.votes().cast(ballot()); });
       if (world_.size() > 1) beat(Phase::exchanging);
@@ -330,6 +326,7 @@ class Training {
 
   const data::Dataset &train_data_, &eval_data_;
   const std::int64_t last_step_;
+  optim::Schedule schedule_;
   const Built built_;
   const std::unique_ptr<parallel::Strategy> strategy_;
   Step step_;

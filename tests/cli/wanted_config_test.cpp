@@ -73,6 +73,14 @@ TEST_F(WantedConfig, ContradictionsAreRefused) {
   EXPECT_THAT(refusal({"--ranks", "0"}), HasSubstr("at least 1"));
 }
 
+TEST_F(WantedConfig, ADebugRunIsTooShortForDropsOfTheRate) {
+  const auto loaded = wanted({"--debug"},
+                             "schedule: {name: multi_step, unit: epoch, milestones: "
+                             "[30, 60], warmup_epochs: 5}\n");
+  EXPECT_EQ(value(loaded, "schedule.name"), "constant");
+  EXPECT_EQ(value(loaded, "schedule.warmup_epochs"), "0");
+}
+
 TEST_F(WantedConfig, DebugIsAFewSmallStepsWithEverythingShown) {
   const auto loaded =
       wanted({"--debug"}, "train: {epochs: 10}\nbatch: {global: 512}\n");

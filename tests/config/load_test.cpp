@@ -56,17 +56,16 @@ TEST(Load, FindsAKeyThatStandsInAnotherSection) {
   EXPECT_EQ(problem_of("train:\n  lr: 0.1\n"),
             "x.yaml:2:3: unknown key 'train.lr'; did you mean 'optim.lr'?");
   EXPECT_EQ(problem_of("train:\n  every: 5\n"),
-            "x.yaml:2:3: unknown key 'train.every'; did you mean 'eval.every' or "
+            "x.yaml:2:3: unknown key 'train.every'; did you mean 'ema.every', "
+            "'eval.every' or "
             "'checkpoint.every'?");
   EXPECT_EQ(problem_of("lr: 0.1\n"),
             "x.yaml:1:1: unknown section 'lr'; did you mean 'optim.lr'?");
 }
 
 TEST(Load, ListsTheKeysWhenNoneIsClose) {
-  EXPECT_EQ(
-      problem_of("schedule:\n  zebra: 5\n"),
-      "x.yaml:2:3: unknown key 'schedule.zebra'; 'schedule' has name, warmup_steps, "
-      "final_ratio");
+  EXPECT_EQ(problem_of("run:\n  zebra: 5\n"),
+            "x.yaml:2:3: unknown key 'run.zebra'; 'run' has dir, name, seed");
 }
 
 TEST(Load, ExplainsThatSectionsNest) {

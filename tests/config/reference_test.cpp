@@ -25,7 +25,7 @@ TEST(Reference, JsonHasAnObjectForEveryKnob) {
     if (knob.at("key") == "optim.name") {
       EXPECT_EQ(knob.at("default"), "adamw");
       EXPECT_EQ(knob.at("type"), "name");
-      EXPECT_EQ(knob.at("choices"), (nlohmann::json{"adamw", "sgd"}));
+      EXPECT_EQ(knob.at("choices"), (nlohmann::json{"adamw", "adam", "sgd", "lion"}));
     }
   }
   EXPECT_EQ(keys, config::keys());

@@ -11,6 +11,24 @@ TEST(Validate, AnOverrideOfTheLengthReplacesTheRecipes) {
   EXPECT_TRUE(loaded.config.train.epochs.is_auto());
 }
 
+TEST(Validate, DropsOfTheRateAreThoseOfTheScheduleThatHasThem) {
+  EXPECT_THAT(problem_with("schedule.milestones", "[3, 5]"),
+              HasSubstr("are multi_step's, but schedule.name is constant"));
+  EXPECT_THAT(problem_with("schedule.name", "multi_step"),
+              HasSubstr("schedule.milestones: is empty"));
+  EXPECT_THAT(problem_of("schedule: {name: multi_step, milestones: [5, 3]}\n"),
+              HasSubstr("3 stands after 5; write them in rising order"));
+  EXPECT_NO_THROW(
+      with({{"schedule.name", "multi_step"}, {"schedule.milestones", "3,5"}}));
+  EXPECT_THAT(problem_with("schedule.name", "step"),
+              HasSubstr("schedule.step_size: 0, but schedule.name is step"));
+}
+
+TEST(Validate, AWarmUpIsInStepsOrInEpochs) {
+  EXPECT_THAT(problem_of("schedule: {warmup_steps: 5, warmup_epochs: 0.5}\n"),
+              HasSubstr("schedule.warmup_epochs: 0.5, but schedule.warmup_steps is 5"));
+}
+
 TEST(Validate, PrintsTheArithmeticOfMicroBatches) {
   EXPECT_EQ(
       problem_of("batch: {per_rank: 64, micro: 16, accumulation: 2}\n"),

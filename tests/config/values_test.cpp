@@ -86,10 +86,10 @@ TEST(Values, TimesHaveUnits) {
 
 TEST(Values, NamesHaveSuggestions) {
   EXPECT_EQ(with({{"optim.name", "sgd"}}).optim.name, config::Optimizer::sgd);
-  EXPECT_EQ(
-      problem_with("optim.name", "admw"),
-      "override 'optim.name=admw': optim.name: 'admw' is not one of adamw, sgd; did "
-      "you mean 'adamw'?");
+  EXPECT_EQ(problem_with("optim.name", "admw"),
+            "override 'optim.name=admw': optim.name: 'admw' is not one of adamw, adam, "
+            "sgd, lion; did "
+            "you mean 'adamw'?");
   EXPECT_THAT(problem_with("model.name", "cmn"),
               HasSubstr("'cmn' is not one of cnn, mlp; did you mean 'cnn'?"));
   EXPECT_THAT(problem_with("data.name", "fashion"),

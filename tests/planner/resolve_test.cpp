@@ -119,16 +119,35 @@ TEST(Planner, ANewGpuComputesInBf16) {
             "compute 9.0 >= 8.0 has fast bf16; the weights stay fp32");
 }
 
-TEST(Planner, AnOldGpuComputesInFp32) {
+TEST(Planner, AGpuWithoutBf16ComputesInFp16) {
   const auto plan = plan_for({}, kV100);
-  EXPECT_EQ(plan.config.config.precision.mode, config::Precision::fp32);
-  EXPECT_EQ(reason(plan, "precision.mode"), "compute 7.0 < 8.0 has no bf16");
-  for (const auto* mode : {"bf16", "tf32"}) {
+  EXPECT_EQ(plan.config.config.precision.mode, config::Precision::fp16);
+  EXPECT_EQ(
+      reason(plan, "precision.mode"),
+      "compute 7.0 has fast fp16 and no bf16; the loss is scaled, the weights stay "
+      "fp32");
+  for (const auto* mode : {"bf16", "tf32", "bf16_params"}) {
     EXPECT_EQ(refusal({{"precision.mode", mode}}, kV100, Fault::hardware),
               std::string("override 'precision.mode=") + mode +
                   "': precision.mode: " + mode +
                   " needs a GPU of compute 8.0, the Tesla V100 has 7.0; set "
-                  "precision.mode=fp32");
+                  "precision.mode=fp16 or fp32");
+  }
+}
+
+TEST(Planner, AnOldGpuComputesInFp32) {
+  auto machine = kV100;
+  machine.gpus[0].compute_major = 6;
+  const auto plan = plan_for({}, machine);
+  EXPECT_EQ(plan.config.config.precision.mode, config::Precision::fp32);
+  EXPECT_EQ(reason(plan, "precision.mode"),
+            "compute 6.0 < 7.0 has neither fast fp16 nor bf16");
+}
+
+TEST(Planner, ACpuComputesInWhatItIsAskedFor) {
+  for (const auto* mode : {"bf16", "fp16", "bf16_params", "fp64"}) {
+    const auto plan = plan_for({{"precision.mode", mode}}, kTwoCores);
+    EXPECT_EQ(name_of(plan.config.config.precision.mode), mode);
   }
 }
 

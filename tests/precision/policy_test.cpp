@@ -19,6 +19,14 @@ TEST(Autocast, Bf16ProductsInsideTheScopeOnly) {
   EXPECT_EQ(product_dtype(), torch::kFloat32);
 }
 
+TEST(Autocast, Fp16ProductsInsideTheScopeOnly) {
+  {
+    const AutocastScope scope({Precision::fp16, torch::kCPU});
+    EXPECT_EQ(product_dtype(), torch::kFloat16);
+  }
+  EXPECT_EQ(product_dtype(), torch::kFloat32);
+}
+
 TEST(Autocast, Fp32LeavesThingsAlone) {
   const AutocastScope scope({Precision::fp32, torch::kCPU});
   EXPECT_EQ(product_dtype(), torch::kFloat32);
@@ -67,11 +75,58 @@ TEST(Policy, Tf32OnACpuIsRefused) {
               testing::HasSubstr("precision.mode"));
 }
 
-TEST(Policy, Fp64AloneChangesTheDtypeOfParametersAndLoss) {
-  for (const auto mode : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+TEST(Policy, OnlyFp64AndBf16ParamsChangeTheDtypeOfParameters) {
+  for (const auto mode :
+       {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16}) {
     EXPECT_EQ((Policy{mode, torch::kCPU}.dtype()), torch::kFloat32);
   }
   EXPECT_EQ((Policy{Precision::fp64, torch::kCPU}.dtype()), torch::kFloat64);
+  EXPECT_EQ((Policy{Precision::bf16_params, torch::kCPU}.dtype()), torch::kBFloat16);
+}
+
+TEST(Policy, TheLossIsNeverBelowFp32) {
+  for (const auto mode : {Precision::bf16, Precision::fp16, Precision::bf16_params}) {
+    EXPECT_EQ((Policy{mode, torch::kCPU}.loss_dtype()), torch::kFloat32);
+  }
+  EXPECT_EQ((Policy{Precision::fp64, torch::kCPU}.loss_dtype()), torch::kFloat64);
+}
+
+torch::nn::Sequential small_net() {
+  return torch::nn::Sequential(torch::nn::Conv2d(3, 4, 3), torch::nn::BatchNorm2d(4),
+                               torch::nn::ReLU(), torch::nn::Flatten(),
+                               torch::nn::Linear(4 * 6 * 6, 2));
+}
+
+TEST(Convert, Bf16ParamsKeepsBatchNormsInFp32) {
+  auto net = small_net();
+  convert(*net, {Precision::bf16_params, torch::kCPU});
+  for (const auto& item : net->named_parameters()) {
+    const bool norm = item.key().starts_with("1.");
+    EXPECT_EQ(item.value().scalar_type(), norm ? torch::kFloat32 : torch::kBFloat16)
+        << item.key();
+  }
+  EXPECT_EQ(net->named_buffers()["1.running_mean"].scalar_type(), torch::kFloat32);
+  EXPECT_EQ(net->named_buffers()["1.num_batches_tracked"].scalar_type(), torch::kInt64);
+}
+
+TEST(Convert, ABf16NetworkTrainsOnTheCpu) {
+  auto net = small_net();
+  const Policy policy{Precision::bf16_params, torch::kCPU};
+  convert(*net, policy);
+  const auto out = net->forward(torch::randn({2, 3, 8, 8}).to(policy.dtype()));
+  EXPECT_EQ(out.scalar_type(), torch::kBFloat16);
+  out.to(policy.loss_dtype()).square().sum().backward();
+  for (const auto& item : net->named_parameters()) {
+    EXPECT_EQ(item.value().grad().scalar_type(), item.value().scalar_type());
+    EXPECT_TRUE(item.value().grad().isfinite().all().item<bool>()) << item.key();
+  }
+}
+
+TEST(Convert, Fp64ChangesEverythingThatIsANumberWithAPoint) {
+  auto net = small_net();
+  convert(*net, {Precision::fp64, torch::kCPU});
+  for (const auto& p : net->parameters()) EXPECT_EQ(p.scalar_type(), torch::kFloat64);
+  EXPECT_EQ(net->named_buffers()["1.running_mean"].scalar_type(), torch::kFloat64);
 }
 
 TEST(PolicyGpu, Tf32ChangesProductsAndFp32DoesNot) {

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+
+#include "lockstep/config/field.h"
+
+namespace lockstep::config {
+
+// An average of the weights over the steps, which often generalises better than the
+// last weights.
+struct EmaConfig {
+  bool enabled = false;
+  double decay = 0.999;
+  bool warmup = true;
+  std::int64_t every = 1;
+  bool evaluate = true;
+};
+
+template <typename Visitor>
+void describe(EmaConfig& c, Visitor& v) {
+  v.field("enabled", c.enabled,
+          {.help = "Keep an exponential moving average of the weights."});
+  v.field("decay", c.decay,
+          {.help = "What is left of the average at an update; 0.999 remembers about "
+                   "1000 updates.",
+           .range = from_to_below(0, 1)});
+  v.field("warmup", c.warmup,
+          {.help = "Forget faster at first: the decay of update n is at most "
+                   "(1 + n) / (10 + n)."});
+  v.field("every", c.every,
+          {.help = "Steps between two updates of the average.",
+           .range = count_from(1),
+           .unit = Unit::steps});
+  v.field("evaluate", c.evaluate,
+          {.help = "Evaluate the average, not the last weights."});
+}
+
+}  // namespace lockstep::config

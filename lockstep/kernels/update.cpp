@@ -1,0 +1,99 @@
+#include "lockstep/kernels/update.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/kernels/detail/rules.h"
+#include "lockstep/kernels/detail/vectors.h"
+#include "lockstep/kernels/workers.h"
+
+namespace lockstep::kernels {
+namespace {
+
+using detail::Coefficients;
+
+struct Root {
+  template <typename T>
+  [[gnu::always_inline]] T operator()(T value) const {
+    return __builtin_sqrt(value);
+  }
+  [[gnu::always_inline]] float operator()(float value) const {
+    return __builtin_sqrtf(value);
+  }
+};
+
+// The elements of one chunk. T computes, G is how a gradient is stored.
+template <typename R, typename T, typename G, bool kRounds>
+struct ChunkLoop {
+  const Update& update;
+  const Chunk& chunk;
+
+  [[gnu::always_inline]] void operator()() const {
+    const double factor = update.factor != nullptr ? *update.factor : 1;
+    const auto c = detail::coefficients<T>(update.hyper, chunk, factor, Root{});
+    T* __restrict weights = static_cast<T*>(update.weights) + chunk.begin;
+    const G* __restrict gradients =
+        static_cast<const G*>(update.gradients) + chunk.begin;
+    T* __restrict first = static_cast<T*>(update.first);
+    T* __restrict second = static_cast<T*>(update.second);
+    std::uint16_t* __restrict copies = update.rounded;
+    if constexpr (R::kStates > 0) first += chunk.begin;
+    if constexpr (R::kStates > 1) second += chunk.begin;
+    if constexpr (kRounds) copies += chunk.begin;
+    const std::int64_t count = chunk.end - chunk.begin;
+    for (std::int64_t i = 0; i < count; ++i) {
+      T weight = weights[i], one = 0, two = 0;
+      if constexpr (R::kStates > 0) one = first[i];
+      if constexpr (R::kStates > 1) two = second[i];
+      const T gradient = detail::limited(
+          static_cast<T>(detail::widened(gradients[i]) * c.scale), c.clip);
+      R::apply(weight, one, two, gradient, c, Root{});
+      weights[i] = weight;
+      if constexpr (R::kStates > 0) first[i] = one;
+      if constexpr (R::kStates > 1) second[i] = two;
+      if constexpr (kRounds) copies[i] = detail::rounded(weight);
+    }
+  }
+};
+
+template <typename R, typename T, typename G, bool kRounds>
+void run(const Update& update, Workers& workers) {
+  workers.run([&](std::int64_t begin, std::int64_t end) {
+    for (auto i = begin; i < end; ++i) {
+      detail::run_with_vectors(ChunkLoop<R, T, G, kRounds>{update, update.chunks[i]});
+    }
+  });
+}
+
+template <typename R>
+void run(const Update& update, Workers& workers) {
+  switch (update.storage) {
+    case Storage::f32:
+      return run<R, float, float, false>(update, workers);
+    case Storage::f64:
+      return run<R, double, double, false>(update, workers);
+    case Storage::bf16:
+      return run<R, float, std::uint16_t, true>(update, workers);
+    case Storage::bf16_with_f32_gradients:
+      return run<R, float, float, true>(update, workers);
+  }
+}
+
+}  // namespace
+
+void update_cpu(const Update& update, Workers& workers) {
+  switch (update.rule) {
+    case Rule::sgd:
+      return run<detail::Sgd>(update, workers);
+    case Rule::momentum:
+      return run<detail::Momentum>(update, workers);
+    case Rule::nesterov:
+      return run<detail::Nesterov>(update, workers);
+    case Rule::adam:
+      return run<detail::Adam>(update, workers);
+    case Rule::adamw:
+      return run<detail::AdamW>(update, workers);
+    case Rule::lion:
+      return run<detail::Lion>(update, workers);
+  }
+}
+
+}  // namespace lockstep::kernels

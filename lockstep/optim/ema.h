@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+
+#include <torch/torch.h>
+
+#include "lockstep/config/ema.h"
+#include "lockstep/optim/state.h"
+
+namespace lockstep::optim {
+
+// An exponential moving average of a flat buffer of weights, or of a shard of one. It
+// is kept in float32 (float64 for float64 weights).
+class Ema {
+ public:
+  // The average starts at the weights.
+  Ema(const config::EmaConfig& config, const torch::Tensor& weights);
+
+  // After every step; does something at every ema.every-th. `weights` in full
+  // precision: Optimizer::weights().
+  void update(const torch::Tensor& weights);
+
+  // Puts the average into `values` until swap_out() puts back what was there; `values`
+  // may be bfloat16. In between the weights must not be stepped.
+  void swap_in(torch::Tensor& values);
+  void swap_out(torch::Tensor& values);
+  bool is_swapped_in() const noexcept { return kept_.defined(); }
+
+  const torch::Tensor& average() const noexcept { return average_; }
+
+  // For checkpoints; the same names every time.
+  NamedTensors state() const;
+  void load(const NamedTensors& state);
+
+ private:
+  double decay() const;
+
+  config::EmaConfig config_;
+  torch::Tensor average_;
+  torch::Tensor steps_, updates_;  // counts on the host, without dimension
+  torch::Tensor kept_;             // the values, while the average is in their place
+};
+
+}  // namespace lockstep::optim
