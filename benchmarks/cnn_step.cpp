@@ -49,7 +49,7 @@ int main(int argc, char** argv) {
   for (int i = 0; i < steps + 4; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     step.backward(batch, tally);
-    strategy->update(1e-3);
+    strategy->update({.lr = 1e-3});
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
     if (i >= 4) times.push_back(time.count());
   }

@@ -145,7 +145,7 @@ class Ddp : public Trainer {
     strategy_->forward([&] { loss = loss_of(net_, x, y, policy); });
     strategy_->backward(loss, /*last=*/true);
     strategy_->finish();
-    strategy_->update(0.01);
+    strategy_->update({.lr = 0.01});
   }
 
  private:

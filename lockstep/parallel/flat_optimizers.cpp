@@ -1,13 +1,15 @@
 #include "lockstep/parallel/detail/flat_optimizers.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "lockstep/base/error.h"
+#include "lockstep/optim/groups.h"
 
 namespace lockstep::parallel::detail {
 namespace {
 
-// What an optimizer remembers of each element; not its step count, which is one number.
+// What is remembered of each element; not a count of steps, which is one number.
 bool is_per_element(const torch::Tensor& state, const Shard& shard) {
   return state.dim() == 1 && state.numel() == shard.size;
 }
@@ -26,28 +28,22 @@ class Kept {
   std::vector<std::pair<torch::Tensor, torch::Tensor>> pieces_;
 };
 
-// The part of a tensor like `shard` that belongs to a slot.
-torch::Tensor part_of(const torch::Tensor& tensor, const Shard& shard,
-                      const Slot& slot) {
-  const auto begin = std::max(slot.offset - shard.offset, std::int64_t{0});
-  const auto end = std::min(slot.offset + slot.numel - shard.offset, shard.size);
-  return tensor.narrow(0, std::min(begin, shard.size),
-                       std::max(end - begin, std::int64_t{0}));
+struct Span {
+  std::int64_t begin = 0, end = 0;
+};
+
+// Where [begin, end) of a group's buffer lies in a shard; empty if it does not.
+Span within(const Shard& shard, std::int64_t begin, std::int64_t end) {
+  const auto clamp = [&](std::int64_t at) {
+    return std::clamp<std::int64_t>(at - shard.offset, 0, shard.size);
+  };
+  return {clamp(begin), clamp(end)};
 }
 
-void keep_what_is_unused(Kept& kept, Engine& engine, const Shard& shard,
-                         const optim::Optimizer& optimizer) {
-  const auto& unused = engine.globally_unused();
-  if (unused.empty()) return;
-  for (const auto& slot : engine.layout()[shard.group].slots) {
-    if (std::find(unused.begin(), unused.end(), slot.parameter) == unused.end()) {
-      continue;
-    }
-    kept.keep(part_of(shard.of(engine.values(shard.group)), shard, slot));
-    for (const auto& [name, state] : optimizer.state()) {
-      if (is_per_element(state, shard)) kept.keep(part_of(state, shard, slot));
-    }
-  }
+torch::Tensor part_of(const torch::Tensor& tensor, const Shard& shard,
+                      const Slot& slot) {
+  const auto span = within(shard, slot.offset, slot.offset + slot.numel);
+  return tensor.narrow(0, span.begin, span.end - span.begin);
 }
 
 // The elements of the parameters, from their places in one layout to those in another.
@@ -65,43 +61,146 @@ torch::Tensor moved(const torch::Tensor& flat, const Group& before,
   return result;
 }
 
-torch::Tensor state_named(const optim::Optimizer& optimizer, const std::string& name) {
-  for (const auto& [other, tensor] : optimizer.state()) {
+torch::Tensor named(const optim::NamedTensors& state, const std::string& name) {
+  for (const auto& [other, tensor] : state) {
     if (other == name) return tensor;
   }
-  throw Error(Fault::internal, "parallel: the optimizer has no state '", name, "'");
+  throw Error(Fault::internal, "parallel: no state '", name, "'");
 }
 
 }  // namespace
 
-FlatOptimizers::FlatOptimizers(const config::OptimConfig& config, Engine& engine,
+optim::NamedTensors FlatOptimizers::Piece::state() const {
+  auto all = optimizer->state();
+  if (!average) return all;
+  for (auto& [name, tensor] : average->state()) all.emplace_back("ema." + name, tensor);
+  return all;
+}
+
+FlatOptimizers::FlatOptimizers(const config::Config& config, Engine& engine,
                                comm::Communicator& data)
     : config_(config),
       engine_(engine),
       data_(data),
       layout_(engine.layout()),
-      owned_(engine.owned()),
-      pieces_(make()) {}
+      pieces_(make()),
+      clip_(config.optim.clip_norm, data.device()) {}
 
-FlatOptimizers::Pieces FlatOptimizers::make() const {
-  Pieces pieces;
+torch::Tensor FlatOptimizers::values_of(const Piece& piece) const {
+  return piece.shard.of(engine_.values(piece.shard.group));
+}
+
+// What stands between two parameters is zero and stays so: it goes with the one before,
+// so that parameters with the same options are one range.
+std::vector<optim::OptionRange> FlatOptimizers::ranges_of(const Shard& shard) const {
+  std::vector<optim::ParameterShape> shapes;
+  for (const auto& parameter : engine_.parameters()) {
+    shapes.push_back({parameter.name, static_cast<int>(parameter.tensor.dim())});
+  }
+  const auto options = optim::options_of(config_.optim, shapes);
+  const auto& group = engine_.layout()[shard.group];
+  std::vector<optim::OptionRange> ranges;
+  for (std::size_t i = 0; i < group.slots.size(); ++i) {
+    const bool last = i + 1 == group.slots.size();
+    const auto end = last ? group.numel : group.slots[i + 1].offset;
+    const auto span = within(shard, group.slots[i].offset, end);
+    if (span.begin == span.end) continue;
+    const auto& own = options[group.slots[i].parameter];
+    const bool joins = !ranges.empty() && ranges.back().lr_scale == own.lr_scale &&
+                       ranges.back().weight_decay == own.weight_decay;
+    if (joins) {
+      ranges.back().end = span.end;
+    } else {
+      ranges.push_back({span.begin, span.end, own.lr_scale, own.weight_decay});
+    }
+  }
+  return ranges;
+}
+
+std::vector<FlatOptimizers::Piece> FlatOptimizers::make() const {
+  std::vector<Piece> pieces;
   for (const auto& shard : engine_.owned()) {
-    const auto values = shard.of(engine_.values(shard.group));
-    pieces.push_back(optim::make_optimizer(config_, values));
+    Piece piece{.shard = shard};
+    const auto values = values_of(piece);
+    piece.optimizer = optim::make_optimizer(config_.optim, values, ranges_of(shard));
+    if (config_.ema.enabled) {
+      piece.average.emplace(config_.ema, piece.optimizer->weights(values));
+    }
+    pieces.push_back(std::move(piece));
   }
   return pieces;
 }
 
-void FlatOptimizers::step(double lr) {
+// Over all pieces of all ranks; on the device, float64.
+torch::Tensor FlatOptimizers::squared_norm() {
+  torch::Tensor sum;
+  std::int64_t here = 0, all = 0;
+  for (const auto& group : layout_) all += group.numel;
+  for (auto& piece : pieces_) {
+    const auto gradients = piece.shard.of(engine_.gradients(piece.shard.group));
+    if (!piece.norm) piece.norm.emplace(gradients);
+    const auto& own = piece.norm->of(gradients);
+    sum = sum.defined() ? sum.add_(own) : own.clone();
+    here += piece.shard.size;
+  }
+  if (here < all) data_.all_reduce(sum).wait();
+  return sum;
+}
+
+void FlatOptimizers::update(Piece& piece, const optim::StepArguments& arguments) {
+  const auto& shard = piece.shard;
+  auto values = values_of(piece);
+  Kept kept;
+  const auto& unused = engine_.globally_unused();
+  for (const auto& slot : layout_[shard.group].slots) {
+    if (unused.empty()) break;
+    if (std::find(unused.begin(), unused.end(), slot.parameter) == unused.end()) {
+      continue;
+    }
+    kept.keep(part_of(values, shard, slot));
+    for (const auto& [name, state] : piece.optimizer->state()) {
+      if (is_per_element(state, shard)) kept.keep(part_of(state, shard, slot));
+    }
+  }
+  piece.optimizer->step(values, shard.of(engine_.gradients(shard.group)), arguments);
+  kept.put_back();
+  if (piece.average) piece.average->update(piece.optimizer->weights(values));
+}
+
+Updated FlatOptimizers::step(const Update& wanted) {
+  const torch::NoGradGuard no_grad;
+  Updated done;
+  optim::StepArguments arguments{.lr = wanted.lr,
+                                 .gradient_scale = 1 / wanted.loss_scale,
+                                 .clip_value = config_.optim.clip_value};
+  const bool clips = config_.optim.clip_norm > 0;
+  if (clips || wanted.wants_norm || wanted.skips_nonfinite) {
+    clip_.compute(squared_norm(), arguments.gradient_scale);
+    done.norm = clip_.norm();
+    if (clips) arguments.factor = clip_.factor();
+  }
+  // Every rank has the same sums, hence the same norm: they skip together.
+  if (wanted.skips_nonfinite && !std::isfinite(done.norm.item<double>())) {
+    done.skipped = true;
+    return done;
+  }
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    update(pieces_[i], arguments);
+    engine_.updated(i);
+  }
+  engine_.wait_for_values();
+  return done;
+}
+
+void FlatOptimizers::use_average(bool on) {
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    const auto& shard = owned_[i];
-    auto values = shard.of(engine_.values(shard.group));
-    auto gradients = shard.of(engine_.gradients(shard.group));
-    Kept kept;
-    keep_what_is_unused(kept, engine_, shard, *pieces_[i]);
-    pieces_[i]->step(values, gradients, lr);
-    kept.put_back();
+    auto values = values_of(pieces_[i]);
+    if (on) {
+      pieces_[i].average->swap_in(values);
+    } else {
+      pieces_[i].average->swap_out(values);
+    }
     engine_.updated(i);
   }
   engine_.wait_for_values();
@@ -111,12 +210,12 @@ void FlatOptimizers::step(double lr) {
 torch::Tensor FlatOptimizers::whole(std::size_t group, const std::string& name) const {
   torch::Tensor all;
   std::int64_t here = 0;
-  for (std::size_t i = 0; i < owned_.size(); ++i) {
-    if (owned_[i].group != group) continue;
-    const auto state = state_named(*pieces_[i], name);
+  for (const auto& piece : pieces_) {
+    if (piece.shard.group != group) continue;
+    const auto state = named(piece.state(), name);
     if (!all.defined()) all = torch::zeros({layout_[group].numel}, state.options());
-    owned_[i].of(all).copy_(state);
-    here += owned_[i].size;
+    piece.shard.of(all).copy_(state);
+    here += piece.shard.size;
   }
   if (here < layout_[group].numel) data_.all_reduce(all).wait();
   return all;
@@ -125,25 +224,23 @@ torch::Tensor FlatOptimizers::whole(std::size_t group, const std::string& name) 
 void FlatOptimizers::follow() {
   const torch::NoGradGuard no_grad;
   auto next = make();
-  const auto& owned = engine_.owned();
   for (std::size_t group = 0; group < layout_.size(); ++group) {
-    const auto in_group = [&](const Shard& shard) { return shard.group == group; };
-    const auto first = std::find_if(owned_.begin(), owned_.end(), in_group);
-    const auto& old = *pieces_[static_cast<std::size_t>(first - owned_.begin())];
-    for (const auto& [name, state] : old.state()) {
-      const bool per_element = is_per_element(state, *first);
+    const auto old =
+        std::find_if(pieces_.begin(), pieces_.end(),
+                     [&](const Piece& piece) { return piece.shard.group == group; });
+    for (const auto& [name, state] : old->state()) {
+      const bool per_element = is_per_element(state, old->shard);
       const auto all = per_element ? moved(whole(group, name), layout_[group],
                                            engine_.layout()[group])
                                    : state;
-      for (std::size_t i = 0; i < owned.size(); ++i) {
-        if (owned[i].group != group) continue;
-        state_named(*next[i], name).copy_(per_element ? owned[i].of(all) : all);
+      for (auto& piece : next) {
+        if (piece.shard.group != group) continue;
+        named(piece.state(), name).copy_(per_element ? piece.shard.of(all) : all);
       }
     }
   }
   pieces_ = std::move(next);
   layout_ = engine_.layout();
-  owned_ = owned;
 }
 
 }  // namespace lockstep::parallel::detail

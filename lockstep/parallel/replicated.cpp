@@ -63,7 +63,7 @@ class Replicated : public Strategy {
         on_gpu_(!world.data().device().is_cpu()),
         engine_(module, world.data(), world.cpu(),
                 engine_options(config, world.data())),
-        optimizers_(config.optim, engine_, world.data()) {
+        optimizers_(config, engine_, world.data()) {
     if (config.parallel.sync_batch_norm && world.size() > 1 && has_batch_norm(module)) {
       sync_batch_norm_.emplace(module, world.data());
     }
@@ -92,7 +92,9 @@ class Replicated : public Strategy {
 
   void finish() override { engine_.finish(); }
 
-  void update(double lr) override { optimizers_.step(lr); }
+  Updated update(const Update& wanted) override { return optimizers_.step(wanted); }
+  bool has_average() const noexcept override { return optimizers_.has_average(); }
+  void use_average(bool on) override { optimizers_.use_average(on); }
 
   void gather_gradients() override { engine_.gather_gradients(); }
   void share_buffers() override { engine_.broadcast_buffers(); }

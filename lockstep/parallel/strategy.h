@@ -16,6 +16,21 @@
 
 namespace lockstep::parallel {
 
+// How parameters are to be changed.
+struct Update {
+  double lr = 0;
+  double loss_scale = 1;         // by which the loss was multiplied
+  bool wants_norm = false;       // of the gradients, even if they are not clipped
+  bool skips_nonfinite = false;  // nothing is changed if a gradient is not finite
+};
+
+struct Updated {
+  bool skipped = false;
+  // The norm of all gradients before they were clipped, float64 on the device; it is
+  // overwritten by the next update. Undefined if nobody needed it.
+  torch::Tensor norm = {};
+};
+
 // How a model is trained on the ranks of a job: who holds what, what travels when, and
 // how parameters are changed. A training loop has one and does not know which:
 //
@@ -25,7 +40,7 @@ namespace lockstep::parallel {
 //     strategy->backward(loss, last);
 //   }
 //   strategy->finish();
-//   strategy->update(lr);
+//   strategy->update({.lr = lr});
 //
 // The loss is a sum over this rank's samples divided by the number of samples of all
 // ranks (design: the global batch), so that gradients add up whatever the shares are.
@@ -60,7 +75,13 @@ class Strategy {
 
   // Changes the parameters by their gradients. Parameters that no rank has used are
   // left as they are, and what the optimizer remembers of them, too.
-  virtual void update(double lr) = 0;
+  // Clips by optim.clip_norm (one norm over all ranks and shards) and optim.clip_value.
+  virtual Updated update(const Update& wanted) = 0;
+
+  // The average of the weights (ema.enabled) in their place, or these again. Nothing
+  // may be updated in between.
+  virtual bool has_average() const noexcept { return false; }
+  virtual void use_average(bool) {}
 
   // Rank 0's buffers on every rank: before they are evaluated or saved.
   virtual void share_buffers() = 0;

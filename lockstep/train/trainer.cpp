@@ -127,7 +127,7 @@ class Training {
       strategy_->finish();
       take_ballots();
       if (trace_) show_gradients();
-      strategy_->update(lr);
+      strategy_->update({.lr = lr});
       if (trace_) trace_->updated(batch, lr, tally_);
       progress_.step(batch, strategy_->times());
       account(batch);

@@ -21,7 +21,7 @@ EngineOptions stage_options(int stage, std::int64_t bucket_bytes = 300) {
 // A net that is trained as a strategy does it.
 struct Trained {
   Trained(Communicator& c, const EngineOptions& options)
-      : rig(c, options), optimizers(config::OptimConfig{}, rig.engine, c) {
+      : rig(c, options), optimizers(config::Config{}, rig.engine, c) {
     rig.engine.on_relayout([this] { optimizers.follow(); });
   }
 
@@ -30,7 +30,7 @@ struct Trained {
     rig.engine.zero_gradients();
     if (end > begin) loss_of(rig.net, batch, begin, end, with_branch).backward();
     rig.engine.finish();
-    optimizers.step(0.01);
+    optimizers.step({.lr = 0.01});
   }
 
   RankRig rig;
@@ -120,7 +120,7 @@ TEST_P(ShardedUpdate, SeveralPassesAndAccumulationSumTheSame) {
         }
         loss_of(one->rig.net, batch, middle, end).backward();
         loss_of(one->rig.net, batch, begin, end).backward();  // a second sum
-        one->optimizers.step(0.01);
+        one->optimizers.step({.lr = 0.01});
       }
     }
     expect_same_parameters(whole.rig.net, sharded.rig.net, "after accumulation");

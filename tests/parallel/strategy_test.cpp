@@ -81,12 +81,13 @@ struct Rank {
         const auto y = net->forward(all.x.slice(0, at, next), with_norm, with_spare);
         loss = (y - all.y.slice(0, at, next)).square().sum();
       });
-      strategy->backward(loss / static_cast<double>(all.x.size(0)), next == end);
+      strategy->backward(
+          loss * (wanted.loss_scale / static_cast<double>(all.x.size(0))), next == end);
       if (next == end) break;
       at = next;
     }
     strategy->finish();
-    strategy->update(0.01);
+    updated = strategy->update(wanted);
   }
   void step(const Samples& all) {
     const auto n = all.x.size(0);
@@ -106,6 +107,8 @@ struct Rank {
   bool with_norm;
   std::unique_ptr<Strategy> strategy;
   bool with_spare = true;
+  parallel::Update wanted{.lr = 0.01};
+  parallel::Updated updated;
 };
 
 void on_threads(int ranks, const std::function<void(comm::World&)>& body) {
@@ -160,6 +163,101 @@ TEST(Strategy, AnyNumberOfRanksComesToTheSameParameters) {
             << ranks << " ranks: " << (rank.flat() - expected).abs().max();
       });
     }
+  }
+}
+
+// Whole or sharded, on one rank or on three: one norm over all gradients.
+TEST(Strategy, ClippingAveragesAndOptionsAreThoseOfOneRank) {
+  auto config = config_for(1);
+  config.optim.clip_norm = 0.05;
+  config.optim.clip_value = 0.02;
+  config.optim.no_decay = "auto";
+  config.optim.weight_decay = 0.3;
+  config.optim.layer_decay = 0.5;
+  config.ema.enabled = true;
+  config.ema.decay = 0.5;
+  Tensor weights, average, norm;
+  const auto train = [&](Rank& rank) {
+    for (int i = 0; i < 5; ++i) rank.step(make_samples(static_cast<unsigned>(i), 12));
+    EXPECT_GT(rank.updated.norm.item<double>(), 0.05) << "is clipped";
+  };
+  on_threads(1, [&](comm::World& world) {
+    Rank rank(config, world);
+    train(rank);
+    norm = rank.updated.norm.clone();
+    weights = rank.flat();
+    rank.strategy->use_average(true);
+    average = rank.flat();
+    EXPECT_FALSE(torch::equal(weights, average));
+    rank.strategy->use_average(false);
+    EXPECT_TRUE(torch::equal(weights, rank.flat()));
+  });
+  config.parallel.strategy = config::Strategy::data_parallel;
+  for (const auto sharded : {config::ShardUpdate::off, config::ShardUpdate::on}) {
+    config.parallel.shard_update = sharded;
+    on_threads(3, [&](comm::World& world) {
+      Rank rank(config, world);
+      train(rank);
+      // Sums of 12 terms in another order; see above.
+      EXPECT_TRUE(rank.updated.norm.allclose(norm, 1e-6, 0));
+      EXPECT_TRUE(rank.flat().allclose(weights, 1e-5, 1e-6));
+      const auto own = rank.flat();
+      rank.strategy->use_average(true);
+      EXPECT_TRUE(rank.flat().allclose(average, 1e-5, 1e-6));
+      expect_same_bits(rank, "the average");
+      rank.strategy->use_average(false);
+      EXPECT_TRUE(torch::equal(rank.flat(), own));
+    });
+  }
+}
+
+TEST(Strategy, OptionsChangeTheResult) {
+  const auto with = [](void (*set)(config::Config&)) {
+    auto config = config_for(1);
+    config.optim.weight_decay = 0.3;
+    if (set != nullptr) set(config);
+    return alone_after(3, config);
+  };
+  const auto plain = with(nullptr);
+  EXPECT_FALSE(plain.equal(with([](auto& c) { c.optim.no_decay = "auto"; })));
+  EXPECT_FALSE(plain.equal(with([](auto& c) { c.optim.layer_decay = 0.5; })));
+  EXPECT_FALSE(plain.equal(with([](auto& c) { c.optim.clip_norm = 0.01; })));
+  EXPECT_FALSE(plain.equal(with([](auto& c) { c.optim.clip_value = 0.001; })));
+}
+
+// The overflow is on one rank only; the sums show it to all, also to those whose shard
+// it is not in.
+TEST(Strategy, AStepWithAGradientThatIsNotFiniteIsSkippedByAllRanks) {
+  for (const auto sharded : {config::ShardUpdate::off, config::ShardUpdate::on}) {
+    auto config = config_for(3);
+    config.parallel.shard_update = sharded;
+    on_threads(3, [&](comm::World& world) {
+      Rank rank(config, world);
+      rank.wanted.skips_nonfinite = true;
+      auto samples = make_samples(1, 12);
+      rank.step(samples);
+      EXPECT_FALSE(rank.updated.skipped);
+      const auto before = rank.flat();
+      if (world.rank() == 1) samples.y[5] = std::numeric_limits<double>::infinity();
+      rank.step(samples);
+      EXPECT_TRUE(rank.updated.skipped);
+      EXPECT_TRUE(torch::equal(rank.flat(), before));
+    });
+  }
+}
+
+TEST(Strategy, AScaledLossGivesTheSameUpdate) {
+  auto config = config_for(1);
+  config.optim.clip_norm = 0.05;
+  Tensor expected;
+  for (const double scale : {1.0, 1024.0}) {
+    on_threads(1, [&](comm::World& world) {
+      Rank rank(config, world);
+      rank.wanted.loss_scale = scale;
+      for (int i = 0; i < 3; ++i) rank.step(make_samples(static_cast<unsigned>(i), 12));
+      if (scale == 1) expected = rank.flat();
+      EXPECT_TRUE(rank.flat().allclose(expected, 1e-6, 1e-7)) << scale;
+    });
   }
 }
 

@@ -23,7 +23,7 @@ struct Rig {
   void run(const data::Batch& batch, double lr = 0.01) {
     step->backward(batch, tally);
     strategy->finish();
-    strategy->update(lr);
+    strategy->update({.lr = lr});
   }
 
   config::Config config = test::small_config();

@@ -1,43 +1,64 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "lockstep/comm/communicator.h"
-#include "lockstep/config/optim.h"
+#include "lockstep/config/config.h"
+#include "lockstep/optim/clip.h"
+#include "lockstep/optim/ema.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/parallel/engine.h"
+#include "lockstep/parallel/strategy.h"
 
 namespace lockstep::parallel::detail {
 
-// One optimizer for each piece of the flat buffers that this rank changes; what they
-// remember follows the engine's layout.
+// One optimizer, and one average, for each piece of the flat buffers that this rank
+// changes; what they remember follows the engine's layout.
 //
-// Collective: step(), follow().
+// Collective: step(), use_average(), follow().
 class FlatOptimizers {
  public:
-  FlatOptimizers(const config::OptimConfig& config, Engine& engine,
+  FlatOptimizers(const config::Config& config, Engine& engine,
                  comm::Communicator& data);
 
   // Parameters that no rank has used and what is remembered of them stay as they are.
   // Every rank has the new values when it returns.
-  void step(double lr);
+  Updated step(const Update& update);
+
+  bool has_average() const noexcept { return config_.ema.enabled; }
+  // The average in the place of the values, or these again.
+  void use_average(bool on);
 
   // The engine has laid out its buffers again.
   void follow();
 
  private:
-  using Pieces = std::vector<std::unique_ptr<optim::Optimizer>>;  // as engine.owned()
+  struct Piece {
+    Shard shard;
+    std::unique_ptr<optim::Optimizer> optimizer;
+    std::optional<optim::Ema> average;
+    std::optional<optim::SquaredNorm> norm;
 
-  Pieces make() const;
+    // Of both: what has to follow the layout.
+    optim::NamedTensors state() const;
+  };
+
+  std::vector<Piece> make() const;
+  std::vector<optim::OptionRange> ranges_of(const Shard& shard) const;
+  torch::Tensor values_of(const Piece& piece) const;
+  torch::Tensor squared_norm();
+  void update(Piece& piece, const optim::StepArguments& arguments);
   torch::Tensor whole(std::size_t group, const std::string& name) const;
 
-  const config::OptimConfig config_;
+  const config::Config config_;
   Engine& engine_;
   comm::Communicator& data_;
   std::vector<Group> layout_;  // for which the pieces are
-  std::vector<Shard> owned_;
-  Pieces pieces_;
+  std::vector<Piece> pieces_;  // as engine.owned()
+  optim::NormClip clip_;
 };
 
 }  // namespace lockstep::parallel::detail
