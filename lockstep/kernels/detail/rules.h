@@ -1,6 +1,5 @@
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -8,8 +7,9 @@
 #include "lockstep/kernels/update.h"
 
 // The formulas of the optimizers, once for host and device: constexpr functions may be
-// called from both. The sources that include this are built without contraction into
-// fused multiply-adds, so that every machine computes the same bits.
+// called from both; C++17, which is what nvcc is asked for. The sources that include
+// this are built without contraction into fused multiply-adds, so that every machine
+// computes the same bits.
 namespace lockstep::kernels::detail {
 
 // What the elements of a chunk share, computed in double and rounded once.
@@ -28,18 +28,20 @@ template <typename T, typename Root>
 constexpr Coefficients<T> coefficients(const Hyper& h, const Chunk& chunk,
                                        double factor, const Root& root) {
   const double lr = h.lr * chunk.lr_scale;
-  return {.scale = static_cast<T>(h.gradient_scale * factor),
-          .clip = h.clip_value > 0 ? static_cast<T>(h.clip_value)
-                                   : std::numeric_limits<T>::infinity(),
-          .rate = static_cast<T>(lr / h.bias1),
-          .keep = static_cast<T>(1 - lr * chunk.weight_decay),
-          .decay = static_cast<T>(chunk.weight_decay),
-          .beta1 = static_cast<T>(h.beta1),
-          .rest1 = static_cast<T>(1 - h.beta1),
-          .beta2 = static_cast<T>(h.beta2),
-          .rest2 = static_cast<T>(1 - h.beta2),
-          .inverse_root = static_cast<T>(1 / root(h.bias2)),
-          .eps = static_cast<T>(h.eps)};
+  Coefficients<T> c{};
+  c.scale = static_cast<T>(h.gradient_scale * factor);
+  c.clip = h.clip_value > 0 ? static_cast<T>(h.clip_value)
+                            : std::numeric_limits<T>::infinity();
+  c.rate = static_cast<T>(lr / h.bias1);
+  c.keep = static_cast<T>(1 - lr * chunk.weight_decay);
+  c.decay = static_cast<T>(chunk.weight_decay);
+  c.beta1 = static_cast<T>(h.beta1);
+  c.rest1 = static_cast<T>(1 - h.beta1);
+  c.beta2 = static_cast<T>(h.beta2);
+  c.rest2 = static_cast<T>(1 - h.beta2);
+  c.inverse_root = static_cast<T>(1 / root(h.bias2));
+  c.eps = static_cast<T>(h.eps);
+  return c;
 }
 
 // Not std::clamp: what is not a number has to stay so.
@@ -121,7 +123,7 @@ struct Lion {
 
 // bf16 is the upper half of a float; to the nearest, ties to even.
 [[gnu::always_inline]] constexpr float widened(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  return __builtin_bit_cast(float, static_cast<std::uint32_t>(bits) << 16);
 }
 [[gnu::always_inline]] constexpr float widened(float value) {
   return value;
@@ -130,7 +132,7 @@ struct Lion {
   return value;
 }
 [[gnu::always_inline]] constexpr std::uint16_t rounded(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto bits = __builtin_bit_cast(std::uint32_t, value);
   const std::uint32_t nearest = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
   return static_cast<std::uint16_t>(value != value ? 0x7FC0U : nearest);
 }
