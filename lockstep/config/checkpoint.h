@@ -12,6 +12,7 @@ struct CheckpointConfig {
   std::int64_t keep = 3;
   std::string resume = "auto";  // auto, never or the path of a checkpoint
   bool final_weights = true;
+  bool save_best = false;
 };
 
 template <typename Visitor>
@@ -31,6 +32,10 @@ void describe(CheckpointConfig& c, Visitor& v) {
                "never, or a path."});
   v.field("final_weights", c.final_weights,
           {.help = "Write model.safetensors into the run directory at the end.",
+           .affects = Affects::output});
+  v.field("save_best", c.save_best,
+          {.help = "Write best.safetensors into the run directory at each evaluation "
+                   "that is the best so far (early_stop.metric).",
            .affects = Affects::output});
 }
 

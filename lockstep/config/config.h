@@ -4,8 +4,10 @@
 #include "lockstep/config/checkpoint.h"
 #include "lockstep/config/comm.h"
 #include "lockstep/config/data.h"
+#include "lockstep/config/early_stop.h"
 #include "lockstep/config/ema.h"
 #include "lockstep/config/eval.h"
+#include "lockstep/config/memory.h"
 #include "lockstep/config/model.h"
 #include "lockstep/config/monitor.h"
 #include "lockstep/config/optim.h"
@@ -30,6 +32,8 @@ struct Config {
   EmaConfig ema;
   TrainConfig train;
   EvalConfig eval;
+  EarlyStopConfig early_stop;
+  MemoryConfig memory;
   PrecisionConfig precision;
   ParallelConfig parallel;
   CommConfig comm;
@@ -50,7 +54,9 @@ void describe(Config& c, Visitor& v) {
   v.section("schedule", c.schedule, "How the learning rate moves.");
   v.section("ema", c.ema, "An average of the weights.");
   v.section("train", c.train, "How long, and what is reported.");
-  v.section("eval", c.eval, "When the model is evaluated.");
+  v.section("eval", c.eval, "When the model is evaluated, and by what.");
+  v.section("early_stop", c.early_stop, "What is better, and when there is no hope.");
+  v.section("memory", c.memory, "What is kept, and what happens when it is too much.");
   v.section("precision", c.precision, "The arithmetic.");
   v.section("parallel", c.parallel, "Devices, ranks and how they share the work.");
   v.section("comm", c.comm, "How ranks exchange tensors.");

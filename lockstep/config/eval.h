@@ -1,8 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string_view>
+#include <vector>
 
 #include "lockstep/config/auto.h"
+#include "lockstep/config/enums.h"
 #include "lockstep/config/field.h"
 
 namespace lockstep::config {
@@ -10,8 +14,18 @@ namespace lockstep::config {
 // The value of eval.every that a recipe spells `epoch`.
 inline constexpr std::int64_t kEachEpoch = -1;
 
+// Beside loss and accuracy, which are always there.
+enum class EvalMetric { top_k, per_class, f1, auroc, perplexity };
+
+constexpr std::array<std::string_view, 5> names_of(EvalMetric) {
+  return {"top_k", "per_class", "f1", "auroc", "perplexity"};
+}
+
 struct EvalConfig {
   Auto<std::int64_t> every;  // steps; 0: only at the end; kEachEpoch
+  std::vector<EvalMetric> metrics;
+  std::int64_t top_k = 5;
+  std::int64_t sanity_batches = 0;
 };
 
 template <typename Visitor>
@@ -24,6 +38,19 @@ void describe(EvalConfig& c, Visitor& v) {
        .unit = Unit::steps,
        .affects = Affects::output,
        .word = Word{"epoch", kEachEpoch}});
+  v.field("metrics", c.metrics,
+          {.help = "What is computed beside loss and accuracy.",
+           .affects = Affects::output});
+  v.field("top_k", c.top_k,
+          {.help = "Of the metric top_k: an answer is right among the k most likely.",
+           .range = count_from(1),
+           .affects = Affects::output});
+  v.field("sanity_batches", c.sanity_batches,
+          {.help = "Batches that are evaluated before the first step, so that a mistake "
+                   "there shows at once; 0: none.",
+           .range = count_from(0),
+           .unit = Unit::batches,
+           .affects = Affects::output});
 }
 
 }  // namespace lockstep::config

@@ -1,12 +1,22 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string_view>
 
 #include "lockstep/base/units.h"
 #include "lockstep/config/auto.h"
+#include "lockstep/config/enums.h"
 #include "lockstep/config/field.h"
 
 namespace lockstep::config {
+
+// A loss or a gradient is a NaN or an infinity.
+enum class OnNonfinite { stop, skip };
+
+constexpr std::array<std::string_view, 2> names_of(OnNonfinite) {
+  return {"stop", "skip"};
+}
 
 // Training ends after `steps` or after `epochs`: one of them is a number above 0, and
 // the planner sets the other to 0, which means "not the measure".
@@ -16,6 +26,10 @@ struct TrainConfig {
   units::Duration max_time{0};
   std::int64_t log_every = 50;
   bool anomaly = false;
+  OnNonfinite on_nonfinite = OnNonfinite::stop;
+  std::int64_t max_skipped = 10;
+  std::int64_t fast_dev_run = 0;
+  std::int64_t overfit_batches = 0;
 };
 
 template <typename Visitor>
@@ -38,6 +52,24 @@ void describe(TrainConfig& c, Visitor& v) {
   v.field("anomaly", c.anomaly,
           {.help = "Name the operation whose gradient is not finite; slow.",
            .affects = Affects::speed});
+  v.field("on_nonfinite", c.on_nonfinite,
+          {.help = "A loss or gradient that is a NaN or an infinity: stop, and say "
+                   "where; skip: leave the weights as they are and go on (every step "
+                   "waits for its gradients then)."});
+  v.field("max_skipped", c.max_skipped,
+          {.help = "Of skip: stop after so many skipped steps in a row; 0: never.",
+           .range = count_from(0),
+           .unit = Unit::steps});
+  v.field("fast_dev_run", c.fast_dev_run,
+          {.help = "Train and evaluate so many batches only, to see that all works; "
+                   "0: the whole run.",
+           .range = count_from(0),
+           .unit = Unit::batches});
+  v.field("overfit_batches", c.overfit_batches,
+          {.help = "Train on the first n batches only and evaluate on them: a model "
+                   "that can not learn these by heart has a mistake. 0: on all.",
+           .range = count_from(0),
+           .unit = Unit::batches});
 }
 
 }  // namespace lockstep::config

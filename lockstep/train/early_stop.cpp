@@ -1,0 +1,66 @@
+#include "lockstep/train/early_stop.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+
+namespace lockstep::train {
+namespace {
+
+bool is_a_cost(const std::string& metric) {
+  return metric == "loss" || metric == "perplexity";
+}
+
+}  // namespace
+
+EarlyStop::EarlyStop(const config::EarlyStopConfig& config)
+    : config_(config),
+      higher_is_better_(config.mode == config::BetterMode::automatic
+                            ? !is_a_cost(config.metric)
+                            : config.mode == config::BetterMode::max) {}
+
+bool EarlyStop::improves(double value) const {
+  if (!std::isfinite(value)) return false;
+  if (!best_) return true;
+  return higher_is_better_ ? value > *best_ + config_.min_delta
+                           : value < *best_ - config_.min_delta;
+}
+
+bool EarlyStop::observe(const std::vector<MetricValue>& values) {
+  const auto found =
+      std::find_if(values.begin(), values.end(),
+                   [&](const MetricValue& one) { return one.name == config_.metric; });
+  if (found == values.end()) {
+    std::vector<std::string> names;
+    for (const auto& one : values) names.push_back(one.name);
+    throw Error(Fault::config, "early_stop.metric: '", config_.metric,
+                "' is not evaluated; there are ", text::join(names, ", "),
+                "; eval.metrics adds others");
+  }
+  if (!improves(found->value)) {
+    waited_ += 1;
+    return false;
+  }
+  best_ = found->value;
+  waited_ = 0;
+  return true;
+}
+
+bool EarlyStop::is_over() const noexcept {
+  return config_.patience > 0 && waited_ >= config_.patience;
+}
+
+std::string EarlyStop::because() const {
+  const auto than = best_ ? str(" on ", *best_) : "";
+  return str(config_.metric, " has not improved by more than ", config_.min_delta, than,
+             " for ", waited_, " evaluations");
+}
+
+void EarlyStop::restore(std::optional<double> best, std::int64_t waited) {
+  best_ = best;
+  waited_ = waited;
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/config/early_stop.h"
+#include "lockstep/train/metrics.h"
+
+namespace lockstep::train {
+
+// Which evaluation was the best, and when there is no hope for a better one. Fed with
+// numbers that all ranks have, so all come to the same.
+class EarlyStop {
+ public:
+  explicit EarlyStop(const config::EarlyStopConfig& config);
+
+  // Takes the watched metric out of an evaluation's; throws Fault::config, naming those
+  // that there are, if it is not among them. Returns whether it is the best so far.
+  bool observe(const std::vector<MetricValue>& values);
+
+  // More than early_stop.patience evaluations in a row were no better.
+  bool is_over() const noexcept;
+  // "loss has not improved by more than 0 on 0.31 for 3 evaluations"
+  std::string because() const;
+
+  std::optional<double> best() const noexcept { return best_; }
+
+  // For checkpoints.
+  std::int64_t waited() const noexcept { return waited_; }
+  void restore(std::optional<double> best, std::int64_t waited);
+
+ private:
+  bool improves(double value) const;
+
+  config::EarlyStopConfig config_;
+  bool higher_is_better_;
+  std::optional<double> best_;
+  std::int64_t waited_ = 0;  // evaluations since then
+};
+
+}  // namespace lockstep::train

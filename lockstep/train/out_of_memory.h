@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "lockstep/models/model.h"
+
+namespace lockstep::train {
+
+// Whether there was no room for a tensor, on the host or on a GPU.
+bool is_out_of_memory(const std::exception& error) noexcept;
+
+// While it lives, tensors of the host take at most so many bytes in this process: one
+// that does not fit is refused like on a GPU. One at a time.
+class HostMemoryLimit {
+ public:
+  explicit HostMemoryLimit(std::int64_t bytes);
+  ~HostMemoryLimit();
+  HostMemoryLimit(const HostMemoryLimit&) = delete;
+  HostMemoryLimit& operator=(const HostMemoryLimit&) = delete;
+
+  std::int64_t used_bytes() const noexcept;  // by tensors that were made under it
+
+  class Allocator;
+
+ private:
+  std::shared_ptr<Allocator> allocator_;
+  c10::Allocator* before_;
+};
+
+// What a step changes before it is over, as it was when the step began: the buffers of
+// the model and the generators that its dropouts draw from.
+class StepStart {
+ public:
+  explicit StepStart(models::Model& model, const torch::Device& device);
+
+  void take();
+  void restore();
+
+ private:
+  struct Draws {
+    at::Generator generator;
+    torch::Tensor state;
+  };
+  std::vector<torch::Tensor> buffers_, copies_;
+  std::vector<Draws> draws_;
+};
+
+// Gives memory that is kept for later tensors back to the device.
+void empty_cache(const torch::Device& device);
+
+}  // namespace lockstep::train

@@ -1,0 +1,59 @@
+#include "lockstep/train/out_of_memory.h"
+
+#include "lockstep/models/dropout.h"
+#include "tests/support/support.h"
+
+namespace lockstep::train {
+namespace {
+
+TEST(OutOfMemory, ALimitOfTheHostRefusesWhatDoesNotFitAndNothingElse) {
+  torch::Tensor outlives;
+  {
+    const HostMemoryLimit limit(1 << 20);
+    auto half = torch::zeros({1 << 17});
+    EXPECT_GE(limit.used_bytes(), 1 << 19);
+    try {
+      torch::zeros({1 << 18});
+      FAIL() << "it fits";
+    } catch (const std::exception& error) {
+      EXPECT_TRUE(is_out_of_memory(error)) << error.what();
+      EXPECT_THAT(error.what(), testing::HasSubstr("memory.host_limit 1048576"));
+    }
+    half.reset();
+    EXPECT_EQ(limit.used_bytes(), 0);
+    outlives = torch::ones({1 << 17});
+  }
+  EXPECT_EQ(outlives.sum().item<double>(), 1 << 17);
+  EXPECT_NO_THROW(torch::zeros({1 << 20})) << "the limit is gone";
+}
+
+TEST(OutOfMemory, OtherErrorsAreNotTakenForIt) {
+  EXPECT_FALSE(is_out_of_memory(std::runtime_error("shape [3] does not fit [4]")));
+  EXPECT_TRUE(is_out_of_memory(std::bad_alloc()));
+  try {
+    torch::empty({std::int64_t{1} << 55});  // more than any machine has
+    FAIL() << "it was allocated";
+  } catch (const std::exception& error) {
+    EXPECT_TRUE(is_out_of_memory(error)) << error.what();
+  }
+}
+
+TEST(OutOfMemory, AStepsStartBringsBackBuffersAndDraws) {
+  for (const bool own_generator : {false, true}) {
+    const auto model = models::build({.name = "resnet9", .dropout = 0.5}, {{1, 8, 8}, 3});
+    if (own_generator) models::seed_dropout(*model, 3, torch::kCPU);
+    StepStart start(*model, torch::kCPU);
+    const auto x = torch::randn({4, 1, 8, 8});
+    start.take();
+    const auto first = model->forward(x);
+    const auto statistics = model->buffers()[0].clone();
+    start.restore();
+    EXPECT_FALSE(torch::equal(model->buffers()[0], statistics));
+    const auto second = model->forward(x);
+    EXPECT_TRUE(torch::equal(first, second)) << "dropout drew something else";
+    EXPECT_TRUE(torch::equal(model->buffers()[0], statistics));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::train
