@@ -41,6 +41,15 @@ function(lockstep_static target module library)
 endfunction()
 lockstep_static(lockstep_yaml yaml-cpp yaml-cpp)
 lockstep_static(lockstep_zlib zlib z)
+if(LOCKSTEP_DATA_PLANE)
+  # Headers only: Debian's archives of these are not position independent, so the shared
+  # libraries are loaded at run time, by whoever meets such an image.
+  pkg_check_modules(lockstep_images_pc REQUIRED libturbojpeg libpng)
+  add_library(lockstep_images INTERFACE)
+  target_include_directories(lockstep_images SYSTEM INTERFACE
+    ${lockstep_images_pc_INCLUDE_DIRS})
+  target_link_libraries(lockstep_images INTERFACE ${CMAKE_DL_LIBS})
+endif()
 
 # Header-only: fmt, spdlog (over that fmt), nlohmann-json.
 add_library(lockstep_fmt INTERFACE)

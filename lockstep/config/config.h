@@ -1,5 +1,6 @@
 #pragma once
 
+#include "lockstep/config/augment.h"
 #include "lockstep/config/batch.h"
 #include "lockstep/config/checkpoint.h"
 #include "lockstep/config/comm.h"
@@ -26,6 +27,7 @@ struct Config {
   RunConfig run;
   ModelConfig model;
   DataConfig data;
+  AugmentConfig augment;
   BatchConfig batch;
   OptimConfig optim;
   ScheduleConfig schedule;
@@ -49,6 +51,7 @@ void describe(Config& c, Visitor& v) {
   v.section("run", c.run, "Where a run is kept, and its seed.");
   v.section("model", c.model, "What is trained.");
   v.section("data", c.data, "What it is trained on.");
+  v.section("augment", c.augment, "How training samples are varied.");
   v.section("batch", c.batch, "How many samples make a step.");
   v.section("optim", c.optim, "How the weights are updated.");
   v.section("schedule", c.schedule, "How the learning rate moves.");

@@ -4,24 +4,115 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/config/auto.h"
+#include "lockstep/config/enums.h"
 #include "lockstep/config/field.h"
 
 namespace lockstep::config {
 
 // The names that the worker's registry knows.
-inline constexpr std::array<std::string_view, 2> kDatasets = {"fashion_mnist", "idx"};
+inline constexpr std::array<std::string_view, 7> kDatasets = {
+    "cifar10",      "cifar100",  "fashion_mnist", "idx",
+    "image_folder", "synthetic", "tokens"};
+
+// What happens when a sample can not be read.
+enum class OnBadSample { stop, skip };
+
+constexpr std::array<std::string_view, 2> names_of(OnBadSample) {
+  return {"stop", "skip"};
+}
+
+// What made-up samples consist of.
+enum class SampleType { uint8, float32, int64 };
+
+constexpr std::array<std::string_view, 3> names_of(SampleType) {
+  return {"uint8", "float32", "int64"};
+}
+
+// The numbers of a token file that has no header.
+enum class TokenType { uint16, uint32 };
+
+constexpr std::array<std::string_view, 2> names_of(TokenType) {
+  return {"uint16", "uint32"};
+}
 
 struct DataConfig {
   std::string name = "fashion_mnist";
-  std::string dir;  // "": where the data set's package puts it
+  std::string dir;
   bool shuffle = true;
   std::int64_t train_samples = 0;
   std::int64_t eval_samples = 0;
+  double split = 0;
+  bool drop_last = false;
+  bool weighted_sampling = false;
+  std::vector<double> class_weights;
+  bool balanced_loss = false;
+  OnBadSample on_bad_sample = OnBadSample::stop;
+  std::int64_t resize = 0;
+  std::vector<double> mean;
+  std::vector<double> std;
+  std::int64_t sequence = 1024;
+  TokenType token_type = TokenType::uint16;
+  std::int64_t classes = 0;
+  std::vector<int> shape;
+  SampleType dtype = SampleType::uint8;
+  std::int64_t synthetic_samples = 50'000;
   Auto<int> workers;
   Auto<int> prefetch;
+  Auto<bool> pin_memory;
 };
+
+template <typename Visitor>
+void describe_sources(DataConfig& c, Visitor& v) {
+  v.field("sequence", c.sequence,
+          {.help = "tokens: so many make a sample.", .range = between(1, 1 << 24)});
+  v.field("token_type", c.token_type,
+          {.help = "tokens: the numbers of files that have no header."});
+  v.field("classes", c.classes,
+          {.help = "synthetic: classes (0: 10). tokens: size of the vocabulary (0: the "
+                   "largest token plus one).",
+           .range = between(0, 1 << 24)});
+  v.field("shape", c.shape,
+          {.help = "synthetic: of a sample, for example [3, 224, 224].",
+           .range = between(1, 1 << 24)});
+  v.field("dtype", c.dtype,
+          {.help = "synthetic: of samples; int64: tokens, the next is the target."});
+  v.field("synthetic_samples", c.synthetic_samples,
+          {.help = "synthetic: samples to train on; a tenth more to evaluate on.",
+           .range = count_from(1)});
+}
+
+template <typename Visitor>
+void describe_choice(DataConfig& c, Visitor& v) {
+  v.field("train_samples", c.train_samples,
+          {.help = "Train on the first n samples (image_folder: on n at even "
+                   "distances); 0: all.",
+           .range = count_from(0),
+           .unit = Unit::samples});
+  v.field("eval_samples", c.eval_samples,
+          {.help = "Evaluate on the first n samples; 0: all.",
+           .range = count_from(0),
+           .unit = Unit::samples});
+  v.field("split", c.split,
+          {.help = "Hold this share of the training samples back, always the same, to "
+                   "evaluate on them; 0: evaluate on the data set's test samples.",
+           .range = from_to_below(0, 1)});
+  v.field(
+      "drop_last", c.drop_last,
+      {.help = "An epoch has no short batch at its end: its samples are left out."});
+  v.field("weighted_sampling", c.weighted_sampling,
+          {.help = "Classes come equally often, whatever their sizes are."});
+  v.field("class_weights", c.class_weights,
+          {.help = "What each class weighs in the training loss; empty: 1.",
+           .range = at_least(0)});
+  v.field("balanced_loss", c.balanced_loss,
+          {.help = "Rare classes weigh more in the training loss: by samples / "
+                   "(classes * samples of the class)."});
+  v.field("on_bad_sample", c.on_bad_sample,
+          {.help = "A sample that can not be read: stop, or skip (another is taken)."});
+}
 
 template <typename Visitor>
 void describe(DataConfig& c, Visitor& v) {
@@ -30,14 +121,17 @@ void describe(DataConfig& c, Visitor& v) {
           {.help = "Folder of its files; empty: where its package puts them."});
   v.field("shuffle", c.shuffle,
           {.help = "A new seeded order of the samples in each epoch."});
-  v.field("train_samples", c.train_samples,
-          {.help = "Train on the first n samples; 0: all.",
-           .range = count_from(0),
-           .unit = Unit::samples});
-  v.field("eval_samples", c.eval_samples,
-          {.help = "Evaluate on the first n samples; 0: all.",
-           .range = count_from(0),
-           .unit = Unit::samples});
+  describe_choice(c, v);
+  v.field(
+      "resize", c.resize,
+      {.help = "Bring images to n x n pixels; 0: none.", .range = between(0, 16384)});
+  v.field("mean", c.mean,
+          {.help = "Of pixels scaled to 0 ... 1, one number or one for each channel: "
+                   "subtracted from them; empty: the data set's."});
+  v.field("std", c.std,
+          {.help = "Standard deviation of these pixels, by which they are divided.",
+           .range = above(0)});
+  describe_sources(c, v);
   v.field("workers", c.workers,
           {.help = "Threads that prepare batches while the model computes.",
            .range = between(1, 64),
@@ -47,6 +141,9 @@ void describe(DataConfig& c, Visitor& v) {
           {.help = "Batches that are kept ready ahead of the step.",
            .range = between(1, 1024),
            .unit = Unit::batches,
+           .affects = Affects::speed});
+  v.field("pin_memory", c.pin_memory,
+          {.help = "Batches are in memory that a GPU fetches from while it computes.",
            .affects = Affects::speed});
 }
 

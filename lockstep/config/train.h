@@ -24,6 +24,8 @@ struct TrainConfig {
   Auto<std::int64_t> steps;
   Auto<std::int64_t> epochs;
   units::Duration max_time{0};
+  std::int64_t limit_train_batches = 0;
+  std::int64_t limit_eval_batches = 0;
   std::int64_t log_every = 50;
   bool anomaly = false;
   OnNonfinite on_nonfinite = OnNonfinite::stop;
@@ -44,6 +46,14 @@ void describe(TrainConfig& c, Visitor& v) {
            .unit = Unit::epochs});
   v.field("max_time", c.max_time,
           {.help = "Stop at the next step after this time; 0s: no limit."});
+  v.field("limit_train_batches", c.limit_train_batches,
+          {.help = "An epoch ends after so many batches; 0: with its samples.",
+           .range = count_from(0),
+           .unit = Unit::batches});
+  v.field("limit_eval_batches", c.limit_eval_batches,
+          {.help = "An evaluation ends after so many batches; 0: with its samples.",
+           .range = count_from(0),
+           .unit = Unit::batches});
   v.field("log_every", c.log_every,
           {.help = "Steps between two lines of training metrics.",
            .range = count_from(1),

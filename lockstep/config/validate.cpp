@@ -52,10 +52,41 @@ void check_run(Checker& check, const RunConfig& run) {
   }
 }
 
-void check_data(Checker& check, const DataConfig& data) {
-  if (data.name == "idx" && data.dir.empty()) {
+void check_source(Checker& check, const DataConfig& data) {
+  const bool has_place = data.name == "fashion_mnist" || data.name == "synthetic";
+  if (!has_place && data.dir.empty()) {
+    check.refuse(
+        "data.name",
+        str(data.name, " has no usual place; set data.dir to the folder of its files"));
+  }
+  if (data.name == "synthetic" && data.shape.empty()) {
     check.refuse("data.name",
-                 "idx has no usual place; set data.dir to the folder of its files");
+                 "synthetic has no shape of its own; set data.shape, for example to "
+                 "[3, 224, 224]");
+  }
+}
+
+void check_data(Checker& check, const DataConfig& data) {
+  check_source(check, data);
+  if (data.mean.size() != data.std.size()) {
+    check.refuse("data.mean",
+                 str(data.mean.size(), " values, but data.std has ", data.std.size(),
+                     "; they go together: write as many of one as of the other"));
+  }
+  if (data.weighted_sampling && !data.shuffle) {
+    check.refuse("data.weighted_sampling",
+                 "true, but data.shuffle is false; it is a way to shuffle: set "
+                 "data.shuffle=true");
+  }
+  if (data.balanced_loss && !data.class_weights.empty()) {
+    check.refuse("data.balanced_loss",
+                 "true, but data.class_weights is given, too; drop one of them");
+  }
+  double sum = 0;
+  for (const auto weight : data.class_weights) sum += weight;
+  if (!data.class_weights.empty() && sum <= 0) {
+    check.refuse("data.class_weights",
+                 "are all 0: nothing would be learnt; give a class a weight above 0");
   }
 }
 

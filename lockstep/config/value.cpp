@@ -96,6 +96,21 @@ bool is_plain(const std::string& text) {
   return alnum(text[0]) || text[0] == '/';
 }
 
+template <typename T>
+Problem read_list(const Node& node, const Field& field, std::string_view expected,
+                  std::vector<T>& out) {
+  const auto items = items_of(node, expected);
+  if (items.problem) return items.problem;
+  std::vector<T> values;
+  for (const auto& item : items.nodes) {
+    T value{};
+    if (auto problem = read(item, field, value)) return problem;
+    values.push_back(value);
+  }
+  out = std::move(values);
+  return std::nullopt;
+}
+
 std::vector<std::string> strings(std::span<const std::string_view> views) {
   return {views.begin(), views.end()};
 }
@@ -234,16 +249,11 @@ Problem read(const Node& node, const Field&, units::Duration& out) {
 }
 
 Problem read(const Node& node, const Field& field, std::vector<int>& out) {
-  const auto items = items_of(node, "a list like [0, 1]");
-  if (items.problem) return items.problem;
-  std::vector<int> values;
-  for (const auto& item : items.nodes) {
-    int value = 0;
-    if (auto problem = read(item, field, value)) return problem;
-    values.push_back(value);
-  }
-  out = std::move(values);
-  return std::nullopt;
+  return read_list(node, field, "a list like [0, 1]", out);
+}
+
+Problem read(const Node& node, const Field& field, std::vector<double>& out) {
+  return read_list(node, field, "a list like [0.5, 1]", out);
 }
 
 Written write(bool value, const Field&) {
@@ -287,6 +297,10 @@ Written write(const std::vector<int>& values, const Field& field) {
   return write_list(values, field);
 }
 
+Written write(const std::vector<double>& values, const Field& field) {
+  return write_list(values, field);
+}
+
 Type type_of(const bool&, const Field&) {
   return {"true or false", {}};
 }
@@ -315,6 +329,10 @@ Type type_of(const std::string&, const Field& field) {
 
 Type type_of(const units::Duration&, const Field&) {
   return {"time", {}};
+}
+
+Type type_of(const std::vector<double>&, const Field&) {
+  return {"list of numbers", {}};
 }
 
 Type type_of(const std::vector<int>&, const Field&) {

@@ -13,17 +13,6 @@
 #include "lockstep/base/text.h"
 
 namespace lockstep::data {
-
-std::int64_t SampleSpec::num_elements() const noexcept {
-  std::int64_t count = 1;
-  for (const auto size : shape) count *= size;
-  return count;
-}
-
-std::int64_t SampleSpec::num_bytes() const noexcept {
-  return num_elements() * static_cast<std::int64_t>(torch::elementSize(dtype));
-}
-
 namespace {
 
 using Path = std::filesystem::path;
@@ -184,6 +173,10 @@ class IdxDataset : public Dataset {
   }
 
   const SampleSpec& spec() const noexcept override { return spec_; }
+
+  std::int64_t class_of(std::int64_t index) const override {
+    return labels_[static_cast<std::size_t>(index)];
+  }
 
   std::int64_t read(std::int64_t index, std::span<std::byte> input) const override {
     const auto bytes = static_cast<std::size_t>(spec_.num_bytes());

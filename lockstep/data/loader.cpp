@@ -10,7 +10,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
-#include "lockstep/data/permutation.h"
+#include "lockstep/data/detail/filler.h"
 
 namespace lockstep::data {
 namespace {
@@ -37,27 +37,54 @@ Cut cut_of(std::int64_t from, const std::vector<std::int64_t>& weights) {
   return cut;
 }
 
-// A place in the ring. Batch b lives in slot b % ring size.
-struct Slot {
-  Batch batch;
-  torch::Tensor inputs, targets;  // room for a full batch
-  std::int64_t ready = kNever;    // the number of the batch that is in it
+// What a rank has of a global batch.
+struct Share {
+  std::int64_t first = 0, size = 0, largest = 0;
 };
 
+detail::Filler::Options filler_options(const LoaderOptions& options) {
+  return {.order = {.shuffle = options.shuffle,
+                    .weighted = options.weighted,
+                    .seed = options.seed},
+          .mixing = options.mixing,
+          .skip_bad = options.skip_bad};
+}
+
 }  // namespace
+
+std::int64_t samples_per_epoch(std::int64_t num_samples, const LoaderOptions& options) {
+  if (num_samples <= 0) {
+    throw Error(Fault::config,
+                "data: the data set is empty; check data.dir and data.name");
+  }
+  auto samples = num_samples;
+  if (options.drop_last) samples -= samples % options.batch;
+  if (samples == 0) {
+    throw Error(Fault::config, "data.drop_last: a batch has ", options.batch,
+                " samples, the data set ", num_samples,
+                ": there would be no batch; lower batch.global, or set "
+                "data.drop_last=false");
+  }
+  const auto limit = options.limit_batches;
+  return limit > 0 ? std::min(samples, limit * options.batch) : samples;
+}
 
 class Loader::Impl {
  public:
   Impl(const Dataset& dataset, const LoaderOptions& options)
-      : dataset_(dataset), options_(options), slots_(options.prefetch + 1) {
+      : dataset_(dataset),
+        options_(options),
+        epoch_samples_(data::samples_per_epoch(dataset.size(), options)),
+        filler_(dataset, filler_options(options)) {
     LOCKSTEP_CHECK(options.batch > 0 && options.workers > 0 && options.prefetch > 0);
     LOCKSTEP_CHECK(options.rank >= 0 && options.rank < options.ranks);
-    LOCKSTEP_CHECK(dataset.size() > 0 && options.start.consumed >= 0);
-    batches_per_epoch_ = (dataset.size() + options.batch - 1) / options.batch;
+    LOCKSTEP_CHECK(options.start.consumed >= 0);
+    batches_per_epoch_ = (epoch_samples_ + options.batch - 1) / options.batch;
     // A position inside an epoch need not be a multiple of the batch: the rest of the
     // epoch is cut into batches from there.
-    first_epoch_batches_ =
-        (dataset.size() - options.start.consumed + options.batch - 1) / options.batch;
+    const auto left =
+        std::max<std::int64_t>(epoch_samples_ - options.start.consumed, 0);
+    first_epoch_batches_ = (left + options.batch - 1) / options.batch;
     if (options.epochs) {
       end_ = first_epoch_batches_ + (*options.epochs - 1) * batches_per_epoch_;
     }
@@ -89,14 +116,23 @@ class Loader::Impl {
       waited_seconds_ += seconds_between(begin, Clock::system().now());
     }
     if (slot.ready != current_) std::rethrow_exception(failure_);
-    return &slot.batch;
+    return &slot.current();
+  }
+
+  bool is_ready() {
+    const std::lock_guard lock(mutex_);
+    const auto number = current_ + 1;
+    if (end_ != kNever && number >= end_) return true;
+    return slot_of(number).ready == number || failure_;
   }
 
   double waited_seconds() const noexcept { return waited_seconds_; }
   std::int64_t ring_size() const { return static_cast<std::int64_t>(slots_.size()); }
+  std::int64_t num_skipped() const noexcept { return filler_.num_skipped(); }
+  std::int64_t samples_per_epoch() const noexcept { return epoch_samples_; }
 
  private:
-  Slot& slot_of(std::int64_t number) {
+  detail::Slot& slot_of(std::int64_t number) {
     return slots_[static_cast<std::size_t>(number) % slots_.size()];
   }
 
@@ -114,27 +150,28 @@ class Loader::Impl {
   }
 
   void make_slots() {
+    auto kind = filler_.slot_kind();
+    kind.pinned = options_.pin_memory;
     const auto global = std::min(options_.batch, dataset_.size());
-    for (auto& slot : slots_) {
-      make_room(slot, (global + options_.ranks - 1) / options_.ranks);
+    for (int i = 0; i <= options_.prefetch; ++i) {
+      slots_.emplace_back(dataset_.spec(), kind)
+          .reserve((global + options_.ranks - 1) / options_.ranks);
     }
   }
 
-  void make_room(Slot& slot, std::int64_t samples) const {
-    if (slot.targets.defined() && slot.targets.size(0) >= samples) return;
-    std::vector<std::int64_t> shape{samples};
-    const auto& sample = dataset_.spec().shape;
-    shape.insert(shape.end(), sample.begin(), sample.end());
-    slot.inputs = torch::empty(shape, dataset_.spec().dtype);
-    slot.targets = torch::empty({samples}, torch::kInt64);
-  }
-
-  // The last cut that applies to a batch.
-  Cut cut_for(std::int64_t number) {
+  // By the last cut that applies to a batch.
+  Share share_of(std::int64_t number, std::int64_t global) {
     const std::lock_guard lock(mutex_);
     auto at = cuts_.size() - 1;
     while (at > 0 && cuts_[at].from > number) --at;
-    return cuts_[at];
+    const auto& cut = cuts_[at];
+    Share share{.first = cut.begin(options_.rank, global)};
+    share.size = cut.begin(options_.rank + 1, global) - share.first;
+    for (int r = 0; r < options_.ranks; ++r) {
+      share.largest =
+          std::max(share.largest, cut.begin(r + 1, global) - cut.begin(r, global));
+    }
+    return share;
   }
 
   // Epoch and first sample of batch `number`.
@@ -187,42 +224,27 @@ class Loader::Impl {
   void fill(std::int64_t number) {
     auto& slot = slot_of(number);
     const Position begin = position_of(number);
-    const auto global = std::min(options_.batch, dataset_.size() - begin.consumed);
-    const auto cut = cut_for(number);
-    const auto first = cut.begin(options_.rank, global);
-    const auto size = cut.begin(options_.rank + 1, global) - first;
-    std::int64_t largest = 0;
-    for (int r = 0; r < options_.ranks; ++r) {
-      largest = std::max(largest, cut.begin(r + 1, global) - cut.begin(r, global));
-    }
-    make_room(slot, size);
-    const auto bytes = static_cast<std::size_t>(dataset_.spec().num_bytes());
-    const Permutation order(static_cast<std::uint64_t>(dataset_.size()), options_.seed,
-                            static_cast<std::uint64_t>(begin.epoch));
-    auto* inputs = static_cast<std::byte*>(slot.inputs.data_ptr());
-    auto* targets = slot.targets.data_ptr<std::int64_t>();
-    for (std::int64_t i = 0; i < size; ++i) {
-      const auto position = static_cast<std::uint64_t>(begin.consumed + first + i);
-      const auto index = options_.shuffle ? order(position) : position;
-      targets[i] = dataset_.read(static_cast<std::int64_t>(index),
-                                 {inputs + static_cast<std::size_t>(i) * bytes, bytes});
-    }
-    slot.batch = {.begin = begin,
-                  .global_size = global,
-                  .size = size,
-                  .largest_size = largest,
-                  .inputs = slot.inputs.narrow(0, 0, size),
-                  .targets = slot.targets.narrow(0, 0, size),
-                  .ends_epoch = begin.consumed + global == dataset_.size()};
+    const auto global = std::min(options_.batch, epoch_samples_ - begin.consumed);
+    const auto share = share_of(number, global);
+    auto& batch = slot.view(share.size);
+    filler_.fill(slot, begin.epoch, begin.consumed + share.first, share.size);
+    batch.begin = begin;
+    batch.global_size = global;
+    batch.largest_size = share.largest;
+    batch.ends_epoch = begin.consumed + global == epoch_samples_;
   }
 
   const Dataset& dataset_;
   const LoaderOptions options_;
+  const std::int64_t epoch_samples_;
+  detail::Filler filler_;
   std::int64_t batches_per_epoch_ = 0;
   std::int64_t first_epoch_batches_ = 0;
   std::int64_t end_ = kNever;  // number of batches in all
   std::vector<Cut> cuts_;      // by `from`; guarded by mutex_
-  std::vector<Slot> slots_;  // `ready` guarded by mutex_; the rest belongs to one side
+  // Batch b lives in slot b % ring size.
+  std::vector<detail::Slot>
+      slots_;  // `ready` guarded by mutex_; the rest belongs to one side
 
   std::mutex mutex_;
   std::condition_variable_any room_;  // wakes up for a stop, too
@@ -251,8 +273,20 @@ std::int64_t Loader::room() const noexcept {
   return impl_->ring_size();
 }
 
+bool Loader::is_ready() const {
+  return impl_->is_ready();
+}
+
 double Loader::waited_seconds() const noexcept {
   return impl_->waited_seconds();
+}
+
+std::int64_t Loader::num_skipped() const noexcept {
+  return impl_->num_skipped();
+}
+
+std::int64_t Loader::samples_per_epoch() const noexcept {
+  return impl_->samples_per_epoch();
 }
 
 }  // namespace lockstep::data

@@ -7,30 +7,11 @@
 
 #include <torch/torch.h>
 
+#include "lockstep/data/batch.h"
 #include "lockstep/data/dataset.h"
+#include "lockstep/data/transforms/mix.h"
 
 namespace lockstep::data {
-
-// Where in the data a run stands. Two integers, so that a resume is exact at any number
-// of ranks.
-struct Position {
-  std::int64_t epoch = 0;
-  std::int64_t consumed = 0;  // samples of this epoch
-
-  auto operator<=>(const Position&) const = default;
-};
-
-// This rank's share of a global batch. The tensors belong to the loader and hold these
-// values until the next call of next().
-struct Batch {
-  Position begin;                 // of the first sample of the global batch
-  std::int64_t global_size = 0;   // smaller than asked for only at the end of an epoch
-  std::int64_t size = 0;          // of the share; may be 0
-  std::int64_t largest_size = 0;  // of the shares of all ranks
-  torch::Tensor inputs;           // (size, ...) in the data set's dtype
-  torch::Tensor targets;          // (size) int64
-  bool ends_epoch = false;
-};
 
 struct LoaderOptions {
   std::int64_t batch = 1;  // the global one
@@ -42,12 +23,22 @@ struct LoaderOptions {
   std::uint64_t seed = 0;
   Position start;
   std::optional<std::int64_t> epochs;  // stop after so many; none: go on for ever
+  bool drop_last = false;              // no short batch at the end of an epoch
+  std::int64_t limit_batches = 0;      // an epoch ends after so many; 0: with the data
+  bool weighted = false;               // classes come equally often; needs shuffle
+  Mixing mixing = {};
+  bool skip_bad = false;    // another sample takes the place of a bad one
+  bool pin_memory = false;  // batches are in memory that a GPU can fetch from
 };
 
+// The samples of one epoch: all, or fewer by drop_last and limit_batches. Throws
+// Fault::config if that is none.
+std::int64_t samples_per_epoch(std::int64_t num_samples, const LoaderOptions& options);
+
 // Yields the batches of a data set in the order of the seeded permutation, one epoch
-// after the other; each epoch visits each sample exactly once. Worker threads fill a
-// fixed ring of batches ahead of the consumer, so that the steady state allocates
-// nothing.
+// after the other; each epoch visits each sample exactly once, unless the options say
+// otherwise. Worker threads fill a fixed ring of batches ahead of the consumer, so that
+// the steady state allocates nothing.
 //
 // Rank r of N gets the samples [n * r / N, n * (r + 1) / N) of a global batch of n, or
 // in proportion to the weights of reshare(): the ranks together see each sample once,
@@ -68,6 +59,9 @@ class Loader {
   // The next batch, or none after the last epoch. Rethrows what a worker threw.
   const Batch* next();
 
+  // Whether next() would return at once.
+  bool is_ready() const;
+
   // From batch number `from` on (the first is 0), rank r's share is in proportion to
   // weights[r]; all ranks say the same. At least room() batches ahead: others may be
   // filled already.
@@ -76,6 +70,11 @@ class Loader {
 
   // Seconds that next() has spent waiting for workers.
   double waited_seconds() const noexcept;
+
+  // How often another sample took the place of a bad one.
+  std::int64_t num_skipped() const noexcept;
+
+  std::int64_t samples_per_epoch() const noexcept;
 
  private:
   class Impl;

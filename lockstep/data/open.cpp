@@ -1,78 +1,18 @@
 #include "lockstep/data/open.h"
 
 #include <array>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
-#include "lockstep/data/idx.h"
+#include "lockstep/data/sampler.h"
+#include "lockstep/data/sources.h"
+#include "lockstep/data/subset.h"
+#include "lockstep/data/transformed.h"
 
 namespace lockstep::data {
 namespace {
-
-using Path = std::filesystem::path;
-
-// The four files of MNIST and its relatives, by their usual names.
-struct Names {
-  std::string_view images, labels;
-};
-
-Names names_of(Split split) {
-  if (split == Split::train)
-    return {"train-images-idx3-ubyte", "train-labels-idx1-ubyte"};
-  return {"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
-}
-
-// `name` in `folder`, plain or gzip'ed.
-Path find_file(const Path& folder, std::string_view name, std::string_view remedy) {
-  const Path plain = folder / name;
-  Path packed = plain;
-  packed += ".gz";
-  std::error_code ignored;
-  if (std::filesystem::is_regular_file(packed, ignored)) return packed;
-  if (std::filesystem::is_regular_file(plain, ignored)) return plain;
-  throw Error(Fault::io, "data: '", packed.string(),
-              "' is missing (nor is it there without .gz); ", remedy);
-}
-
-std::unique_ptr<Dataset> open_mnist_like(const config::DataConfig& config, Split split,
-                                         const Path& folder, std::string_view remedy,
-                                         IdxFiles files) {
-  const auto names = names_of(split);
-  files.images = find_file(folder, names.images, remedy);
-  files.labels = find_file(folder, names.labels, remedy);
-  files.limit = split == Split::train ? config.train_samples : config.eval_samples;
-  return open_idx(files);
-}
-
-std::unique_ptr<Dataset> open_fashion_mnist(const config::DataConfig& config,
-                                            Split split) {
-  const Path folder =
-      config.dir.empty() ? Path("/usr/share/datasets/fashion-mnist") : Path(config.dir);
-  const std::string remedy =
-      config.dir.empty()
-          ? "install the package that provides it: apt-get install "
-            "dataset-fashion-mnist, or set data.dir"
-          : "set data.dir to the folder of the four IDX files, or leave it "
-            "empty to use the package dataset-fashion-mnist";
-  // Mean and deviation of the pixels of the training images.
-  return open_mnist_like(config, split, folder, remedy,
-                         {.num_classes = 10, .mean = 0.2860F, .deviation = 0.3530F});
-}
-
-std::unique_ptr<Dataset> open_idx_folder(const config::DataConfig& config,
-                                         Split split) {
-  if (config.dir.empty()) {
-    throw Error(Fault::config,
-                "data.dir: the data set 'idx' is a folder of four IDX files "
-                "(train-images-idx3-ubyte[.gz] and so on); set data.dir to it");
-  }
-  return open_mnist_like(config, split, config.dir,
-                         "set data.dir to the folder of the four IDX files",
-                         {.mean = 0.5F, .deviation = 0.5F});
-}
 
 struct Entry {
   std::string_view name;
@@ -81,9 +21,38 @@ struct Entry {
 
 // A new data set is a new source file and a line here.
 constexpr std::array kEntries = {
+    Entry{"cifar10", open_cifar10},
+    Entry{"cifar100", open_cifar100},
     Entry{"fashion_mnist", open_fashion_mnist},
     Entry{"idx", open_idx_folder},
+    Entry{"image_folder", open_image_folder},
+    Entry{"synthetic", open_synthetic},
+    Entry{"tokens", open_tokens},
 };
+
+// What both parts go through; what is random comes on top for training.
+Transforms common_transforms(const config::DataConfig& data) {
+  return {.resize = data.resize, .mean = data.mean, .deviation = data.std};
+}
+
+Transforms train_transforms(const config::Config& config) {
+  auto transforms = common_transforms(config.data);
+  transforms.crop_padding = config.augment.crop_padding;
+  transforms.flip = config.augment.flip;
+  transforms.cutout = config.augment.cutout;
+  transforms.erase = config.augment.erase;
+  return transforms;
+}
+
+LoaderOptions common_options(const config::Config& config, const Place& place) {
+  return {.rank = place.rank,
+          .ranks = place.ranks,
+          .workers = config.data.workers.value(),
+          .prefetch = config.data.prefetch.value(),
+          .seed = config.run.seed,
+          .skip_bad = config.data.on_bad_sample == config::OnBadSample::skip,
+          .pin_memory = config.data.pin_memory.value()};
+}
 
 }  // namespace
 
@@ -96,6 +65,63 @@ std::unique_ptr<Dataset> open(const config::DataConfig& config, Split split) {
   throw Error(Fault::config, "data.name: there is no data set '", config.name,
               "'; there are ", text::join(names, ", "),
               text::did_you_mean(config.name, names));
+}
+
+Parts open_parts(const config::Config& config) {
+  Parts parts;
+  parts.train = open(config.data, Split::train);
+  if (config.data.split > 0) {
+    auto [train, eval] = hold_out(std::move(parts.train), config.data.split);
+    parts.train = std::move(train);
+    parts.eval = thinned(std::move(eval), config.data.eval_samples);
+  } else {
+    parts.eval = open(config.data, Split::eval);
+  }
+  parts.train = transformed(std::move(parts.train), train_transforms(config));
+  parts.eval = transformed(std::move(parts.eval), common_transforms(config.data));
+  return parts;
+}
+
+LoaderOptions train_options(const config::Config& config, const Place& place) {
+  auto options = common_options(config, place);
+  options.batch = config.batch.global.value();
+  options.shuffle = config.data.shuffle;
+  options.drop_last = config.data.drop_last;
+  options.limit_batches = config.train.limit_train_batches;
+  options.weighted = config.data.weighted_sampling;
+  options.mixing = {config.augment.mixup, config.augment.cutmix};
+  return options;
+}
+
+LoaderOptions eval_options(const config::Config& config, const Place& place,
+                           std::int64_t batch) {
+  auto options = common_options(config, place);
+  options.batch = batch;
+  options.shuffle = false;
+  options.limit_batches = config.train.limit_eval_batches;
+  options.epochs = 1;
+  return options;
+}
+
+std::vector<double> class_weights(const config::DataConfig& config,
+                                  const Dataset& train) {
+  const auto classes = static_cast<std::size_t>(train.spec().num_classes);
+  if (!config.balanced_loss) {
+    const auto& weights = config.class_weights;
+    if (!weights.empty() && weights.size() != classes) {
+      throw Error(Fault::config, "data.class_weights: ", weights.size(),
+                  " weights, but the data set has ", classes,
+                  " classes; write one for each");
+    }
+    return weights;
+  }
+  std::vector<double> weights;
+  for (const auto count : class_counts(train)) {
+    // A class without samples never asks for its weight.
+    const auto share = static_cast<double>(count) * static_cast<double>(classes);
+    weights.push_back(count > 0 ? static_cast<double>(train.size()) / share : 0);
+  }
+  return weights;
 }
 
 }  // namespace lockstep::data

@@ -17,12 +17,17 @@ bool cuda_available() noexcept;
 
 CUstream_st* current_stream(int device);
 
-// out = scale * in + shift
+inline constexpr int kMostChannels = 16;
+
+// out = scale * in + shift. Elements come in planes, one channel after the other and
+// again from the first.
 struct Normalize {
   float* out;
   const std::uint8_t* in;
-  float scale;
-  float shift;
+  float scale[kMostChannels];
+  float shift[kMostChannels];
+  int num_channels;
+  std::int64_t plane;  // elements of one
   std::int64_t num_elements;
 };
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include <torch/torch.h>
 
 namespace lockstep::kernels {
@@ -10,5 +12,14 @@ namespace lockstep::kernels {
 // `in` is uint8, `out` is float32; both are dense, on one device, with as many
 // elements, and are read in the order of memory.
 void normalize(torch::Tensor& out, const torch::Tensor& in, float scale, float shift);
+
+// The same with a pair for each channel: `in` and `out` are contiguous (B, C, ...),
+// with C pairs, 16 at most.
+struct ScaleShift {
+  float scale = 1;
+  float shift = 0;
+};
+void normalize(torch::Tensor& out, const torch::Tensor& in,
+               std::span<const ScaleShift> channels);
 
 }  // namespace lockstep::kernels

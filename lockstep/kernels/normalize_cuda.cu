@@ -9,29 +9,40 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kPerThread = 4;
 
+__device__ int channel_at(const Normalize& args, std::int64_t i) {
+  return static_cast<int>(i / args.plane % args.num_channels);
+}
+
+// Planes are of a multiple of four elements, or there is one channel.
 __global__ void normalize_kernel(Normalize args) {
   const std::int64_t begin =
       (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * kPerThread;
   if (begin + kPerThread <= args.num_elements) {
     // Four bytes in, sixteen bytes out: full-width transactions both ways.
     const uchar4 in = *reinterpret_cast<const uchar4*>(args.in + begin);
+    const int channel = args.num_channels == 1 ? 0 : channel_at(args, begin);
+    const float scale = args.scale[channel];
+    const float shift = args.shift[channel];
     float4 out;
-    out.x = fmaf(args.scale, in.x, args.shift);
-    out.y = fmaf(args.scale, in.y, args.shift);
-    out.z = fmaf(args.scale, in.z, args.shift);
-    out.w = fmaf(args.scale, in.w, args.shift);
+    out.x = fmaf(scale, in.x, shift);
+    out.y = fmaf(scale, in.y, shift);
+    out.z = fmaf(scale, in.z, shift);
+    out.w = fmaf(scale, in.w, shift);
     *reinterpret_cast<float4*>(args.out + begin) = out;
     return;
   }
   for (std::int64_t i = begin; i < args.num_elements; ++i) {
-    args.out[i] = fmaf(args.scale, args.in[i], args.shift);
+    const int channel = channel_at(args, i);
+    args.out[i] = fmaf(args.scale[channel], args.in[i], args.shift[channel]);
   }
 }
 
 // A view that starts in the middle of a buffer need not be aligned to four elements.
 __global__ void normalize_any_kernel(Normalize args) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i < args.num_elements) args.out[i] = fmaf(args.scale, args.in[i], args.shift);
+  if (i >= args.num_elements) return;
+  const int channel = channel_at(args, i);
+  args.out[i] = fmaf(args.scale[channel], args.in[i], args.shift[channel]);
 }
 
 bool is_aligned(const void* pointer, std::uintptr_t bytes) {
@@ -42,8 +53,9 @@ bool is_aligned(const void* pointer, std::uintptr_t bytes) {
 
 void normalize_cuda(const Normalize& args, CUstream_st* stream) {
   if (args.num_elements == 0) return;
-  const bool wide =
-      is_aligned(args.in, sizeof(uchar4)) && is_aligned(args.out, sizeof(float4));
+  const bool wide = is_aligned(args.in, sizeof(uchar4)) &&
+                    is_aligned(args.out, sizeof(float4)) &&
+                    (args.num_channels == 1 || args.plane % kPerThread == 0);
   const std::int64_t per_block = kThreads * (wide ? kPerThread : 1);
   const auto blocks =
       static_cast<unsigned>((args.num_elements + per_block - 1) / per_block);

@@ -217,6 +217,15 @@ void resolve_threads(Resolver& r, const Machine& machine) {
           str("cores: ", logical, shared, ", one is left to the step, at most ",
               kMostWorkers));
   r.offer("data.prefetch", 4, "enough to hide a slow batch, little memory");
+  const bool cuda = r.config().parallel.device == config::Device::cuda;
+  r.offer("data.pin_memory", cuda ? "true" : "false",
+          cuda ? "the GPU fetches a batch while it computes with the one before"
+               : "there is no GPU to fetch from it");
+  if (!cuda && r.config().data.pin_memory.value()) {
+    r.refuse(Fault::config, "data.pin_memory",
+             "true, but parallel.device is cpu, which needs no copy; set "
+             "data.pin_memory=auto");
+  }
 }
 
 void offer_global(Resolver& r) {

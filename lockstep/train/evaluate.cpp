@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "lockstep/data/device_feed.h"
 #include "lockstep/data/loader.h"
+#include "lockstep/data/open.h"
 
 namespace lockstep::train {
 namespace {
@@ -40,22 +42,18 @@ std::optional<Tally::Means> evaluate(models::Model& model, const data::Dataset& 
   const auto& config = context.config;
   const int ranks = context.world.size();
   const auto share = std::min(config.batch.eval.value(), dataset.size());
-  data::Loader loader(dataset, {.batch = share * ranks,
-                                .rank = context.world.rank(),
-                                .ranks = ranks,
-                                .workers = config.data.workers.value(),
-                                .prefetch = config.data.prefetch.value(),
-                                .shuffle = false,
-                                .epochs = 1});
+  const data::Place place{context.world.rank(), ranks};
+  data::Loader loader(dataset, data::eval_options(config, place, share * ranks));
+  data::DeviceFeed feed(loader, context.policy.device);
   InputStage stage(dataset.spec(), share, model.memory_format(), context.policy.device);
   Tally tally(context.policy.device);
-  while (const auto* batch = loader.next()) {
+  while (const auto* batch = feed.next()) {
     if (stop_is_agreed(context)) return std::nullopt;
     if (context.beat) context.beat(monitor::Phase::evaluating);
     if (batch->size == 0) continue;
     const auto outcome =
         forward(model, stage.stage(batch->inputs, batch->targets), context.policy);
-    tally.add(outcome.loss_sum, outcome.correct, batch->size);
+    tally.add(outcome.loss_sum, outcome.correct, outcome.count);
   }
   return ranks == 1 ? tally.means() : tally.means(context.world.cpu());
 }

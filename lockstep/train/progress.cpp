@@ -54,6 +54,7 @@ TrainReport Progress::report(const At& at, Tally& tally) {
   report.straggler = find_straggler(report.ranks);
   reporter_.train(report);
   warn_of_waiting(report);
+  warn_of_skipped();
   judge(report);
   tally.reset();
   waited_before_ = loader_.waited_seconds();
@@ -71,6 +72,16 @@ void Progress::warn_of_waiting(const TrainReport& report) const {
                fmt::format("loader waited {:.0f} ms of the last {:.1f} s; raise "
                            "data.workers (now {})",
                            1e3 * waited, report.seconds, config_.data.workers.value()));
+}
+
+void Progress::warn_of_skipped() {
+  const auto skipped = loader_.num_skipped();
+  if (skipped == skipped_before_) return;
+  log::warning("data",
+               fmt::format("{} bad samples were replaced since the last report, "
+                           "{} in all (data.on_bad_sample is skip)",
+                           skipped - skipped_before_, skipped));
+  skipped_before_ = skipped;
 }
 
 // Reports may be as short as a step: those of a few are judged together.

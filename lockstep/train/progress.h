@@ -52,6 +52,7 @@ class Progress {
   void judge(const TrainReport& report);
   void name_straggler(const TrainReport& report) const;
   void warn_of_waiting(const TrainReport& report) const;
+  void warn_of_skipped();
   void balance(const TrainReport& report);
 
   const config::Config& config_;
@@ -64,6 +65,7 @@ class Progress {
   std::int64_t steps_ = 0;
   std::int64_t batches_ = 0;  // since the first step
   double waited_before_ = 0;
+  std::int64_t skipped_before_ = 0;
   RankWindow window_;
   Period period_;
 };

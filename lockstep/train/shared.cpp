@@ -26,8 +26,9 @@ void check_alike(const data::Dataset& train, const data::Dataset& eval) {
 std::unique_ptr<Shared> open_shared(const config::Config& config, int ranks) {
   auto shared = std::make_unique<Shared>();
   shared->ranks = ranks;
-  shared->train_data = data::open(config.data, data::Split::train);
-  shared->eval_data = data::open(config.data, data::Split::eval);
+  auto parts = data::open_parts(config);
+  shared->train_data = std::move(parts.train);
+  shared->eval_data = std::move(parts.eval);
   check_alike(*shared->train_data, *shared->eval_data);
   return shared;
 }

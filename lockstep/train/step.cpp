@@ -41,9 +41,33 @@ Tally::Means Tally::means(comm::Communicator& cpu) const {
           static_cast<std::int64_t>(count)};
 }
 
+namespace {
+
+// Whole numbers but bytes are tokens: the model gets them as they are.
+bool is_normalized(const data::SampleSpec& spec) {
+  return spec.dtype == torch::kUInt8 || torch::isFloatingType(spec.dtype);
+}
+
+}  // namespace
+
+void normalize_into(torch::Tensor& out, const torch::Tensor& in,
+                    const data::SampleSpec& spec) {
+  c10::SmallVector<kernels::ScaleShift, 16> channels;  // on the stack
+  for (const auto& c : spec.channels) channels.push_back({c.scale, c.shift});
+  if (channels.empty()) channels.push_back({spec.scale, spec.shift});
+  if (in.scalar_type() == torch::kUInt8) return kernels::normalize(out, in, channels);
+  out.copy_(in);
+  for (std::size_t c = 0; c < channels.size(); ++c) {
+    auto part = channels.size() == 1 ? out : out.select(1, static_cast<int>(c));
+    if (channels[c].scale != 1) part.mul_(channels[c].scale);
+    if (channels[c].shift != 0) part.add_(channels[c].shift);
+  }
+}
+
 InputStage::InputStage(data::SampleSpec spec, std::int64_t batch,
                        torch::MemoryFormat format, const torch::Device& device)
     : spec_(std::move(spec)), device_(device) {
+  if (!is_normalized(spec_)) return;
   std::vector<std::int64_t> shape{batch};
   shape.insert(shape.end(), spec_.shape.begin(), spec_.shape.end());
   const auto options = torch::dtype(torch::kFloat32).device(device);
@@ -58,11 +82,12 @@ InputStage::InputStage(data::SampleSpec spec, std::int64_t batch,
 
 InputStage::Samples InputStage::stage(const torch::Tensor& inputs,
                                       const torch::Tensor& targets) {
+  if (!inputs_.defined()) return {inputs.to(device_), targets.to(device_)};
   const auto count = inputs.size(0);
   LOCKSTEP_CHECK(count <= inputs_.size(0), count, " > ", inputs_.size(0));
   auto ready = inputs_.narrow(0, 0, count);
   auto target = planes_.defined() ? planes_.narrow(0, 0, count) : ready;
-  kernels::normalize(target, inputs.to(device_), spec_.scale, spec_.shift);
+  normalize_into(target, inputs.to(device_), spec_);
   if (planes_.defined()) ready.copy_(target);
   return {ready, targets.to(device_)};
 }
@@ -76,18 +101,27 @@ void use_layout(models::Model& model) {
 }
 
 Outcome forward(models::Model& model, const InputStage::Samples& samples,
-                const precision::Policy& policy) {
-  torch::Tensor logits;  // (B, classes)
+                const precision::Policy& policy, const torch::Tensor& class_weights) {
+  torch::Tensor logits;  // (B, classes) or (B, T, classes)
   {
     const precision::AutocastScope autocast(policy);
-    logits = model.forward(samples.inputs.to(policy.dtype()));
+    const auto& x = samples.inputs;
+    logits = model.forward(x.is_floating_point() ? x.to(policy.dtype()) : x);
+  }
+  auto targets = samples.targets;
+  const bool soft = targets.is_floating_point();
+  if (logits.dim() == 3) {
+    logits = logits.flatten(0, 1);
+    targets = targets.flatten();
   }
   // The loss is summed in at least float32 whatever the model computed in.
-  const auto loss =
-      torch::cross_entropy_loss(logits.to(policy.loss_dtype()), samples.targets,
-                                /*weight=*/{}, at::Reduction::Sum);
-  const auto correct = logits.detach().argmax(1).eq(samples.targets).sum();
-  return {loss, correct};
+  const auto dtype = policy.loss_dtype();
+  const auto loss = torch::cross_entropy_loss(
+      logits.to(dtype), soft ? targets.to(dtype) : targets,
+      class_weights.defined() ? class_weights.to(dtype) : class_weights,
+      at::Reduction::Sum);
+  const auto answers = soft ? targets.argmax(1) : targets;
+  return {loss, logits.detach().argmax(1).eq(answers).sum(), answers.numel()};
 }
 
 Step::Step(Parts parts)
@@ -101,18 +135,21 @@ void Step::backward(const data::Batch& batch, Tally& tally,
   strategy.begin_step();
   const auto samples = strategy.passes_must_match() ? batch.largest_size : batch.size;
   const auto passes = (samples + parts_.micro_batch - 1) / parts_.micro_batch;
+  const auto global_count = batch.global_size * parts_.spec.num_targets();
   std::int64_t begin = 0;
   for (auto left = passes; left > 0; --left) {
     const auto count = (batch.size - begin + left - 1) / left;  // passes of one size
     const auto staged = stage_.stage(batch.inputs.narrow(0, begin, count),
                                      batch.targets.narrow(0, begin, count));
     Outcome outcome;
-    strategy.forward([&] { outcome = forward(*parts_.model, staged, parts_.policy); });
-    tally.add(outcome.loss_sum.detach(), outcome.correct, count);
+    strategy.forward([&] {
+      outcome = forward(*parts_.model, staged, parts_.policy, parts_.class_weights);
+    });
+    tally.add(outcome.loss_sum.detach(), outcome.correct, outcome.count);
     begin += count;
     const bool last = left == 1;
     if (last && before_last) before_last();
-    strategy.backward(outcome.loss_sum / static_cast<double>(batch.global_size), last);
+    strategy.backward(outcome.loss_sum / static_cast<double>(global_count), last);
   }
   if (passes == 0 && before_last) before_last();
 }

@@ -38,6 +38,11 @@ class Tally {
   std::int64_t count_ = 0;
 };
 
+// What the model sees of samples: normalised float32 from bytes and floats, into `out`,
+// which is contiguous. REQUIRES: both on one device.
+void normalize_into(torch::Tensor& out, const torch::Tensor& in,
+                    const data::SampleSpec& spec);
+
 // Brings the samples of a data set onto the device in the form the model sees, through
 // buffers that are made once.
 class InputStage {
@@ -46,8 +51,8 @@ class InputStage {
              const torch::Device& device);
 
   struct Samples {
-    torch::Tensor inputs;   // (B, ...) float32
-    torch::Tensor targets;  // (B) int64
+    torch::Tensor inputs;   // (B, ...) float32, or tokens as they are
+    torch::Tensor targets;  // (B) or (B, T) int64, or (B, classes) float32: shares
   };
   // The tensors hold these values until the next call.
   Samples stage(const torch::Tensor& inputs, const torch::Tensor& targets);
@@ -61,9 +66,9 @@ class InputStage {
 };
 
 // One step of the optimizer: forward and backward over the micro-batches of this rank's
-// share. The loss is the sum over samples divided by the size of the global batch, so
-// how it is cut, into micro-batches or over ranks, does not matter: the strategy sums
-// the gradients.
+// share. The loss is the sum over samples (or tokens) divided by their number in the
+// global batch, so how it is cut, into micro-batches or over ranks, does not matter:
+// the strategy sums the gradients.
 class Step {
  public:
   struct Parts {
@@ -72,6 +77,7 @@ class Step {
     precision::Policy policy;
     data::SampleSpec spec;
     std::int64_t micro_batch = 1;
+    torch::Tensor class_weights = {};  // on the device; undefined: all alike
   };
   explicit Step(Parts parts);
 
@@ -89,12 +95,15 @@ class Step {
 // Puts the weights of convolutions into the model's memory format.
 void use_layout(models::Model& model);
 
-// Loss summed over the samples and the number of right answers of one forward pass.
+// Loss summed over the targets and the number of right answers of one forward pass.
 struct Outcome {
   torch::Tensor loss_sum;
   torch::Tensor correct;
+  std::int64_t count = 0;  // of targets: samples, or tokens
 };
+// The loss of a target is multiplied by the weight of its class, if there are weights.
 Outcome forward(models::Model& model, const InputStage::Samples& samples,
-                const precision::Policy& policy);
+                const precision::Policy& policy,
+                const torch::Tensor& class_weights = {});
 
 }  // namespace lockstep::train

@@ -8,7 +8,6 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/text.h"
 #include "lockstep/checkpoint/safetensors.h"
-#include "lockstep/kernels/normalize.h"
 
 namespace lockstep::train {
 namespace {
@@ -98,13 +97,15 @@ void Trace::add_parameters(bool gradients) {
 }
 
 void Trace::write_batch(const data::Batch& batch) const {
-  auto inputs = torch::empty(batch.inputs.sizes(), torch::kFloat32);
-  if (batch.size > 0) {
-    kernels::normalize(inputs, batch.inputs, spec_.scale, spec_.shift);
+  auto inputs = batch.inputs.cpu();  // a feed has put it onto the device
+  if (inputs.scalar_type() != torch::kInt64) {
+    auto seen = torch::empty(inputs.sizes(), torch::kFloat32);
+    if (batch.size > 0) normalize_into(seen, inputs, spec_);
+    inputs = seen;
   }
   checkpoint::write_safetensors(
       request_.directory / monitor::batch_file(step_, world_.rank()),
-      {{"inputs", inputs}, {"targets", batch.targets}});
+      {{"inputs", inputs}, {"targets", batch.targets.cpu()}});
 }
 
 void Trace::write_hash() const {

@@ -14,7 +14,9 @@
 #include "lockstep/base/text.h"
 #include "lockstep/checkpoint/safetensors.h"
 #include "lockstep/comm/same.h"
+#include "lockstep/data/device_feed.h"
 #include "lockstep/data/loader.h"
+#include "lockstep/data/open.h"
 #include "lockstep/models/dropout.h"
 #include "lockstep/models/model.h"
 #include "lockstep/optim/schedule.h"
@@ -33,23 +35,13 @@ using monitor::Phase;
 constexpr int kSomeRank = -1;
 
 optim::RunLength length_of(const config::Config& config, std::int64_t num_samples) {
-  const auto batch = config.batch.global.value();
-  const auto per_epoch = (num_samples + batch - 1) / batch;
+  const auto options = data::train_options(config, {});
+  const auto samples = data::samples_per_epoch(num_samples, options);
+  const auto per_epoch = (samples + options.batch - 1) / options.batch;
   const auto steps = config.train.steps.value();
   return {.steps = steps > 0 ? steps : config.train.epochs.value() * per_epoch,
           .steps_per_epoch = per_epoch,
-          .global_batch = batch};
-}
-
-data::LoaderOptions loader_options(const config::Config& config,
-                                   const comm::World& world) {
-  return {.batch = config.batch.global.value(),
-          .rank = world.rank(),
-          .ranks = world.size(),
-          .workers = config.data.workers.value(),
-          .prefetch = config.data.prefetch.value(),
-          .shuffle = config.data.shuffle,
-          .seed = config.run.seed};
+          .global_batch = options.batch};
 }
 
 // Process-wide settings and the model, by one rank of a process at a time.
@@ -67,6 +59,14 @@ Built build(const config::Config& config, const torch::Device& device, Shared& s
   built.model->to(device, built.policy.dtype());
   use_layout(*built.model);
   return built;
+}
+
+// data.class_weights or data.balanced_loss, on the device; undefined if all are alike.
+torch::Tensor weights_of(const config::Config& config, const data::Dataset& train,
+                         const precision::Policy& policy) {
+  const auto weights = data::class_weights(config.data, train);
+  if (weights.empty()) return {};
+  return torch::tensor(weights, policy.dtype()).to(policy.device);
 }
 
 // What is drawn from now on, by dropout for example, is each rank's own.
@@ -96,13 +96,14 @@ class Training {
         schedule_(config.optim, config.schedule, length_of(config, train_data_.size())),
         built_(build(config, world.data().device(), shared)),
         strategy_(parallel::make_strategy(config, *built_.model, world)),
-        step_(
-            {.model = built_.model,
-             .strategy = *strategy_,
-             .policy = built_.policy,
-             .spec = train_data_.spec(),
-             .micro_batch = std::min(config.batch.micro.value(), train_data_.size())}),
-        loader_(train_data_, loader_options(config, world)),
+        step_({.model = built_.model,
+               .strategy = *strategy_,
+               .policy = built_.policy,
+               .spec = train_data_.spec(),
+               .micro_batch = std::min(config.batch.micro.value(), train_data_.size()),
+               .class_weights = weights_of(config, train_data_, built_.policy)}),
+        loader_(train_data_, data::train_options(config, {world.rank(), world.size()})),
+        feed_(loader_, built_.policy.device),
         progress_(config, world, reporter, loader_),
         tally_(built_.policy.device) {
     check_same_data();
@@ -119,7 +120,7 @@ class Training {
     agree();  // somebody may have asked to stop before the first step
     while (result_.steps < last_step_ && !leaving_) {
       beat(Phase::loading);
-      const auto& batch = *loader_.next();
+      const auto& batch = *feed_.next();
       const double lr = schedule_.lr(result_.steps, batch.begin.epoch);
       beat(Phase::training);
       step_.backward(batch, tally_, [this] { world_.votes().cast(ballot()); });
@@ -202,7 +203,7 @@ class Training {
     result_.samples += batch.global_size;
     epoch_ = static_cast<double>(batch.begin.epoch) +
              static_cast<double>(batch.begin.consumed + batch.global_size) /
-                 static_cast<double>(train_data_.size());
+                 static_cast<double>(loader_.samples_per_epoch());
     reporter_.step(result_.steps);
     // Asked for only: a line a step is a write a step, and a log without bound.
     if (config_.monitor.verbosity != config::Verbosity::debug) return;
@@ -331,6 +332,7 @@ class Training {
   const std::unique_ptr<parallel::Strategy> strategy_;
   Step step_;
   data::Loader loader_;
+  data::DeviceFeed feed_;
   Progress progress_;
   Tally tally_;
   std::optional<Trace> trace_;

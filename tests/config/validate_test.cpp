@@ -91,6 +91,31 @@ TEST(Validate, NesterovNeedsSgdWithMomentum) {
       << "a default of sgd's, no contradiction";
 }
 
+TEST(Validate, DataSetsWithoutAUsualPlaceNeedTheirFolder) {
+  for (const auto* name : {"idx", "cifar10", "cifar100", "image_folder", "tokens"}) {
+    EXPECT_THAT(problem_with("data.name", name), HasSubstr("set data.dir")) << name;
+    EXPECT_NO_THROW(with({{"data.name", name}, {"data.dir", "/d"}}));
+  }
+  EXPECT_THAT(problem_with("data.name", "synthetic"), HasSubstr("set data.shape"));
+  EXPECT_NO_THROW(with({{"data.name", "synthetic"}, {"data.shape", "[3, 8, 8]"}}));
+}
+
+TEST(Validate, MeanAndDeviationGoTogether) {
+  EXPECT_THAT(problem_with("data.mean", "0.5"),
+              HasSubstr("data.mean: 1 values, but data.std has 0"));
+  EXPECT_NO_THROW(with({{"data.mean", "[0.5, 0.4, 0.3]"}, {"data.std", "1, 1, 2"}}));
+  EXPECT_THAT(problem_with("data.std", "0"), HasSubstr("above 0"));
+}
+
+TEST(Validate, ClassesAreWeighedInOneWay) {
+  EXPECT_THAT(problem_of("data: {class_weights: [1, 2], balanced_loss: true}\n"),
+              HasSubstr("drop one of them"));
+  EXPECT_THAT(problem_with("data.class_weights", "[0, 0]"), HasSubstr("are all 0"));
+  EXPECT_THAT(problem_with("data.class_weights", "[-1]"), HasSubstr("at least 0"));
+  EXPECT_THAT(problem_of("data: {weighted_sampling: true, shuffle: false}\n"),
+              HasSubstr("set data.shuffle=true"));
+}
+
 TEST(Validate, BetasAreBelowOne) {
   EXPECT_THAT(problem_with("optim.beta1", "1"), HasSubstr("at least 0 and below 1"));
   EXPECT_THAT(problem_with("optim.beta2", "-0.1"), HasSubstr("at least 0 and below 1"));

@@ -22,6 +22,19 @@ TEST(Normalize, RoundsOnceForEveryByte) {
   }
 }
 
+TEST(Normalize, EachChannelHasItsOwn) {
+  const auto in = all_bytes(2 * 3 * 35).view({2, 3, 5, 7});
+  auto out = torch::empty({2, 3, 5, 7});
+  const std::vector<ScaleShift> channels{{0.5F, 1}, {0.25F, -2}, {0.01F, 3}};
+  normalize(out, in, channels);
+  for (std::int64_t c = 0; c < 3; ++c) {
+    auto expected = torch::empty({2, 5, 7});
+    const auto& own = channels[static_cast<std::size_t>(c)];
+    normalize(expected, in.select(1, c).contiguous(), own.scale, own.shift);
+    EXPECT_TRUE(out.select(1, c).equal(expected)) << c;
+  }
+}
+
 TEST(Normalize, AnEmptyBatchIsFine) {
   auto out = torch::empty({0, 1, 28, 28});
   normalize(out, torch::empty({0, 1, 28, 28}, torch::kUInt8), 1, 0);
@@ -47,6 +60,19 @@ TEST(NormalizeGpu, EqualsTheCpuToTheBit) {
                 -0.81F);
       EXPECT_TRUE(out.cpu().equal(expected)) << count << " from " << skip;
     }
+  }
+}
+
+TEST(NormalizeGpu, ChannelsEqualTheCpuToTheBit) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  const std::vector<ScaleShift> channels{{0.5F, 1}, {0.25F, -2}, {0.01F, 3}};
+  for (const std::int64_t side : {1, 3, 4, 32}) {  // planes of any number of elements
+    const auto in = all_bytes(5 * 3 * side * side).view({5, 3, side, side});
+    auto expected = torch::empty({5, 3, side, side});
+    normalize(expected, in, channels);
+    auto out = torch::empty({5, 3, side, side}, torch::kCUDA);
+    normalize(out, in.cuda(), channels);
+    EXPECT_TRUE(out.cpu().equal(expected)) << side;
   }
 }
 

@@ -99,6 +99,15 @@ TEST(Planner, ManyCoresAndOneCore) {
   EXPECT_EQ(one.data.workers.value(), 1);
 }
 
+TEST(Planner, OnlyAGpuFetchesFromPinnedMemory) {
+  EXPECT_FALSE(plan_for({}, kTwoCores).config.config.data.pin_memory.value());
+  EXPECT_TRUE(plan_for({}, kH100).config.config.data.pin_memory.value());
+  EXPECT_FALSE(plan_for({{"data.pin_memory", "false"}}, kH100)
+                   .config.config.data.pin_memory.value());
+  EXPECT_THAT(refusal({{"data.pin_memory", "true"}}, kTwoCores, Fault::config),
+              HasSubstr("parallel.device is cpu"));
+}
+
 TEST(Planner, OmpNumThreadsLimitsTheThreads) {
   auto machine = cpu_machine(64, 128);
   machine.omp_num_threads = 1;

@@ -46,6 +46,7 @@ inline config::Config small_config() {
   c.batch.eval = 16;
   c.data.workers = 2;
   c.data.prefetch = 2;
+  c.data.pin_memory = false;
   c.train.steps = 0;
   c.train.epochs = 1;
   c.eval.every = 0;

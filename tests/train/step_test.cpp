@@ -115,6 +115,110 @@ TEST(Step, ManyChannelsAreBroughtIntoTheModelsLayout) {
   EXPECT_TRUE(samples.inputs.allclose(expected, 0, 1e-6));  // one rounding against two
 }
 
+// Every channel its own scale, and floats as well as bytes.
+TEST(Step, SamplesAreNormalisedByChannel) {
+  data::SampleSpec spec{.shape = {3, 4, 4}, .num_classes = 4};
+  spec.channels = {{0.5F, 1}, {0.25F, -1}, {0.125F, 0}};
+  const auto bytes = torch::randint(256, {6, 3, 4, 4}, torch::kUInt8);
+  const auto scale = torch::tensor({0.5, 0.25, 0.125}, torch::kFloat32).view({3, 1, 1});
+  const auto shift = torch::tensor({1, -1, 0}, torch::kFloat32).view({3, 1, 1});
+  const auto targets = torch::zeros({6}, torch::kInt64);
+  for (const auto dtype : {torch::kUInt8, torch::kFloat32}) {
+    spec.dtype = dtype;
+    for (const auto format :
+         {torch::MemoryFormat::Contiguous, torch::MemoryFormat::ChannelsLast}) {
+      InputStage stage(spec, 8, format, torch::kCPU);
+      const auto seen = stage.stage(bytes.to(dtype), targets).inputs;
+      EXPECT_TRUE(seen.equal(bytes.to(torch::kFloat32) * scale + shift));  // exact
+    }
+  }
+}
+
+TEST(Step, TokensReachTheModelAsTheyAre) {
+  const data::SampleSpec spec{.shape = {5}, .dtype = torch::kInt64};
+  InputStage stage(spec, 8, torch::MemoryFormat::Contiguous, torch::kCPU);
+  const auto tokens = torch::randint(1 << 20, {3, 5}, torch::kInt64);
+  EXPECT_TRUE(stage.stage(tokens, tokens).inputs.equal(tokens));
+}
+
+// A model that answers every token with a row of a table.
+struct Table : models::Model {
+  Table() {
+    torch::manual_seed(2);
+    rows = register_parameter("rows", torch::rand({7, 7}));
+  }
+  torch::Tensor forward(const torch::Tensor& input) override {
+    return torch::embedding(rows, input);
+  }
+  torch::Tensor rows;
+};
+
+TEST(Step, TheLossOfTokensIsDividedByTheirNumber) {
+  const data::SampleSpec spec{
+      .shape = {5}, .dtype = torch::kInt64, .num_classes = 7, .target_shape = {5}};
+  const auto inputs = torch::randint(7, {4, 5}, torch::kInt64);
+  const auto targets = torch::randint(7, {4, 5}, torch::kInt64);
+  for (const std::int64_t micro : {4, 3}) {
+    const auto model = std::make_shared<Table>();
+    auto config = test::small_config();
+    auto world = comm::join({}, {});
+    const auto strategy = parallel::make_strategy(config, *model, world);
+    Step step({model, *strategy, {config::Precision::fp32, torch::kCPU}, spec, micro});
+    Tally tally(torch::kCPU);
+    step.backward({.global_size = 4, .size = 4, .inputs = inputs, .targets = targets},
+                  tally);
+    const auto plain = std::make_shared<Table>();
+    const auto loss = torch::cross_entropy_loss(plain->forward(inputs).flatten(0, 1),
+                                                targets.flatten());
+    loss.backward();
+    EXPECT_EQ(tally.means().count, 20);
+    EXPECT_NEAR(tally.means().loss, loss.item<double>(), 1e-6);
+    EXPECT_TRUE(model->rows.grad().allclose(plain->rows.grad(), 1e-5, 1e-7));
+  }
+}
+
+// LibTorch's own mean divides by the sum of the weights, ours by the samples.
+TEST(Step, ClassesWeighInTheLossWhatTheyAreGiven) {
+  const test::SmallImages data(12);
+  Rig rig(data, 12);
+  data::Loader loader(data, {.batch = 12});
+  const auto* batch = loader.next();
+  const auto weights = torch::tensor({1.0, 3.0, 0.0, 0.5}, torch::kFloat32);
+  rig.step.emplace(
+      Step::Parts{rig.model, *rig.strategy, rig.policy, data.spec(), 5, weights});
+  rig.run(*batch, 0);
+  const auto x =
+      batch->inputs.to(torch::kFloat32) * data.spec().scale + data.spec().shift;
+  const auto expected = torch::cross_entropy_loss(rig.model->forward(x), batch->targets,
+                                                  weights, at::Reduction::Sum) /
+                        12;
+  EXPECT_NEAR(rig.tally.means().loss, expected.item<double>(), 1e-5);
+  const auto gradients = torch::autograd::grad({expected}, rig.model->parameters());
+  std::size_t i = 0;
+  for (const auto& p : rig.model->parameters()) {
+    EXPECT_TRUE(p.grad().allclose(gradients[i++], 1e-4, 1e-6));
+  }
+}
+
+TEST(Step, MixedSamplesAreJudgedByTheSharesOfTheirClasses) {
+  const test::SmallImages data(12);
+  for (const auto mode : {config::Precision::fp32, config::Precision::bf16}) {
+    Rig rig(data, 5, "mlp", mode);
+    data::Loader loader(data, {.batch = 12, .mixing = {.mixup = 1}});
+    const auto* batch = loader.next();
+    ASSERT_EQ(batch->targets.size(1), 4);
+    rig.run(*batch, 0);
+    const auto x =
+        batch->inputs.to(torch::kFloat32) * data.spec().scale + data.spec().shift;
+    const auto logits = rig.model->forward(x);
+    const auto expected = torch::cross_entropy_loss(logits, batch->targets);
+    // bf16 has 8 bits.
+    const double tolerance = mode == config::Precision::fp32 ? 1e-5 : 0.05;
+    EXPECT_NEAR(rig.tally.means().loss, expected.item<double>(), tolerance);
+    EXPECT_EQ(rig.tally.means().count, 12);
+  }
+}
+
 TEST(Step, Bf16TrainsToNearlyTheSameLoss) {
   const test::SmallImages data(64);
   const auto loss_after = [&](config::Precision mode) {

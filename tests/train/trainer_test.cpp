@@ -94,6 +94,39 @@ TEST(Trainer, StepsWinOverEpochsAndCrossTheirEnd) {
   EXPECT_EQ(run.result.samples, 200 + 7 * 16);
 }
 
+TEST(Trainer, BatchesAreLimitedAndTheLastMayBeDropped) {
+  auto config = quick_config();
+  config.train.epochs = 2;
+  config.train.limit_train_batches = 3;
+  config.train.limit_eval_batches = 2;
+  const auto limited = run_once(config);
+  EXPECT_EQ(limited.result.steps, 6);
+  EXPECT_EQ(limited.result.eval->count, 32);  // two batches of 16
+  config.train.limit_train_batches = 0;
+  config.data.drop_last = true;
+  EXPECT_EQ(run_once(config).result.samples, 2 * 12 * 16);
+}
+
+TEST(Trainer, LearnsFromAugmentedMixedAndWeightedSamples) {
+  auto config = quick_config();
+  config.data.split = 0.2;
+  config.data.weighted_sampling = true;
+  config.data.balanced_loss = true;
+  config.augment.crop_padding = 2;
+  config.augment.flip = 0.5;
+  config.augment.mixup = 0.2;
+  config.augment.cutmix = 1;
+  config.data.resize = 20;
+  config.train.epochs = 6;
+  const auto run = run_once(config);
+  EXPECT_EQ(run.result.samples, 6 * 160);
+  EXPECT_EQ(run.result.eval->count, 40);  // of the 200 training samples
+  EXPECT_LT(run.metrics[59].loss, run.metrics[0].loss);
+  EXPECT_GT(run.result.eval->accuracy, 0.3);  // chance is 0.1
+  config.data.workers = 1;
+  EXPECT_EQ(losses_of(run_once(config)), losses_of(run));
+}
+
 TEST(Trainer, EvaluatesAsOftenAsAsked) {
   auto config = quick_config();
   config.train.steps = 10;

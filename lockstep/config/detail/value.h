@@ -27,6 +27,7 @@ Problem read(const Node& node, const Field& field, double& out);
 Problem read(const Node& node, const Field& field, std::string& out);
 Problem read(const Node& node, const Field& field, units::Duration& out);
 Problem read(const Node& node, const Field& field, std::vector<int>& out);
+Problem read(const Node& node, const Field& field, std::vector<double>& out);
 
 // A value as a recipe spells it, and as JSON.
 struct Written {
@@ -42,6 +43,7 @@ Written write(double value, const Field& field);
 Written write(const std::string& value, const Field& field);
 Written write(units::Duration value, const Field& field);
 Written write(const std::vector<int>& values, const Field& field);
+Written write(const std::vector<double>& values, const Field& field);
 
 // For the reference page.
 struct Type {
@@ -57,6 +59,7 @@ Type type_of(const double&, const Field& field);
 Type type_of(const std::string&, const Field& field);
 Type type_of(const units::Duration&, const Field& field);
 Type type_of(const std::vector<int>&, const Field& field);
+Type type_of(const std::vector<double>&, const Field& field);
 
 // "at least 0 and below 1", "" if every value is in it.
 std::string describe(const Range& range);

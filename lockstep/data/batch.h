@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <torch/torch.h>
+
+namespace lockstep::data {
+
+// Where in the data a run stands. Two integers, so that a resume is exact at any number
+// of ranks.
+struct Position {
+  std::int64_t epoch = 0;
+  std::int64_t consumed = 0;  // samples of this epoch
+
+  auto operator<=>(const Position&) const = default;
+};
+
+// A tensor of a batch by its name in the data set's spec.
+struct NamedTensor {
+  std::string name;
+  torch::Tensor tensor;  // (size, ...)
+};
+
+// This rank's share of a global batch. The tensors belong to the loader and hold these
+// values until the next call of next().
+struct Batch {
+  Position begin;                 // of the first sample of the global batch
+  std::int64_t global_size = 0;   // smaller than asked for only at the end of an epoch
+  std::int64_t size = 0;          // of the share; may be 0
+  std::int64_t largest_size = 0;  // of the shares of all ranks
+  torch::Tensor inputs;           // (size, ...) in the data set's dtype
+  // (size) or (size, T) int64; where samples are mixed (size, classes) float32: the
+  // share of each class.
+  torch::Tensor targets;
+  bool ends_epoch = false;
+  std::vector<NamedTensor> fields = {};  // what samples have beside these two
+
+  // By name, the two above as "input" and "target". Throws Fault::config, with the
+  // names there are, if there is none of this name.
+  const torch::Tensor& at(std::string_view name) const;
+};
+
+}  // namespace lockstep::data

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/detail/slot.h"
+#include "lockstep/data/sampler.h"
+#include "lockstep/data/transforms/mix.h"
+
+namespace lockstep::data::detail {
+
+// Reads the samples of a share into a slot: checks them, replaces bad ones, mixes
+// pairs. What comes out depends on the place in the epoch, not on who fills.
+//
+// Threads: several fill at once, each its own slot.
+class Filler {
+ public:
+  struct Options {
+    Sampler::Options order;
+    Mixing mixing;
+    bool skip_bad = false;
+  };
+  Filler(const Dataset& dataset, const Options& options);
+
+  // What the slots have to be like.
+  Slot::Kind slot_kind() const noexcept;
+
+  // The samples at the places [first, first + size) of an epoch go to the rows from 0.
+  void fill(Slot& slot, std::int64_t epoch, std::int64_t first, std::int64_t size);
+
+  // Samples that were replaced, each time they were.
+  std::int64_t num_skipped() const noexcept { return num_skipped_; }
+
+ private:
+  void read(const Visit& visit, const Room& room);
+  void read_checked(const Visit& visit, const Room& room) const;
+  void note_skipped(std::int64_t index, const Error& error);
+  void mix_pairs(Slot& slot, std::int64_t epoch, std::int64_t first, std::int64_t size);
+  void mix_rows(Slot& slot, std::int64_t a, std::int64_t b, const Blend& blend) const;
+
+  const Dataset& dataset_;
+  const Options options_;
+  const Sampler sampler_;
+  std::atomic<std::int64_t> num_skipped_ = 0;
+  std::mutex mutex_;
+  std::set<std::int64_t> known_bad_;  // guarded by mutex_
+};
+
+}  // namespace lockstep::data::detail

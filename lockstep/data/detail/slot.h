@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lockstep/data/batch.h"
+#include "lockstep/data/dataset.h"
+
+namespace lockstep::data::detail {
+
+// Memory for the largest share of a batch, filled by one worker and read by the
+// consumer, again and again. A size that it has had lately costs no allocation.
+class Slot {
+ public:
+  struct Kind {
+    bool soft_targets = false;  // (classes) float32 for each sample
+    bool pinned = false;        // so that a GPU can fetch from it
+    int spare = 0;              // samples behind the share
+  };
+  Slot(const SampleSpec& spec, const Kind& kind) : spec_(spec), kind_(kind) {}
+
+  // Room for so many samples, apart from the spare ones.
+  void reserve(std::int64_t samples);
+  std::int64_t capacity() const noexcept { return capacity_; }
+
+  // The batch of the first `size` samples; it becomes the current one.
+  Batch& view(std::int64_t size);
+  const Batch& current() const { return views_[current_]; }
+
+  // Where sample `row` goes. One at a time: the spans of its fields are the slot's.
+  Room room(std::int64_t row);
+  std::span<float> soft_target(std::int64_t row);
+
+  std::int64_t ready = -1;  // the number of the batch that is in it
+
+ private:
+  Batch make_view(std::int64_t size) const;
+  torch::Tensor make(const std::vector<std::int64_t>& shape, torch::Dtype dtype) const;
+
+  const SampleSpec& spec_;
+  Kind kind_;
+  std::int64_t capacity_ = -1;
+  torch::Tensor inputs_, targets_, soft_;
+  std::vector<torch::Tensor> fields_;
+  std::vector<std::span<std::byte>> spans_;  // of the fields of one sample
+  std::vector<Batch> views_;
+  std::size_t current_ = 0;
+};
+
+}  // namespace lockstep::data::detail

@@ -1,0 +1,121 @@
+#include "lockstep/data/device_feed.h"
+
+#include <array>
+#include <optional>
+
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace lockstep::data {
+namespace {
+
+// The one in use, the one that is fetched, and one whose last reader may still run.
+constexpr std::size_t kSlots = 3;
+
+// A copy of `tensor` in `memory`, which grows if need be and else is used again.
+torch::Tensor copy_into(torch::Tensor& memory, const torch::Tensor& tensor,
+                        const torch::Device& device) {
+  if (!memory.defined() || memory.size(0) < tensor.size(0)) {
+    memory = torch::empty(tensor.sizes(), tensor.options().device(device));
+  }
+  auto view = memory.narrow(0, 0, tensor.size(0));
+  view.copy_(tensor, /*non_blocking=*/true);
+  return view;
+}
+
+}  // namespace
+
+// The GPU's side. LibTorch's own streams and events, by the device's type: a build
+// without CUDA compiles it, too.
+class DeviceFeed::Copies {
+ public:
+  explicit Copies(const torch::Device& device)
+      : device_(device),
+        guard_(device.type()),
+        stream_(guard_.getStreamFromGlobalPool(device)) {}
+
+  ~Copies() {
+    try {
+      stream_.synchronize();
+      // The memory goes back to the allocator: nobody may read it any more.
+      guard_.getStream(device_).synchronize();
+    } catch (...) {  // NOLINT: the device is lost; whoever uses it next says so
+    }
+  }
+  Copies(const Copies&) = delete;
+  Copies& operator=(const Copies&) = delete;
+
+  const Batch* next(Loader& loader) {
+    const auto compute = guard_.getStream(device_);
+    // All that will be done with the batch before has been started.
+    if (used_) used_->read.record(compute);
+    if (!fetched_ && !over_) fetch(loader);
+    if (!fetched_) return nullptr;
+    used_ = fetched_;
+    fetched_ = nullptr;
+    used_->written.block(compute);
+    // Never wait for the batch after: this one is here.
+    if (!over_ && loader.is_ready()) fetch(loader);
+    return &used_->batch;
+  }
+
+ private:
+  struct Slot {
+    explicit Slot(c10::DeviceType type) : read(type), written(type) {}
+    Batch batch;
+    torch::Tensor inputs, targets;
+    std::vector<torch::Tensor> fields;
+    c10::Event read, written;
+  };
+
+  // Starts to copy the loader's next batch.
+  void fetch(Loader& loader) {
+    // The loader gives the memory of its batch away when it is asked for the next.
+    if (last_ != nullptr) last_->written.synchronize();
+    const auto* batch = loader.next();
+    over_ = batch == nullptr;
+    if (over_) return;
+    auto& slot = *slots_[turn_++ % kSlots];
+    const c10::StreamGuard on_stream(stream_);
+    slot.read.block(stream_);
+    copy(*batch, slot);
+    slot.written.record(stream_);
+    fetched_ = last_ = &slot;
+  }
+
+  void copy(const Batch& batch, Slot& slot) const {
+    slot.fields.resize(batch.fields.size());
+    slot.batch = batch;
+    slot.batch.inputs = copy_into(slot.inputs, batch.inputs, device_);
+    slot.batch.targets = copy_into(slot.targets, batch.targets, device_);
+    for (std::size_t i = 0; i < slot.fields.size(); ++i) {
+      slot.batch.fields[i].tensor =
+          copy_into(slot.fields[i], batch.fields[i].tensor, device_);
+    }
+  }
+
+  torch::Device device_;
+  c10::impl::VirtualGuardImpl guard_;
+  c10::Stream stream_;
+  std::array<std::unique_ptr<Slot>, kSlots> slots_ = {
+      std::make_unique<Slot>(device_.type()), std::make_unique<Slot>(device_.type()),
+      std::make_unique<Slot>(device_.type())};
+  std::size_t turn_ = 0;
+  Slot* used_ = nullptr;     // by the caller
+  Slot* fetched_ = nullptr;  // waits for the caller
+  Slot* last_ = nullptr;     // that was copied to
+  bool over_ = false;        // the loader has no more
+};
+
+DeviceFeed::DeviceFeed(Loader& loader, const torch::Device& device)
+    : loader_(loader),
+      copies_(device.is_cpu() ? nullptr : std::make_unique<Copies>(device)) {}
+
+DeviceFeed::~DeviceFeed() = default;
+
+const Batch* DeviceFeed::next() {
+  return copies_ ? copies_->next(loader_) : loader_.next();
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+
+#include <torch/torch.h>
+
+#include "lockstep/data/batch.h"
+#include "lockstep/data/loader.h"
+
+namespace lockstep::data {
+
+// Brings the batches of a loader onto the device. On a GPU the next batch is fetched by
+// a stream of its own while the current one is computed with, so that a step finds its
+// batch there; on a CPU the loader's batches are passed on as they are.
+//
+// Threads:  next() by one thread, the only one that calls the loader's.
+// Stream:   a batch may be used on the stream that is current in next(); what was
+//           started there is waited for before its memory is written again.
+// Lifetime: the loader outlives it; the destructor waits for copies under way.
+class DeviceFeed {
+ public:
+  DeviceFeed(Loader& loader, const torch::Device& device);
+  ~DeviceFeed();
+  DeviceFeed(const DeviceFeed&) = delete;
+  DeviceFeed& operator=(const DeviceFeed&) = delete;
+
+  // As Loader::next(); the tensors are on the device and hold until the next call.
+  const Batch* next();
+
+ private:
+  class Copies;
+
+  Loader& loader_;
+  std::unique_ptr<Copies> copies_;  // none on a CPU
+};
+
+}  // namespace lockstep::data

@@ -1,0 +1,17 @@
+#include "lockstep/data/split.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::data {
+
+std::int64_t limit_of(const config::DataConfig& config, Split split) {
+  return split == Split::train ? config.train_samples : config.eval_samples;
+}
+
+std::string folder_of(const config::DataConfig& config, std::string_view holds) {
+  if (!config.dir.empty()) return config.dir;
+  throw Error(Fault::config, "data.dir: the data set '", config.name, "' is ", holds,
+              "; set data.dir to it");
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,189 @@
+// Windows of token files: bare numbers, or behind the header that llm.c writes.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/data/detail/mapped_file.h"
+#include "lockstep/data/sources.h"
+
+namespace lockstep::data {
+namespace {
+
+using Path = std::filesystem::path;
+
+// 256 numbers of 32 bits: magic, version, number of tokens.
+constexpr std::int64_t kHeaderBytes = 1024;
+constexpr std::int32_t kMagic16 = 20240520;
+constexpr std::int32_t kMagic32 = 20240801;
+
+// The tokens of one file.
+class Shard {
+ public:
+  Shard(const Path& path, config::TokenType type) : file_(path), path_(path) {
+    std::array<std::int32_t, 3> header{};
+    const auto bytes = static_cast<std::int64_t>(file_.bytes().size());
+    if (bytes >= kHeaderBytes) {
+      std::memcpy(header.data(), file_.bytes().data(), sizeof header);
+    }
+    const bool has_header = header[0] == kMagic16 || header[0] == kMagic32;
+    if (has_header) {
+      width_ = header[0] == kMagic16 ? 2 : 4;
+      begin_ = kHeaderBytes;
+    } else {
+      width_ = type == config::TokenType::uint32 ? 4 : 2;
+    }
+    count_ = (bytes - begin_) / width_;
+    if ((bytes - begin_) % width_ != 0) {
+      throw Error(Fault::io, "data: '", path.string(), "' has ", bytes - begin_,
+                  " bytes of tokens, which is no multiple of ", width_,
+                  "; it is truncated, or data.token_type (now ", name_of(type),
+                  ") is not its type");
+    }
+    if (has_header) check_count(header[2]);
+  }
+
+  std::int64_t count() const noexcept { return count_; }
+  const Path& path() const noexcept { return path_; }
+
+  // `to` gets the tokens from `first` on.
+  void read(std::int64_t first, std::span<std::int64_t> to) const {
+    if (width_ == 2) {
+      read_as<std::uint16_t>(first, to);
+    } else {
+      read_as<std::uint32_t>(first, to);
+    }
+  }
+
+  std::int64_t largest() const {
+    constexpr std::int64_t kPiece = 4096;
+    std::array<std::int64_t, kPiece> piece{};
+    std::int64_t most = 0;
+    for (std::int64_t at = 0; at < count_; at += kPiece) {
+      const auto part = std::span(piece).first(
+          static_cast<std::size_t>(std::min(kPiece, count_ - at)));
+      read(at, part);
+      most = std::max(most, *std::max_element(part.begin(), part.end()));
+    }
+    return most;
+  }
+
+ private:
+  void check_count(std::int64_t says) {
+    if (says <= count_ && says >= 0) {
+      count_ = says;
+      return;
+    }
+    throw Error(Fault::io, "data: the header of '", path_.string(),
+                "' says that it holds ", says, " tokens, but ", count_,
+                " are there; copy it again");
+  }
+
+  // Byte by byte copies of unaligned numbers, which compilers turn into wide moves.
+  template <typename T>
+  void read_as(std::int64_t first, std::span<std::int64_t> to) const {
+    const auto* from = file_.bytes().data() + begin_ + first * width_;
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      T token = 0;
+      std::memcpy(&token, from + i * sizeof(T), sizeof(T));
+      to[i] = static_cast<std::int64_t>(token);
+    }
+  }
+
+  detail::MappedFile file_;
+  Path path_;
+  std::int64_t begin_ = 0;  // byte of the first token
+  std::int64_t width_ = 2;  // bytes of a token
+  std::int64_t count_ = 0;
+};
+
+class Tokens : public Dataset {
+ public:
+  Tokens(std::vector<Shard> shards, const config::DataConfig& config, Split split)
+      : shards_(std::move(shards)), sequence_(config.sequence) {
+    std::int64_t largest = 0;
+    for (const auto& shard : shards_) {
+      ends_.push_back(size() +
+                      std::max<std::int64_t>(shard.count() - 1, 0) / sequence_);
+      // Known in advance: somebody may have said so; else it is looked up.
+      if (config.classes == 0) largest = std::max(largest, shard.largest());
+    }
+    if (size() == 0) {
+      throw Error(Fault::io, "data: '", shards_[0].path().string(), "' holds ",
+                  shards_[0].count(),
+                  " tokens, a sample needs data.sequence + 1 = ", sequence_ + 1,
+                  "; lower data.sequence");
+    }
+    spec_.shape = {sequence_};
+    spec_.target_shape = {sequence_};
+    spec_.dtype = torch::kInt64;
+    spec_.num_classes = config.classes > 0 ? config.classes : largest + 1;
+    const auto limit = limit_of(config, split);
+    limit_ = limit > 0 ? std::min(limit, size()) : size();
+  }
+
+  std::int64_t size() const noexcept override {
+    return limit_ > 0 ? limit_ : ends_.empty() ? 0 : ends_.back();
+  }
+  const SampleSpec& spec() const noexcept override { return spec_; }
+
+  void read_sample(const Visit& visit, const Room& room) const override {
+    const auto found = std::upper_bound(ends_.begin(), ends_.end(), visit.index);
+    const auto number = static_cast<std::size_t>(found - ends_.begin());
+    const auto before = number == 0 ? 0 : ends_[number - 1];
+    const auto first = (visit.index - before) * sequence_;
+    const std::span input(reinterpret_cast<std::int64_t*>(room.input.data()),
+                          static_cast<std::size_t>(sequence_));
+    shards_[number].read(first, input);
+    shards_[number].read(first + 1, room.target);
+    if (input[0] < spec_.num_classes) return;  // the others are targets, too
+    throw Error(Fault::io, "'", shards_[number].path().string(), "' has the token ",
+                input[0], " at ", first, ", data.classes is ", spec_.num_classes);
+  }
+
+ private:
+  std::vector<Shard> shards_;
+  std::int64_t sequence_;
+  std::vector<std::int64_t> ends_;  // windows of this shard and of those before
+  std::int64_t limit_ = 0;
+  SampleSpec spec_;
+};
+
+// Files of a split by their names, in the order of the names.
+std::vector<Path> files_of(const Path& folder, Split split) {
+  std::vector<Path> files;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const auto name = text::lower(entry.path().filename().string());
+    if (entry.path().extension() != ".bin") continue;
+    const auto has = [&](const char* word) { return name.find(word) != name.npos; };
+    const bool eval = has("val") || has("test");
+    const bool fits = split == Split::eval ? eval : has("train") && !eval;
+    if (fits) files.push_back(entry.path());
+  }
+  if (files.empty()) {
+    throw Error(Fault::io, "data: '", folder.string(), "' has no file like ",
+                split == Split::train ? "*train*.bin" : "*val*.bin",
+                split == Split::train
+                    ? "; set data.dir to the folder of the token files"
+                    : "; add one, or hold samples back with data.split");
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace
+
+Opened open_tokens(const config::DataConfig& config, Split split) {
+  const Path folder = folder_of(config, "a folder of token files (*train*.bin)");
+  std::vector<Shard> shards;
+  for (const auto& file : files_of(folder, split)) {
+    shards.emplace_back(file, config.token_type);
+  }
+  return std::make_unique<Tokens>(std::move(shards), config, split);
+}
+
+}  // namespace lockstep::data

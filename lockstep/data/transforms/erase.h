@@ -1,0 +1,24 @@
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "lockstep/data/random.h"
+#include "lockstep/data/transforms/image.h"
+
+namespace lockstep::data {
+
+// Fills the box with one value a channel.
+template <typename T>
+void erase(const Image<T>& image, const Box& box, std::span<const float> values);
+
+// Cutout: a square of `side` whose centre is anywhere in the image; what reaches out of
+// it is left away.
+Box cutout_box(Random& random, std::int64_t height, std::int64_t width,
+               std::int64_t side);
+
+// Random erasing: 2 to 33 % of the image, of an aspect ratio from 0.3 to 3.3, inside of
+// it. None if ten tries gave no box that fits.
+std::optional<Box> erasing_box(Random& random, std::int64_t height, std::int64_t width);
+
+}  // namespace lockstep::data

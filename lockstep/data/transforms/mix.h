@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+
+#include "lockstep/data/random.h"
+#include "lockstep/data/transforms/image.h"
+
+namespace lockstep::data {
+
+// Whether samples are mixed in pairs. The strengths are the alpha of a Beta(alpha,
+// alpha); 0: not at all. With both, a coin decides for each pair.
+struct Mixing {
+  double mixup = 0;   // the values are averaged
+  double cutmix = 0;  // a box is exchanged
+
+  bool any() const noexcept { return mixup > 0 || cutmix > 0; }
+};
+
+// How the two samples of a pair are mixed. Each keeps the larger part of itself, so
+// what it mostly shows is its own class.
+struct Blend {
+  float own = 1;  // the share of itself that a sample keeps
+  bool cut = false;
+  Box box = {};  // what is exchanged, if cut
+};
+
+Blend draw_blend(Random& random, const Mixing& mixing, std::int64_t height,
+                 std::int64_t width);
+
+// Both at once: a = own * a + (1 - own) * b, and b likewise. Bytes are rounded.
+template <typename T>
+void mix(const Image<T>& a, const Image<T>& b, const Blend& blend);
+
+}  // namespace lockstep::data
