@@ -14,9 +14,10 @@ namespace lockstep::comm {
 // What a rank tells the others once a step. The bits are exchanged between processes of
 // one version only.
 using Flags = std::uint64_t;
-inline constexpr Flags kStop = 1U << 0;       // leave after this step
-inline constexpr Flags kNonFinite = 1U << 1;  // the loss or a gradient is not finite
-inline constexpr Flags kOutOfTime = 1U << 2;  // the time limit has passed
+inline constexpr Flags kStop = 1U << 0;         // leave after this step
+inline constexpr Flags kNonFinite = 1U << 1;    // the loss or a gradient is not finite
+inline constexpr Flags kOutOfTime = 1U << 2;    // the time limit has passed
+inline constexpr Flags kOutOfMemory = 1U << 3;  // the step did not fit
 
 struct Ballot {
   Flags flags = 0;

@@ -45,12 +45,13 @@ void describe(EvalConfig& c, Visitor& v) {
           {.help = "Of the metric top_k: an answer is right among the k most likely.",
            .range = count_from(1),
            .affects = Affects::output});
-  v.field("sanity_batches", c.sanity_batches,
-          {.help = "Batches that are evaluated before the first step, so that a mistake "
-                   "there shows at once; 0: none.",
-           .range = count_from(0),
-           .unit = Unit::batches,
-           .affects = Affects::output});
+  v.field(
+      "sanity_batches", c.sanity_batches,
+      {.help = "Batches that are evaluated before the first step, so that a mistake "
+               "there shows at once; 0: none.",
+       .range = count_from(0),
+       .unit = Unit::batches,
+       .affects = Affects::output});
 }
 
 }  // namespace lockstep::config

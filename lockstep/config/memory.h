@@ -22,6 +22,7 @@ struct MemoryConfig {
   double fraction = 0.9;
   std::int64_t empty_cache_every = 0;
   std::int64_t host_limit = 0;
+  std::int64_t grow_after = 0;
 };
 
 template <typename Visitor>
@@ -35,6 +36,12 @@ void describe(MemoryConfig& c, Visitor& v) {
   v.field("on_out_of_memory", c.on_out_of_memory,
           {.help = "retry: the step is done again in smaller pieces; stop: the run "
                    "ends.",
+           .affects = Affects::speed});
+  v.field("grow_after", c.grow_after,
+          {.help = "Of retry: steps after which pieces are tried twice as large again, "
+                   "up to batch.micro; 0: they stay small.",
+           .range = count_from(0),
+           .unit = Unit::steps,
            .affects = Affects::speed});
   v.field("fraction", c.fraction,
           {.help = "The most of a GPU's memory that a rank may take.",

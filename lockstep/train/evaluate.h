@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "lockstep/comm/join.h"
 #include "lockstep/config/config.h"
@@ -9,6 +10,7 @@
 #include "lockstep/models/model.h"
 #include "lockstep/monitor/heartbeat.h"
 #include "lockstep/precision/policy.h"
+#include "lockstep/train/metrics.h"
 #include "lockstep/train/step.h"
 #include "lockstep/train/stop.h"
 
@@ -21,12 +23,20 @@ struct EvalContext {
   const StopRequest& stop;
   comm::World& world;
   std::function<void(monitor::Phase)> beat;  // for each batch; may be empty
+  std::int64_t limit_batches = 0;            // 0: as the config says
+};
+
+struct Evaluation {
+  Tally::Means means;
+  // Loss and accuracy, then those that eval.metrics names.
+  std::vector<MetricValue> values;
 };
 
 // The means over every sample of the data set, each counted exactly once over all
 // ranks, with the model in evaluation mode (it is put back into training mode). Nothing
-// if a rank was asked to stop before the last sample. Collective.
-std::optional<Tally::Means> evaluate(models::Model& model, const data::Dataset& dataset,
-                                     const EvalContext& context);
+// if a rank was asked to stop before the last sample. A batch for which a rank has no
+// memory is taken in smaller pieces. Collective.
+std::optional<Evaluation> evaluate(models::Model& model, const data::Dataset& dataset,
+                                   const EvalContext& context);
 
 }  // namespace lockstep::train

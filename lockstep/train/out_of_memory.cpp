@@ -4,6 +4,7 @@
 #include <mutex>
 #include <new>
 #include <string_view>
+#include <unordered_map>
 
 #include <ATen/Context.h>
 #include <ATen/ops/_foreach_copy.h>
@@ -27,56 +28,92 @@ bool is_out_of_memory(const std::exception& error) noexcept {
   return false;
 }
 
-// Lives as long as one of its tensors.
-class HostMemoryLimit::Allocator : public c10::Allocator,
-                                   public std::enable_shared_from_this<Allocator> {
+namespace {
+
+// The memory that was given out under a limit. Who frees it has nothing but the
+// address, and may be LibTorch itself with the allocator that is current then: so data
+// are where the base put them, and the book is the process's.
+class Book {
  public:
-  Allocator(c10::Allocator& base, std::int64_t bytes) : base_(base), limit_(bytes) {}
+  struct Entry {
+    std::weak_ptr<std::atomic<std::int64_t>> used;
+    std::int64_t num_bytes = 0;
+  };
+
+  static Book& of_process() {
+    static Book book;
+    return book;
+  }
+
+  void write(void* data, const std::shared_ptr<std::atomic<std::int64_t>>& used,
+             std::int64_t num_bytes) {
+    const std::lock_guard lock(mutex_);
+    entries_[data] = {used, num_bytes};
+  }
+
+  static void free(void* data) {
+    if (data == nullptr) return;
+    of_process().strike(data);
+    c10::GetDefaultCPUAllocator()->raw_deallocate(data);
+  }
+
+ private:
+  void strike(void* data) {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(data);
+    if (found == entries_.end()) return;  // from before the limit
+    if (const auto used = found->second.used.lock()) *used -= found->second.num_bytes;
+    entries_.erase(found);
+  }
+
+  std::mutex mutex_;
+  std::unordered_map<void*, Entry> entries_;
+};
+
+}  // namespace
+
+class HostMemoryLimit::Allocator : public c10::Allocator {
+ public:
+  explicit Allocator(std::int64_t bytes) : limit_(bytes) {}
 
   c10::DataPtr allocate(std::size_t num_bytes) override {
     const auto wanted = static_cast<std::int64_t>(num_bytes);
-    const auto before = used_.fetch_add(wanted);
+    const auto before = used_->fetch_add(wanted);
     if (before + wanted > limit_) {
-      used_.fetch_sub(wanted);
+      *used_ -= wanted;
       throw c10::OutOfMemoryError(
           {__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
           str("a tensor of ", num_bytes, " bytes does not fit: ", before,
               " bytes of memory.host_limit ", limit_, " are in use"));
     }
+    auto peak = peak_.load();
+    while (before + wanted > peak &&
+           !peak_.compare_exchange_weak(peak, before + wanted)) {
+    }
     try {
-      auto held = std::make_unique<Held>(Held{shared_from_this(), {}, wanted});
-      held->memory = base_.allocate(num_bytes);
-      auto* data = held->memory.get();
-      return {data, held.release(), &Allocator::free, torch::kCPU};
+      auto* data = c10::GetDefaultCPUAllocator()->raw_allocate(num_bytes);
+      if (data != nullptr) Book::of_process().write(data, used_, wanted);
+      return {data, data, &Book::free, torch::kCPU};
     } catch (...) {
-      used_.fetch_sub(wanted);
+      *used_ -= wanted;
       throw;
     }
   }
 
+  c10::DeleterFnPtr raw_deleter() const override { return &Book::free; }
+
   void copy_data(void* to, const void* from, std::size_t num_bytes) const override {
-    base_.copy_data(to, from, num_bytes);
+    c10::GetDefaultCPUAllocator()->copy_data(to, from, num_bytes);
   }
 
-  std::int64_t used() const noexcept { return used_; }
-  c10::Allocator& base() const noexcept { return base_; }
+  std::int64_t used() const noexcept { return *used_; }
+  std::int64_t peak() const noexcept { return peak_; }
 
  private:
-  struct Held {
-    std::shared_ptr<Allocator> owner;
-    c10::DataPtr memory;
-    std::int64_t num_bytes;
-  };
-
-  static void free(void* context) {
-    const std::unique_ptr<Held> held(static_cast<Held*>(context));
-    held->memory.clear();
-    held->owner->used_.fetch_sub(held->num_bytes);
-  }
-
-  c10::Allocator& base_;
   const std::int64_t limit_;
-  std::atomic<std::int64_t> used_ = 0;
+  const std::shared_ptr<std::atomic<std::int64_t>> used_ =
+      std::make_shared<std::atomic<std::int64_t>>(0);
+  std::atomic<std::int64_t> peak_ = 0;
 };
 
 namespace {
@@ -84,8 +121,7 @@ constexpr std::uint8_t kAboveTheDefault = 100;
 }
 
 HostMemoryLimit::HostMemoryLimit(std::int64_t bytes)
-    : allocator_(std::make_shared<Allocator>(*c10::GetCPUAllocator(), bytes)),
-      before_(c10::GetCPUAllocator()) {
+    : allocator_(std::make_shared<Allocator>(bytes)), before_(c10::GetCPUAllocator()) {
   c10::SetCPUAllocator(allocator_.get(), kAboveTheDefault);
 }
 
@@ -95,6 +131,10 @@ HostMemoryLimit::~HostMemoryLimit() {
 
 std::int64_t HostMemoryLimit::used_bytes() const noexcept {
   return allocator_->used();
+}
+
+std::int64_t HostMemoryLimit::peak_bytes() const noexcept {
+  return allocator_->peak();
 }
 
 StepStart::StepStart(models::Model& model, const torch::Device& device)

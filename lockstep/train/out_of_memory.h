@@ -23,7 +23,9 @@ class HostMemoryLimit {
   HostMemoryLimit(const HostMemoryLimit&) = delete;
   HostMemoryLimit& operator=(const HostMemoryLimit&) = delete;
 
-  std::int64_t used_bytes() const noexcept;  // by tensors that were made under it
+  // By tensors that were made under it: now, and at most so far.
+  std::int64_t used_bytes() const noexcept;
+  std::int64_t peak_bytes() const noexcept;
 
   class Allocator;
 

@@ -47,6 +47,7 @@ TrainReport Progress::report(const At& at, Tally& tally) {
                      .epoch = at.epoch,
                      .means = means,
                      .lr = at.lr,
+                     .gradient_norm = at.gradient_norm,
                      .seconds = std::max(seconds_between(begin_, now), 1e-9),
                      .steps = steps_,
                      .backend = std::string(world_.data().backend()),

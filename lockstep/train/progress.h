@@ -37,6 +37,7 @@ class Progress {
     std::int64_t total_steps = 0;
     double epoch = 0;
     double lr = 0;
+    std::optional<double> gradient_norm;
   };
   // The numbers since the last report, of all ranks; reading them waits for the device.
   TrainReport report(const At& at, Tally& tally);

@@ -57,6 +57,7 @@ std::string how_it_ended(const Result& result) {
     return fmt::format("stopped by {} after step {}", ::strsignal(result.stopped_by),
                        result.steps);
   }
+  if (!result.ended_early.empty()) return result.ended_early;
   return result.out_of_time ? "train.max_time reached" : "done";
 }
 
@@ -86,6 +87,10 @@ std::string to_table(const Result& result) {
     rows.push_back({"test accuracy", percent(result.eval->accuracy)});
     rows.push_back({"best accuracy", percent(result.best_accuracy)});
     rows.push_back({"test loss", fmt::format("{:.4f}", result.eval->loss)});
+    for (const auto& [name, value] : result.metrics) {
+      if (name == "loss" || name == "accuracy") continue;
+      rows.push_back({"test " + name, fmt::format("{:.4f}", value)});
+    }
     rows.push_back({"tested on",
                     fmt::format("{} samples", text::with_commas(result.eval->count))});
   }
@@ -102,6 +107,11 @@ std::string to_table(const Result& result) {
   for (std::size_t r = 0; r < result.memory.size(); ++r) {
     rows.push_back({result.memory.size() == 1 ? "memory" : fmt::format("rank {}", r),
                     device_memory(result.memory[r])});
+  }
+  if (result.skipped > 0) {
+    rows.push_back({"skipped", fmt::format("{} steps with gradients that were not "
+                                           "finite",
+                                           result.skipped)});
   }
   if (!result.weights.empty()) rows.push_back({"weights", result.weights});
   return text::table(rows);
@@ -122,7 +132,12 @@ std::string to_json(const Result& result) {
     fields.push_back({"eval_accuracy", result.eval->accuracy});
     fields.push_back({"eval_samples", result.eval->count});
     fields.push_back({"best_accuracy", result.best_accuracy});
+    for (const auto& [name, value] : result.metrics) {
+      if (name == "loss" || name == "accuracy") continue;
+      fields.push_back({"eval_" + name, value});
+    }
   }
+  if (result.skipped > 0) fields.push_back({"skipped_steps", result.skipped});
   if (!result.memory.empty()) {
     fields.push_back({"memory_bytes", result.memory[0].allocated_bytes});
   }
@@ -173,6 +188,7 @@ void Reporter::train(const TrainReport& report) {
                             {"samples_per_second", report.samples_per_second()},
                             {"data_wait_seconds", own.data_wait_seconds},
                             {"memory_bytes", own.memory.allocated_bytes}};
+    if (report.gradient_norm) more.push_back({"gradient_norm", *report.gradient_norm});
     if (is_modelled(report.backend)) more.push_back({"backend", report.backend});
     if (const auto& late = report.straggler) {
       more.push_back({"exchange_wait_seconds", own.exchange_wait_seconds});
@@ -203,19 +219,29 @@ void Reporter::train(const TrainReport& report) {
 }
 
 void Reporter::eval(const EvalReport& report) {
+  std::vector<Field> more{{"epoch", report.epoch},
+                          {"accuracy", report.means.accuracy},
+                          {"samples", report.means.count},
+                          {"seconds", report.seconds}};
+  std::string shown;
+  for (const auto& [name, value] : report.values) {
+    if (name == "loss" || name == "accuracy") continue;
+    more.push_back({name, value});
+    // A line is for one look: classes are in the metrics.
+    if (name.starts_with("accuracy_class_")) continue;
+    shown += fmt::format("  {} {:.4f}", name, value);
+  }
   if (metrics_) {
     metrics_->write({.step = report.step,
                      .split = monitor::Split::eval,
                      .loss = report.means.loss,
-                     .more = {{"epoch", report.epoch},
-                              {"accuracy", report.means.accuracy},
-                              {"samples", report.means.count},
-                              {"seconds", report.seconds}}});
+                     .more = std::move(more)});
   }
   if (show_) {
     console_.print(fmt::format(
-        "eval   step {}  epoch {:.1f}  loss {:.4f}  accuracy {}\n", report.step,
-        report.epoch, report.means.loss, percent(report.means.accuracy)));
+        "eval   step {}  epoch {:.1f}  loss {:.4f}  accuracy {}{}{}\n", report.step,
+        report.epoch, report.means.loss, percent(report.means.accuracy), shown,
+        report.is_best ? "  best" : ""));
   }
 }
 
@@ -242,6 +268,17 @@ void Reporter::balance(std::int64_t step, std::int64_t after,
   if (!first_) return;
   events_->write("balance",
                  {{"step", step}, {"after_step", after}, {"shares", shares}});
+}
+
+void Reporter::out_of_memory(std::int64_t step, int rank, const std::string& remedy) {
+  if (!first_) return;
+  events_->write("out_of_memory",
+                 {{"step", step}, {"rank", std::int64_t{rank}}, {"remedy", remedy}});
+}
+
+void Reporter::skipped(std::int64_t step, double loss_scale) {
+  if (!first_) return;
+  events_->write("skipped", {{"step", step}, {"loss_scale", loss_scale}});
 }
 
 void Reporter::step(std::int64_t step) {

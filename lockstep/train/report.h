@@ -13,6 +13,7 @@
 #include "lockstep/monitor/heartbeat.h"
 #include "lockstep/monitor/metrics.h"
 #include "lockstep/monitor/run_directory.h"
+#include "lockstep/train/metrics.h"
 #include "lockstep/train/step.h"
 #include "lockstep/train/window.h"
 
@@ -25,6 +26,7 @@ struct TrainReport {
   double epoch = 0;
   Tally::Means means;
   double lr = 0;
+  std::optional<double> gradient_norm;
   double seconds = 0;      // that they took
   std::int64_t steps = 0;  // how many they were
   std::string backend;     // who moved the tensors
@@ -39,6 +41,8 @@ struct EvalReport {
   double epoch = 0;
   Tally::Means means;
   double seconds = 0;
+  std::vector<MetricValue> values;  // of eval.metrics, too
+  bool is_best = false;
 };
 
 // What a run came to.
@@ -49,7 +53,10 @@ struct Result {
   double seconds = 0;
   std::optional<double> train_loss;  // of the last report
   std::optional<Tally::Means> eval;  // the last one
+  std::vector<MetricValue> metrics;  // of the last evaluation
   double best_accuracy = 0;
+  std::int64_t skipped = 0;          // steps whose gradients were not finite
+  std::string ended_early;           // why, if early_stop has ended it
   std::vector<DeviceMemory> memory;  // of each rank's device, at the last report
   int stopped_by = 0;                // the signal that ended it early, or 0
   bool out_of_time = false;          // train.max_time ended it
@@ -85,6 +92,10 @@ class Reporter {
   void straggler(const TrainReport& report);
   // New shares of the batch, as text, from the step after `after` on.
   void balance(std::int64_t step, std::int64_t after, const std::string& shares);
+  // A rank had no memory for a step; what is done about it.
+  void out_of_memory(std::int64_t step, int rank, const std::string& remedy);
+  // Gradients were not finite.
+  void skipped(std::int64_t step, double loss_scale);
   // A step is done: the heartbeat and the live line move on.
   void step(std::int64_t step);
   void beat(std::int64_t step, monitor::Phase phase) noexcept;

@@ -1,7 +1,11 @@
 #include "lockstep/train/shared.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "lockstep/base/error.h"
 #include "lockstep/data/open.h"
+#include "lockstep/data/subset.h"
 
 namespace lockstep::train {
 namespace {
@@ -21,6 +25,16 @@ void check_alike(const data::Dataset& train, const data::Dataset& eval) {
   }
 }
 
+// The first samples, for training and for evaluation.
+void keep_first(Shared& shared, std::int64_t samples) {
+  const std::shared_ptr<const data::Dataset> all = std::move(shared.train_data);
+  std::vector<std::int64_t> first(
+      static_cast<std::size_t>(std::min(samples, all->size())));
+  std::iota(first.begin(), first.end(), std::int64_t{0});
+  shared.train_data = data::subset(all, first);
+  shared.eval_data = data::subset(all, std::move(first));
+}
+
 }  // namespace
 
 std::unique_ptr<Shared> open_shared(const config::Config& config, int ranks) {
@@ -30,6 +44,9 @@ std::unique_ptr<Shared> open_shared(const config::Config& config, int ranks) {
   shared->train_data = std::move(parts.train);
   shared->eval_data = std::move(parts.eval);
   check_alike(*shared->train_data, *shared->eval_data);
+  if (const auto batches = config.train.overfit_batches; batches > 0) {
+    keep_first(*shared, batches * config.batch.global.value());
+  }
   return shared;
 }
 

@@ -18,6 +18,17 @@ void Tally::add(const torch::Tensor& loss_sum, const torch::Tensor& correct,
   count_ += count;
 }
 
+void Tally::remember() {
+  if (!remembered_sums_.defined()) remembered_sums_ = torch::empty_like(sums_);
+  remembered_sums_.copy_(sums_);
+  remembered_count_ = count_;
+}
+
+void Tally::rewind() {
+  sums_.copy_(remembered_sums_);
+  count_ = remembered_count_;
+}
+
 void Tally::reset() {
   sums_.zero_();
   count_ = 0;
@@ -121,16 +132,22 @@ Outcome forward(models::Model& model, const InputStage::Samples& samples,
       class_weights.defined() ? class_weights.to(dtype) : class_weights,
       at::Reduction::Sum);
   const auto answers = soft ? targets.argmax(1) : targets;
-  return {loss, logits.detach().argmax(1).eq(answers).sum(), answers.numel()};
+  const auto said = logits.detach();
+  return {loss, said.argmax(1).eq(answers).sum(), answers.numel(), said, answers};
 }
 
 Step::Step(Parts parts)
     : parts_(std::move(parts)),
+      largest_(parts_.micro_batch),
       stage_(parts_.spec, parts_.micro_batch, parts_.model->memory_format(),
              parts_.policy.device) {}
 
-void Step::backward(const data::Batch& batch, Tally& tally,
-                    const std::function<void()>& before_last) {
+void Step::set_micro_batch(std::int64_t size) {
+  LOCKSTEP_CHECK(size >= 1 && size <= largest_, size, " of ", largest_);
+  parts_.micro_batch = size;
+}
+
+void Step::backward(const data::Batch& batch, Tally& tally, double loss_scale) {
   auto& strategy = parts_.strategy;
   strategy.begin_step();
   const auto samples = strategy.passes_must_match() ? batch.largest_size : batch.size;
@@ -148,10 +165,9 @@ void Step::backward(const data::Batch& batch, Tally& tally,
     tally.add(outcome.loss_sum.detach(), outcome.correct, outcome.count);
     begin += count;
     const bool last = left == 1;
-    if (last && before_last) before_last();
-    strategy.backward(outcome.loss_sum / static_cast<double>(global_count), last);
+    strategy.backward(
+        outcome.loss_sum / (static_cast<double>(global_count) / loss_scale), last);
   }
-  if (passes == 0 && before_last) before_last();
 }
 
 }  // namespace lockstep::train

@@ -23,6 +23,10 @@ class Tally {
            std::int64_t count);
   void reset();
 
+  // What is added from now on can be taken back.
+  void remember();
+  void rewind();
+
   struct Means {
     double loss = 0;
     double accuracy = 0;
@@ -36,6 +40,8 @@ class Tally {
  private:
   torch::Tensor sums_;  // loss, correct
   std::int64_t count_ = 0;
+  torch::Tensor remembered_sums_;
+  std::int64_t remembered_count_ = 0;
 };
 
 // What the model sees of samples: normalised float32 from bytes and floats, into `out`,
@@ -81,14 +87,17 @@ class Step {
   };
   explicit Step(Parts parts);
 
-  // Adds to `tally`, and calls `before_last` when all of it has been added but the last
-  // gradients are still to come. Does not wait for the device. The strategy's finish()
-  // and update() are left to the caller.
-  void backward(const data::Batch& batch, Tally& tally,
-                const std::function<void()>& before_last = {});
+  // Adds to `tally`. Does not wait for the device. The strategy's finish() and update()
+  // are left to the caller, who tells update() by what the loss was multiplied.
+  void backward(const data::Batch& batch, Tally& tally, double loss_scale = 1);
+
+  // How many samples go through the model at once; not more than at first.
+  void set_micro_batch(std::int64_t size);
+  std::int64_t micro_batch() const noexcept { return parts_.micro_batch; }
 
  private:
   Parts parts_;
+  const std::int64_t largest_;  // micro-batch
   InputStage stage_;
 };
 
@@ -100,6 +109,8 @@ struct Outcome {
   torch::Tensor loss_sum;
   torch::Tensor correct;
   std::int64_t count = 0;  // of targets: samples, or tokens
+  torch::Tensor logits;    // (count, classes), without gradients
+  torch::Tensor answers;   // (count) int64: what would be right
 };
 // The loss of a target is multiplied by the weight of its class, if there are weights.
 Outcome forward(models::Model& model, const InputStage::Samples& samples,

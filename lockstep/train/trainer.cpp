@@ -21,9 +21,14 @@
 #include "lockstep/models/model.h"
 #include "lockstep/optim/schedule.h"
 #include "lockstep/parallel/strategy.h"
-#include "lockstep/train/device.h"
+#include "lockstep/parallel/sync_batch_norm.h"
+#include "lockstep/precision/loss_scaler.h"
+#include "lockstep/train/build.h"
+#include "lockstep/train/early_stop.h"
 #include "lockstep/train/evaluate.h"
+#include "lockstep/train/out_of_memory.h"
 #include "lockstep/train/progress.h"
+#include "lockstep/train/recovery.h"
 #include "lockstep/train/step.h"
 #include "lockstep/train/trace.h"
 
@@ -34,48 +39,10 @@ using monitor::Phase;
 
 constexpr int kSomeRank = -1;
 
-optim::RunLength length_of(const config::Config& config, std::int64_t num_samples) {
-  const auto options = data::train_options(config, {});
-  const auto samples = data::samples_per_epoch(num_samples, options);
-  const auto per_epoch = (samples + options.batch - 1) / options.batch;
-  const auto steps = config.train.steps.value();
-  return {.steps = steps > 0 ? steps : config.train.epochs.value() * per_epoch,
-          .steps_per_epoch = per_epoch,
-          .global_batch = options.batch};
-}
-
-// Process-wide settings and the model, by one rank of a process at a time.
-struct Built {
-  precision::Policy policy;
-  std::shared_ptr<models::Model> model;
-};
-
-Built build(const config::Config& config, const torch::Device& device, Shared& shared) {
-  const std::lock_guard lock(shared.setting_up);
-  Built built;
-  built.policy = set_up_process(config, device);
-  const auto& spec = shared.train_data->spec();
-  built.model = models::build(config.model, {spec.shape, spec.num_classes});
-  built.model->to(device, built.policy.dtype());
-  use_layout(*built.model);
-  return built;
-}
-
-// data.class_weights or data.balanced_loss, on the device; undefined if all are alike.
-torch::Tensor weights_of(const config::Config& config, const data::Dataset& train,
-                         const precision::Policy& policy) {
-  const auto weights = data::class_weights(config.data, train);
-  if (weights.empty()) return {};
-  return torch::tensor(weights, policy.dtype()).to(policy.device);
-}
-
-// What is drawn from now on, by dropout for example, is each rank's own.
-void seed_apart(models::Model& model, const comm::World& world, std::uint64_t seed,
-                const torch::Device& device, Shared& shared) {
-  constexpr std::uint64_t kApart = 0x9E3779B97F4A7C15ULL;
-  const auto own = seed + kApart * static_cast<std::uint64_t>(world.rank());
-  if (shared.ranks > 1) return models::seed_dropout(model, own, device);
-  if (world.size() > 1) torch::manual_seed(own);
+// Libraries add where they were.
+std::string first_line_of(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
 }
 
 // One training run. The members are made in this order, from the device to the loader;
@@ -101,11 +68,17 @@ class Training {
                .policy = built_.policy,
                .spec = train_data_.spec(),
                .micro_batch = std::min(config.batch.micro.value(), train_data_.size()),
-               .class_weights = weights_of(config, train_data_, built_.policy)}),
+               .class_weights = class_weights_of(config, train_data_, built_.policy)}),
         loader_(train_data_, data::train_options(config, {world.rank(), world.size()})),
         feed_(loader_, built_.policy.device),
         progress_(config, world, reporter, loader_),
-        tally_(built_.policy.device) {
+        tally_(built_.policy.device),
+        scaler_(config.precision),
+        early_stop_(config.early_stop),
+        recovery_({.config = config.memory,
+                   .model = *built_.model,
+                   .device = built_.policy.device,
+                   .micro_batch = step_.micro_batch()}) {
     check_same_data();
     seed_apart(*built_.model, world, config.run.seed, built_.policy.device, shared);
     if (shared.trace) trace_.emplace(*shared.trace, *built_.model, train_data_, world);
@@ -118,22 +91,20 @@ class Training {
     train_begin_ = clock_.now();
     progress_.start(train_begin_);
     agree();  // somebody may have asked to stop before the first step
+    if (config_.eval.sanity_batches > 0 && !leaving_) check_evaluation();
     while (result_.steps < last_step_ && !leaving_) {
       beat(Phase::loading);
       const auto& batch = *feed_.next();
       const double lr = schedule_.lr(result_.steps, batch.begin.epoch);
-      beat(Phase::training);
-      step_.backward(batch, tally_, [this] { world_.votes().cast(ballot()); });
-      if (world_.size() > 1) beat(Phase::exchanging);
-      strategy_->finish();
-      take_ballots();
+      compute(batch);
       if (trace_) show_gradients();
-      strategy_->update({.lr = lr});
+      const bool reports = is_due(config_.train.log_every, result_.steps + 1);
+      update(lr, reports);
       if (trace_) trace_->updated(batch, lr, tally_);
       progress_.step(batch, strategy_->times());
       account(batch);
       check_agreed_finite(lr);
-      if (is_due(config_.train.log_every) || result_.steps == 1) report(lr);
+      if (reports || result_.steps == 1) report(lr);
       if (result_.steps < last_step_ && !leaving_ && evaluation_is_due(batch)) {
         evaluate_now();
       }
@@ -149,15 +120,109 @@ class Training {
     trace_->exchanged();
   }
 
+  // The gradients of a global batch, in as many attempts as it takes: a rank that runs
+  // out of memory takes part in the exchange with zeros, so that no other waits, and
+  // then all of them begin the step again.
+  void compute(const data::Batch& batch) {
+    bool at_once = true;
+    for (;;) {
+      beat(Phase::training);
+      recovery_.begin(tally_);
+      const bool fits = attempt(batch);
+      world_.votes().cast(ballot(!fits));
+      if (world_.size() > 1) beat(Phase::exchanging);
+      strategy_->finish();
+      take_ballots();
+      if ((comm::Votes::any(ballots_) & comm::kOutOfMemory) == 0) break;
+      at_once = false;
+      recover();
+    }
+    if (at_once && recovery_.succeeded()) {
+      step_.set_micro_batch(recovery_.micro_batch());
+      log::info("train", fmt::format("micro-batches of {} again, from step {} on",
+                                     recovery_.micro_batch(), result_.steps + 2));
+    }
+  }
+
+  bool attempt(const data::Batch& batch) {
+    // A layer that waits for other ranks would wait for ever for one that gave up.
+    const bool may_fail = recovery_.is_on() && !strategy_->passes_must_match();
+    try {
+      step_.backward(batch, tally_, scaler_.scale());
+      return true;
+    } catch (const std::exception& error) {
+      if (!may_fail || !is_out_of_memory(error)) throw;
+      log::warning("train", fmt::format("out of memory in step {}: {}",
+                                        result_.steps + 1, first_line_of(error)));
+      return false;
+    }
+  }
+
+  void recover() {
+    Recovery::Shortage shortage{.step = result_.steps};
+    for (std::size_t rank = 0; rank < ballots_.size(); ++rank) {
+      if ((ballots_[rank].flags & comm::kOutOfMemory) != 0) {
+        shortage.ranks.push_back(static_cast<int>(rank));
+      }
+    }
+    RankWindow own;
+    own.memory = memory_of(built_.policy.device);
+    for (const auto& rank : gather(own, world_.cpu())) {
+      shortage.memory.push_back(rank.memory);
+    }
+    const auto remedy = recovery_.after(shortage, tally_);
+    step_.set_micro_batch(recovery_.micro_batch());
+    reporter_.out_of_memory(result_.steps + 1, shortage.ranks[0], remedy);
+    if (world_.rank() != 0) return;
+    const bool sees_batch = parallel::has_batch_norm(*built_.model);
+    log::warning(
+        "train",
+        fmt::format("rank {} was out of memory in step {}: it is done again "
+                    "with {}{}",
+                    shortage.ranks[0], result_.steps + 1, remedy,
+                    sees_batch && !told_of_batch_norm_
+                        ? "; batch normalisation sees these, so results differ "
+                          "from those with more memory"
+                        : ""));
+    told_of_batch_norm_ = true;
+  }
+
+  void update(double lr, bool wants_norm) {
+    const bool skips = config_.train.on_nonfinite == config::OnNonfinite::skip;
+    const auto done = strategy_->update({.lr = lr,
+                                         .loss_scale = scaler_.scale(),
+                                         .wants_norm = wants_norm,
+                                         .skips_nonfinite = skips || scaler_.active()});
+    norm_ = done.norm;
+    if (done.skipped) skip();
+    if (!done.skipped) skipped_in_a_row_ = 0;
+    scaler_.update(done.skipped);
+  }
+
+  // The weights are as before; so are the sums, which a NaN would spoil.
+  void skip() {
+    tally_.rewind();
+    result_.skipped += 1;
+    skipped_in_a_row_ += 1;
+    reporter_.skipped(result_.steps + 1, scaler_.scale());
+    const auto most = config_.train.max_skipped;
+    if (scaler_.active() || most == 0 || skipped_in_a_row_ < most) return;
+    throw Error(Fault::diverged, "train: gradients were not finite in ", most,
+                " steps in a row, up to step ", result_.steps + 1,
+                " (train.max_skipped); lower optim.lr, or set optim.clip_norm");
+  }
+
   // What this rank tells the others of its step.
-  comm::Ballot ballot() const {
+  comm::Ballot ballot(bool out_of_memory = false) const {
     comm::Ballot own;
+    if (out_of_memory) own.flags |= comm::kOutOfMemory;
     const auto limit = config_.train.max_time;
     if (limit.count() > 0 && clock_.now() - begin_ >= limit) {
       own.flags |= comm::kOutOfTime;
     }
     // On a GPU looking would wait for it: there report() looks.
-    if (built_.policy.device.is_cpu() && !std::isfinite(tally_.means().loss)) {
+    const bool stops = config_.train.on_nonfinite == config::OnNonfinite::stop;
+    if (stops && built_.policy.device.is_cpu() && !std::isfinite(tally_.means().loss)) {
       own.flags |= comm::kNonFinite;
     }
     if (const int signal = stop_.signal()) {
@@ -240,20 +305,26 @@ class Training {
   }
 
   // Every so many steps, and after the last.
-  bool is_due(std::int64_t every) const {
-    return result_.steps == last_step_ || (every > 0 && result_.steps % every == 0);
+  bool is_due(std::int64_t every, std::int64_t step) const {
+    return step == last_step_ || (every > 0 && step % every == 0);
   }
 
   bool evaluation_is_due(const data::Batch& batch) const {
     const auto every = config_.eval.every.value();
-    return every == config::kEachEpoch ? batch.ends_epoch : is_due(every);
+    return every == config::kEachEpoch ? batch.ends_epoch
+                                       : is_due(every, result_.steps);
   }
 
   // Reading the numbers waits for the device, which is why this does not happen at
   // every step.
   void report(double lr) {
     const auto report = progress_.report(
-        {.step = result_.steps, .total_steps = last_step_, .epoch = epoch_, .lr = lr},
+        {.step = result_.steps,
+         .total_steps = last_step_,
+         .epoch = epoch_,
+         .lr = lr,
+         .gradient_norm =
+             norm_.defined() ? std::optional(norm_.item<double>()) : std::nullopt},
         tally_);
     check_finite(report.means.loss, lr, world_.size() == 1 ? 0 : kSomeRank);
     result_.train_loss = report.means.loss;
@@ -273,24 +344,58 @@ class Training {
                 "); lower optim.lr (now ", lr, ") or lengthen schedule.warmup_steps");
   }
 
-  void evaluate_now() {
+  std::optional<Evaluation> evaluate_model(std::int64_t limit_batches) {
     reporter_.beat(result_.steps, Phase::evaluating);
-    const auto begin = clock_.now();
     strategy_->share_buffers();
-    const auto means = evaluate(*built_.model, eval_data_,
-                                {.config = config_,
-                                 .policy = built_.policy,
-                                 .stop = stop_,
-                                 .world = world_,
-                                 .beat = [this](Phase phase) { beat(phase); }});
+    return evaluate(*built_.model, eval_data_,
+                    {.config = config_,
+                     .policy = built_.policy,
+                     .stop = stop_,
+                     .world = world_,
+                     .beat = [this](Phase phase) { beat(phase); },
+                     .limit_batches = limit_batches});
+  }
+
+  // A mistake in the evaluation shows now, not after the first epoch.
+  void check_evaluation() {
+    const auto begin = clock_.now();
+    const auto seen = evaluate_model(config_.eval.sanity_batches);
+    if (!seen) return note_stop(world_.votes().count());
+    EarlyStop(config_.early_stop).observe(seen->values);  // is it evaluated at all?
+    const auto took = clock_.now() - begin;
+    progress_.skip(took);
+    train_begin_ += took;
+    log::info("train", fmt::format("evaluation works: loss {:.4f} before the first "
+                                   "step, over {} samples",
+                                   seen->means.loss, seen->means.count));
+  }
+
+  void evaluate_now() {
+    const auto begin = clock_.now();
+    const bool average = strategy_->has_average() && config_.ema.evaluate;
+    if (average) strategy_->use_average(true);
+    const auto seen = evaluate_model(config_.train.fast_dev_run);
+    const bool best = seen && early_stop_.observe(seen->values);
+    if (best && config_.checkpoint.save_best) save_weights("best.safetensors");
+    if (average) strategy_->use_average(false);
     const auto took = clock_.now() - begin;
     progress_.skip(took);  // evaluating is not training time
     train_begin_ += took;
-    if (!means) return note_stop(world_.votes().count());
-    result_.eval = means;
-    result_.best_accuracy = std::max(result_.best_accuracy, means->accuracy);
-    reporter_.eval(
-        {result_.steps, epoch_, *means, seconds_between(begin, begin + took)});
+    if (!seen) return note_stop(world_.votes().count());
+    note_evaluation(*seen, best, seconds_between(begin, begin + took));
+  }
+
+  // All ranks have the same numbers, so all come to the same decision.
+  void note_evaluation(const Evaluation& seen, bool best, double seconds) {
+    if (schedule_.observes()) schedule_.observe(seen.means.loss);
+    result_.eval = seen.means;
+    result_.metrics = seen.values;
+    result_.best_accuracy = std::max(result_.best_accuracy, seen.means.accuracy);
+    reporter_.eval({result_.steps, epoch_, seen.means, seconds, seen.values, best});
+    if (!early_stop_.is_over() || result_.steps == last_step_) return;
+    leaving_ = true;
+    result_.ended_early = early_stop_.because();
+    log::info("train", result_.ended_early);
   }
 
   // The weights first: nothing that comes after may lose them. A run that was asked to
@@ -301,20 +406,31 @@ class Training {
       log::warning("train", fmt::format("stopped by {} after step {}",
                                         ::strsignal(signal), result_.steps));
     }
-    const bool saves = config_.checkpoint.final_weights && world_.rank() == 0;
-    if (saves && result_.steps > 0) save_weights();
-    if (result_.stopped_by == 0) evaluate_now();
+    const bool saves = config_.checkpoint.final_weights && result_.steps > 0;
+    if (saves) save_final();
+    // A run that early_stop has ended was evaluated just now.
+    if (result_.stopped_by == 0 && result_.ended_early.empty()) evaluate_now();
     result_.seconds = seconds_between(begin_, clock_.now());
     reporter_.finished(result_);
     return result_;
   }
 
-  void save_weights() {
+  void save_final() {
+    result_.weights = save_weights("model.safetensors");
+    if (!strategy_->has_average()) return;
+    strategy_->use_average(true);
+    save_weights("ema.safetensors");
+    strategy_->use_average(false);
+  }
+
+  // By rank 0, who has what all have. The name of the file, "" on the others.
+  std::string save_weights(const std::string& name) {
+    if (world_.rank() != 0) return "";
     reporter_.beat(result_.steps, Phase::saving);
-    const auto file = run_.path() / "model.safetensors";
+    const auto file = run_.path() / name;
     checkpoint::write_safetensors(file, checkpoint::state_of(*built_.model));
-    result_.weights = file.string();
-    log::info("train", fmt::format("weights written to {}", result_.weights));
+    log::info("train", fmt::format("weights written to {}", file.string()));
+    return file.string();
   }
 
   const Clock& clock_ = Clock::system();
@@ -335,11 +451,17 @@ class Training {
   data::DeviceFeed feed_;
   Progress progress_;
   Tally tally_;
+  precision::LossScaler scaler_;
+  EarlyStop early_stop_;
+  Recovery recovery_;
   std::optional<Trace> trace_;
 
   Result result_;
   bool leaving_ = false;               // agreed
   std::vector<comm::Ballot> ballots_;  // of the last step, by rank
+  torch::Tensor norm_;                 // of the gradients of the last step, if known
+  std::int64_t skipped_in_a_row_ = 0;
+  bool told_of_batch_norm_ = false;
   double epoch_ = 0;
   SteadyTime train_begin_;  // moved on by the time spent evaluating
 };

@@ -24,7 +24,8 @@ TEST(EarlyStop, EndsAfterSoManyEvaluationsWithoutABetterOne) {
   EXPECT_FALSE(stop.observe(loss_of_eval(std::numeric_limits<double>::quiet_NaN())));
   EXPECT_TRUE(stop.is_over());
   EXPECT_EQ(stop.best(), 0.8);
-  EXPECT_THAT(stop.because(), HasSubstr("loss has not improved by more than 0.1 on 0.8"));
+  EXPECT_THAT(stop.because(),
+              HasSubstr("loss has not improved by more than 0.1 on 0.8"));
 }
 
 TEST(EarlyStop, MoreIsBetterOfAllThatIsNoCost) {

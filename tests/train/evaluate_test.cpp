@@ -14,8 +14,9 @@ std::optional<Tally::Means> evaluate_alone(models::Model& model,
                                            const StopRequest& stop) {
   auto world = comm::join({}, {});
   const precision::Policy policy{config::Precision::fp32, torch::kCPU};
-  return evaluate(model, data,
-                  {.config = config, .policy = policy, .stop = stop, .world = world});
+  const auto seen = evaluate(
+      model, data, {.config = config, .policy = policy, .stop = stop, .world = world});
+  return seen ? std::optional(seen->means) : std::nullopt;
 }
 
 TEST(Evaluate, CountsEverySampleOnceWhateverTheBatch) {

@@ -7,7 +7,6 @@ namespace lockstep::train {
 namespace {
 
 using config::EvalMetric;
-using test::Rig;
 using torch::Tensor;
 
 constexpr std::int64_t kClasses = 4;
@@ -52,7 +51,7 @@ std::vector<MetricValue> values_over(comm::Communicator& c, EvalMetric name,
 }
 
 TEST(Metrics, OverRanksAreThoseOfAllSamples) {
-  test::with_communicators(Rig::local, 3, [](comm::Communicator& c) {
+  test::with_communicators(test::Rig::local, 3, [](comm::Communicator& c) {
     const auto all = make_answers(61);
     const auto of = [&](EvalMetric name) {
       return values_over(c, name, all, kClasses);
@@ -90,7 +89,7 @@ TEST(Metrics, OverRanksAreThoseOfAllSamples) {
 }
 
 TEST(Metrics, OfTwoClassesAurocIsThatOfTheSecond) {
-  test::with_communicators(Rig::local, 1, [](comm::Communicator& c) {
+  test::with_communicators(test::Rig::local, 1, [](comm::Communicator& c) {
     const auto all = make_answers(40, 2);
     EXPECT_NEAR(values_over(c, EvalMetric::auroc, all, 2)[0].value,
                 area_of_pairs(all.logits.softmax(1).select(1, 1), all.targets.eq(1)),
@@ -99,7 +98,7 @@ TEST(Metrics, OfTwoClassesAurocIsThatOfTheSecond) {
 }
 
 TEST(Metrics, WithoutSamplesNothingIsDividedByZero) {
-  test::with_communicators(Rig::local, 2, [](comm::Communicator& c) {
+  test::with_communicators(test::Rig::local, 2, [](comm::Communicator& c) {
     const config::EvalConfig config{.metrics = {EvalMetric::top_k, EvalMetric::f1,
                                                 EvalMetric::auroc,
                                                 EvalMetric::per_class}};
@@ -130,7 +129,7 @@ class Confidence : public SumMetric {
 };
 
 TEST(Metrics, OneOfYourOwnIsAClassOfThreeFunctions) {
-  test::with_communicators(Rig::local, 2, [](comm::Communicator& c) {
+  test::with_communicators(test::Rig::local, 2, [](comm::Communicator& c) {
     const auto all = make_answers(10);
     Confidence own;
     own.add({all.logits.slice(0, c.rank() * 5, c.rank() * 5 + 5),

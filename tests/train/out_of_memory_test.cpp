@@ -40,7 +40,8 @@ TEST(OutOfMemory, OtherErrorsAreNotTakenForIt) {
 
 TEST(OutOfMemory, AStepsStartBringsBackBuffersAndDraws) {
   for (const bool own_generator : {false, true}) {
-    const auto model = models::build({.name = "resnet9", .dropout = 0.5}, {{1, 8, 8}, 3});
+    const auto model =
+        models::build({.name = "resnet9", .dropout = 0.5}, {{1, 8, 8}, 3});
     if (own_generator) models::seed_dropout(*model, 3, torch::kCPU);
     StepStart start(*model, torch::kCPU);
     const auto x = torch::randn({4, 1, 8, 8});

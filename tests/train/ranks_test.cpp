@@ -273,9 +273,10 @@ TEST(Ranks, EvaluateEverySampleOnce) {
   const precision::Policy policy{config::Precision::fp32, torch::kCPU};
   const auto means_of = [&](comm::World& world) {
     const train::StopRequest stop;
-    return *train::evaluate(
-        *model, data,
-        {.config = config, .policy = policy, .stop = stop, .world = world});
+    return train::evaluate(
+               *model, data,
+               {.config = config, .policy = policy, .stop = stop, .world = world})
+        ->means;
   };
   const int port = free_port();
   as_processes(4, [&](int rank) {

@@ -55,6 +55,7 @@ inline config::Config small_config() {
   c.parallel.ranks = 1;
   c.parallel.device = config::Device::cpu;
   c.parallel.threads = 1;
+  c.memory.recompute_every = 0;
   return c;
 }
 

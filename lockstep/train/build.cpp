@@ -1,0 +1,71 @@
+#include "lockstep/train/build.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/loader.h"
+#include "lockstep/data/open.h"
+#include "lockstep/models/dropout.h"
+#include "lockstep/train/device.h"
+#include "lockstep/train/step.h"
+
+namespace lockstep::train {
+namespace {
+
+void check_recompute(const config::Config& config, const models::Model& model) {
+  if (config.memory.recompute_every.value() == 0) return;
+  if (model.num_blocks() == 0) {
+    throw Error(Fault::config, "memory.recompute_every: ", config.model.name,
+                " has no blocks that could be computed again; set it to 0");
+  }
+  // It would exchange its statistics once more, in the middle of a backward pass.
+  if (config.parallel.sync_batch_norm) {
+    throw Error(Fault::config,
+                "memory.recompute_every: blocks with parallel.sync_batch_norm can not "
+                "be computed again; switch one of them off");
+  }
+}
+
+}  // namespace
+
+optim::RunLength length_of(const config::Config& config, std::int64_t num_samples) {
+  const auto options = data::train_options(config, {});
+  const auto samples = data::samples_per_epoch(num_samples, options);
+  const auto per_epoch = (samples + options.batch - 1) / options.batch;
+  const auto named = config.train.steps.value();
+  auto steps = named > 0 ? named : config.train.epochs.value() * per_epoch;
+  if (config.train.fast_dev_run > 0) {
+    steps = std::min(steps, config.train.fast_dev_run);
+  }
+  return {.steps = steps, .steps_per_epoch = per_epoch, .global_batch = options.batch};
+}
+
+Built build(const config::Config& config, const torch::Device& device, Shared& shared) {
+  const std::lock_guard lock(shared.setting_up);
+  Built built;
+  built.policy = set_up_process(config, device);
+  const auto& spec = shared.train_data->spec();
+  built.model = models::build(config.model, {spec.shape, spec.num_classes});
+  precision::convert(*built.model, built.policy);
+  use_layout(*built.model);
+  check_recompute(config, *built.model);
+  built.model->recompute_every(config.memory.recompute_every.value());
+  return built;
+}
+
+torch::Tensor class_weights_of(const config::Config& config, const data::Dataset& train,
+                               const precision::Policy& policy) {
+  const auto weights = data::class_weights(config.data, train);
+  if (weights.empty()) return {};
+  return torch::tensor(weights, policy.loss_dtype()).to(policy.device);
+}
+
+void seed_apart(models::Model& model, const comm::World& world, std::uint64_t seed,
+                const torch::Device& device, Shared& shared) {
+  constexpr std::uint64_t kApart = 0x9E3779B97F4A7C15ULL;
+  const auto own = seed + kApart * static_cast<std::uint64_t>(world.rank());
+  if (shared.ranks > 1) return models::seed_dropout(model, own, device);
+  if (world.size() > 1) torch::manual_seed(own);
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+
+#include "lockstep/comm/join.h"
+#include "lockstep/config/config.h"
+#include "lockstep/models/model.h"
+#include "lockstep/optim/schedule.h"
+#include "lockstep/precision/policy.h"
+#include "lockstep/train/shared.h"
+
+namespace lockstep::train {
+
+// How many steps a run over so many samples has.
+optim::RunLength length_of(const config::Config& config, std::int64_t num_samples);
+
+struct Built {
+  precision::Policy policy;
+  std::shared_ptr<models::Model> model;
+};
+
+// Process-wide settings and the model, by one rank of a process at a time. Throws
+// Fault::config for a knob that this model can not follow.
+Built build(const config::Config& config, const torch::Device& device, Shared& shared);
+
+// data.class_weights or data.balanced_loss, on the device; undefined if all are alike.
+torch::Tensor class_weights_of(const config::Config& config, const data::Dataset& train,
+                               const precision::Policy& policy);
+
+// What is drawn from now on, by dropout for example, is each rank's own.
+void seed_apart(models::Model& model, const comm::World& world, std::uint64_t seed,
+                const torch::Device& device, Shared& shared);
+
+}  // namespace lockstep::train

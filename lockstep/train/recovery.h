@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/config/memory.h"
+#include "lockstep/models/model.h"
+#include "lockstep/train/out_of_memory.h"
+#include "lockstep/train/step.h"
+#include "lockstep/train/window.h"
+
+namespace lockstep::train {
+
+// Brings a step back to its beginning after a rank had no memory for it, and finds a
+// way to do it again with less. Every rank has one and is told the same, so all come to
+// the same.
+class Recovery {
+ public:
+  struct Parts {
+    const config::MemoryConfig& config;
+    models::Model& model;
+    torch::Device device = torch::kCPU;
+    std::int64_t micro_batch = 1;
+  };
+  explicit Recovery(const Parts& parts);
+
+  // Whether memory.on_out_of_memory says so; else a rank's error ends the run.
+  bool is_on() const noexcept;
+
+  // A step begins.
+  void begin(Tally& tally);
+
+  // A step was done at the first attempt: after memory.grow_after of them micro-batches
+  // may be larger again. True if they are from now on.
+  bool succeeded();
+
+  // What was wrong, and of whom.
+  struct Shortage {
+    std::int64_t step = 0;
+    std::vector<int> ranks;
+    std::vector<DeviceMemory> memory;  // of every rank
+  };
+  // Puts everything back. What follows has smaller micro-batches; if they can not be
+  // smaller, activations are computed again; if they are, Fault::hardware says what
+  // would help. Returns what was changed, as text.
+  std::string after(const Shortage& shortage, Tally& tally);
+
+  std::int64_t micro_batch() const noexcept { return micro_; }
+
+ private:
+  [[noreturn]] void give_up(const Shortage& shortage) const;
+
+  Parts parts_;
+  StepStart start_;
+  std::int64_t micro_;
+  std::int64_t good_steps_ = 0;  // since the last shortage
+};
+
+}  // namespace lockstep::train

@@ -1,0 +1,332 @@
+// What a person expects of a training loop beside training.
+#include "lockstep/monitor/console.h"
+#include "lockstep/train/out_of_memory.h"
+#include "lockstep/train/recovery.h"
+#include "lockstep/train/trainer.h"
+#include "tests/comm/ranks.h"
+#include "tests/train/small_data.h"
+
+namespace lockstep::train {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+config::Config loop_config() {
+  auto config = test::small_config();
+  config.data.train_samples = 200;
+  config.data.eval_samples = 50;
+  config.batch.global = 16;
+  config.batch.micro = 16;
+  config.train.log_every = 1;
+  config.memory.recompute_every = 0;
+  return config;
+}
+
+struct Loop {
+  Result result;
+  std::vector<monitor::Metrics> metrics;
+  std::vector<std::string> events, files;
+
+  std::vector<double> losses() const {
+    std::vector<double> all;
+    for (const auto& m : metrics) all.push_back(m.loss);
+    return all;
+  }
+};
+
+Loop loop_in(const files::Path& folder, const config::Config& config,
+             comm::World& world) {
+  const auto path = folder / "runs" / "r";
+  const auto run = std::filesystem::exists(path)
+                       ? monitor::RunDirectory::open(path)
+                       : monitor::RunDirectory::create(folder / "runs", {.name = "r"});
+  monitor::Console console({.write = [](std::string_view) {}});
+  const StopRequest stop;
+  Loop done;
+  {
+    Reporter reporter(run, config.monitor, console,
+                      {.rank = world.rank(), .ranks = world.size()});
+    done.result = train(config, run, reporter, stop, world);
+  }
+  if (world.rank() != 0) return done;
+  done.metrics = monitor::read_metrics(run.metrics());
+  for (const auto& event : monitor::last_events(run.events(), 100)) {
+    done.events.push_back(event.kind);
+  }
+  for (const auto& file : std::filesystem::directory_iterator(run.path())) {
+    done.files.push_back(file.path().filename());
+  }
+  return done;
+}
+
+Loop run_loop(const config::Config& config) {
+  const files::TemporaryDirectory folder;
+  auto world = comm::join({}, {});
+  return loop_in(folder.path(), config, world);
+}
+
+TEST(Loop, StopsEarlyAndKeepsTheBest) {
+  auto config = loop_config();
+  config.train.steps = 100;
+  config.eval.every = 2;
+  config.early_stop.patience = 2;
+  config.early_stop.min_delta = 100;  // nothing is so much better
+  config.checkpoint.save_best = true;
+  const auto run = run_loop(config);
+  EXPECT_EQ(run.result.steps, 6) << "the best is the first, at step 2";
+  EXPECT_THAT(run.result.ended_early, HasSubstr("for 2 evaluations"));
+  EXPECT_THAT(run.files, Contains("best.safetensors"));
+  config.early_stop.patience = 0;
+  config.train.steps = 8;
+  config.checkpoint.save_best = false;
+  const auto whole = run_loop(config);
+  EXPECT_EQ(whole.result.steps, 8);
+  EXPECT_THAT(whole.files, testing::Not(Contains("best.safetensors")));
+}
+
+TEST(Loop, AMistakeInTheEvaluationShowsBeforeTheFirstStep) {
+  auto config = loop_config();
+  config.early_stop.metric = "f1";
+  config.eval.sanity_batches = 1;
+  EXPECT_THAT(test::error_text(Fault::config, [&] { run_loop(config); }),
+              HasSubstr("early_stop.metric: 'f1' is not evaluated"));
+  config.eval.metrics = {config::EvalMetric::f1, config::EvalMetric::top_k};
+  const auto run = run_loop(config);
+  ASSERT_EQ(run.result.metrics.size(), 4U);
+  EXPECT_EQ(run.result.metrics[2].name, "f1");
+  EXPECT_EQ(run.result.metrics[3].name, "accuracy_top_5");
+  EXPECT_EQ(run.metrics.front().split, monitor::Split::train) << "it is no evaluation";
+}
+
+TEST(Loop, ASanityEvaluationChangesNothing) {
+  auto config = loop_config();
+  config.model.name = "resnet9";
+  config.model.dropout = 0.3;
+  config.train.steps = 3;
+  const auto plain = run_loop(config);
+  config.eval.sanity_batches = 2;
+  EXPECT_EQ(run_loop(config).losses(), plain.losses());
+}
+
+TEST(Loop, ADevelopersRunIsShort) {
+  auto config = loop_config();
+  config.train.fast_dev_run = 2;
+  const auto run = run_loop(config);
+  EXPECT_EQ(run.result.steps, 2);
+  EXPECT_EQ(run.result.eval->count, 2 * 16);
+}
+
+TEST(Loop, OverfitsAFewBatches) {
+  auto config = loop_config();
+  config.train.overfit_batches = 2;
+  config.train.epochs = 40;
+  config.optim.lr = 0.01;
+  const auto run = run_loop(config);
+  EXPECT_EQ(run.result.steps, 80);
+  EXPECT_EQ(run.result.eval->count, 32) << "on what it has learnt";
+  EXPECT_GT(run.result.eval->accuracy, 0.99);
+}
+
+TEST(Loop, TheAverageIsEvaluatedAndSaved) {
+  auto config = loop_config();
+  config.train.steps = 10;
+  config.optim.lr = 0.01;
+  const auto plain = run_loop(config);
+  config.ema.enabled = true;
+  config.ema.decay = 0.9;
+  const auto averaged = run_loop(config);
+  EXPECT_THAT(averaged.files, Contains("ema.safetensors"));
+  EXPECT_NE(averaged.result.eval->loss, plain.result.eval->loss);
+  EXPECT_EQ(averaged.result.train_loss, plain.result.train_loss);
+  config.ema.evaluate = false;
+  EXPECT_EQ(run_loop(config).result.eval->loss, plain.result.eval->loss);
+}
+
+TEST(Loop, TheNormOfTheGradientsIsReportedAndClipped) {
+  auto config = loop_config();
+  config.train.steps = 4;
+  const auto plain = run_loop(config);
+  const auto norm_in = [](const monitor::Metrics& metrics) {
+    for (const auto& field : metrics.more) {
+      if (field.name == "gradient_norm") return std::get<double>(field.value);
+    }
+    return -1.0;
+  };
+  EXPECT_GT(norm_in(plain.metrics[0]), 0);
+  config.optim.name = config::Optimizer::sgd;
+  const auto free = run_loop(config);
+  config.optim.clip_norm = norm_in(free.metrics[0]) / 2;
+  const auto clipped = run_loop(config);
+  EXPECT_EQ(norm_in(clipped.metrics[0]), norm_in(free.metrics[0])) << "before clipping";
+  EXPECT_NE(clipped.metrics[1].loss, free.metrics[1].loss);
+}
+
+TEST(Loop, StepsWithoutFiniteGradientsAreSkippedUpToALimit) {
+  auto config = loop_config();
+  config.optim.name = config::Optimizer::sgd;
+  config.optim.lr = 1e30;
+  config.train.steps = 50;
+  config.train.on_nonfinite = config::OnNonfinite::skip;
+  config.train.max_skipped = 3;
+  EXPECT_THAT(test::error_text(Fault::diverged, [&] { run_loop(config); }),
+              HasSubstr("not finite in 3 steps in a row"));
+}
+
+TEST(Loop, HalfPrecisionFindsItsLossScale) {
+  auto config = loop_config();
+  config.precision.mode = config::Precision::fp16;
+  config.precision.initial_scale = 1e9;
+  config.train.epochs = 8;
+  config.optim.lr = 0.01;
+  const auto run = run_loop(config);
+  EXPECT_GT(run.result.skipped, 3);
+  EXPECT_THAT(run.events, Contains("skipped"));
+  EXPECT_LT(run.result.eval->loss, 1.0);
+  config.precision.initial_scale = 1024;
+  EXPECT_EQ(run_loop(config).result.skipped, 0);
+}
+
+TEST(Loop, WeightsOfHalfTheSizeLearnToo) {
+  auto config = loop_config();
+  config.precision.mode = config::Precision::bf16_params;
+  config.train.epochs = 8;
+  config.optim.lr = 0.01;
+  const auto run = run_loop(config);
+  EXPECT_LT(run.result.eval->loss, 1.0);
+}
+
+TEST(Loop, ActivationsAreComputedAgainWithTheSameLosses) {
+  auto config = loop_config();
+  config.model.name = "resnet9";
+  config.model.dropout = 0.2;
+  config.train.steps = 3;
+  const auto kept = run_loop(config);
+  config.memory.recompute_every = 1;
+  EXPECT_EQ(run_loop(config).losses(), kept.losses());
+  config.model.name = "cnn";
+  EXPECT_THAT(test::error_text(Fault::config, [&] { run_loop(config); }),
+              HasSubstr("cnn has no blocks"));
+}
+
+// Of one run: what it needs at most.
+std::int64_t peak_of(const config::Config& config) {
+  const HostMemoryLimit all(std::int64_t{1} << 40);
+  run_loop(config);
+  return all.peak_bytes();
+}
+
+config::Config memory_config(std::int64_t micro) {
+  auto config = loop_config();
+  config.model.name = "cnn";
+  config.train.steps = 3;
+  config.batch.eval = 1;
+  config.batch.micro = micro;
+  return config;
+}
+
+TEST(Loop, AStepThatDoesNotFitIsDoneAgainInSmallerPieces) {
+  const auto large = peak_of(memory_config(16)), small = peak_of(memory_config(8));
+  ASSERT_GT(large, small + (1 << 20));
+  const auto wanted = run_loop(memory_config(8)).losses();
+  const HostMemoryLimit limit((large + small) / 2);
+  const auto run = run_loop(memory_config(16));
+  EXPECT_THAT(run.events, Contains("out_of_memory"));
+  EXPECT_EQ(run.losses(), wanted) << "as if it had begun so";
+  auto config = memory_config(16);
+  config.memory.on_out_of_memory = config::OnOutOfMemory::stop;
+  EXPECT_THROW(run_loop(config), c10::Error);
+}
+
+TEST(Loop, AnEvaluationThatDoesNotFitIsDoneInSmallerPieces) {
+  auto config = memory_config(4);
+  const auto wanted = run_loop(config).result;
+  const auto little = peak_of(config);
+  config.batch.eval = 50;
+  ASSERT_GT(peak_of(config), little + (1 << 20));
+  const HostMemoryLimit limit(little + (1 << 20));
+  const auto run = run_loop(config);
+  EXPECT_EQ(run.result.eval->count, 50);
+  EXPECT_EQ(run.result.eval->accuracy, wanted.eval->accuracy);
+}
+
+TEST(Loop, WhatDoesNotFitAtAllSaysWhatWouldHelp) {
+  auto config = memory_config(1);
+  config.model.hidden = 1;  // activations are what takes the room
+  const auto limit_bytes = peak_of(config) - (16 << 10);
+  const HostMemoryLimit limit(limit_bytes);
+  const auto text = test::error_text(Fault::hardware, [&] { run_loop(config); });
+  EXPECT_THAT(text, HasSubstr("with micro-batches of 1"));
+  EXPECT_THAT(text, HasSubstr("precision.mode=bf16"));
+  EXPECT_THAT(text, HasSubstr("ran out"));
+}
+
+TEST(Recovery, WhenPiecesCanNotBeSmallerActivationsAreComputedAgain) {
+  const auto model = models::build({.name = "resnet9"}, {{1, 8, 8}, 3});
+  const config::MemoryConfig config;
+  Recovery recovery({.config = config, .model = *model, .micro_batch = 3});
+  Tally tally(torch::kCPU);
+  const Recovery::Shortage shortage{
+      .step = 4, .ranks = {1}, .memory = {{1 << 20, 2 << 20, 4 << 20}, {}}};
+  tally.add(torch::tensor(2.0), torch::tensor(1), 1);
+  recovery.begin(tally);
+  tally.add(torch::tensor(5.0), torch::tensor(1), 1);
+  EXPECT_THAT(recovery.after(shortage, tally), HasSubstr("of 2 instead of 3"));
+  EXPECT_EQ(tally.means().loss, 2.0) << "what was added is taken back";
+  EXPECT_THAT(recovery.after(shortage, tally), HasSubstr("of 1 instead of 2"));
+  EXPECT_EQ(model->recompute_every(), 0);
+  EXPECT_THAT(recovery.after(shortage, tally), HasSubstr("computed again"));
+  EXPECT_EQ(model->recompute_every(), 1);
+  const auto text =
+      test::error_text(Fault::hardware, [&] { recovery.after(shortage, tally); });
+  EXPECT_THAT(text, HasSubstr("in step 5"));
+  EXPECT_THAT(text, HasSubstr("4.0 MiB"));
+}
+
+TEST(Loop, PiecesGrowAgainIfAskedTo) {
+  const auto large = peak_of(memory_config(16)), small = peak_of(memory_config(8));
+  auto config = memory_config(16);
+  config.train.steps = 6;
+  config.memory.grow_after = 2;
+  const HostMemoryLimit limit((large + small) / 2);
+  const auto run = run_loop(config);
+  // In step 1, and in step 4, after two that fitted: each time it grows it is too much.
+  EXPECT_EQ(std::count(run.events.begin(), run.events.end(), "out_of_memory"), 2);
+}
+
+// One of two ranks has less memory: both do the step again, and come to what they would
+// have come to with smaller pieces.
+TEST(Loop, ARankWithoutMemoryTakesTheOthersAlong) {
+  const files::TemporaryDirectory folder;
+  const int port = test::free_port();
+  test::as_processes(2, [&](int rank) {
+    const auto of_ranks = [](std::int64_t micro) {
+      auto config = memory_config(micro);
+      config.batch.global = 32;
+      return config;
+    };
+    const auto large = peak_of(of_ranks(16)), small = peak_of(of_ranks(8));
+    auto world = comm::join(test::environment_of(rank, 2, port), {});
+    const auto train_on = [&](const char* name, std::int64_t micro) {
+      auto config = of_ranks(micro);
+      config.parallel.strategy = config::Strategy::ddp;
+      config.parallel.shard_update = config::ShardUpdate::off;
+      const auto place = folder.path() / name;
+      if (rank == 0) monitor::RunDirectory::create(place / "runs", {.name = "r"});
+      world.cpu().barrier();
+      return loop_in(place, config, world);
+    };
+    const auto wanted = train_on("small", 8);
+    std::optional<HostMemoryLimit> limit;
+    if (rank == 1) limit.emplace((large + small) / 2);
+    const auto seen = train_on("large", 16);
+    if (rank == 0) {
+      EXPECT_THAT(seen.events, Contains("out_of_memory"));
+      EXPECT_EQ(seen.losses(), wanted.losses());
+    }
+    world.close();
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::train
