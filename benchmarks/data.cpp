@@ -12,9 +12,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "benchmarks/support.h"
@@ -33,6 +35,13 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 using Path = std::filesystem::path;
+
+// Of all threads: what others do on the machine does not count.
+double cpu_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
 
 double seconds_since(Steady::time_point begin) {
   return std::chrono::duration<double>(Steady::now() - begin).count();
@@ -104,23 +113,24 @@ double bare_loop(const std::vector<std::string>& files, int height, int width) {
   void* handle = ::tjInitDecompress();
   std::vector<unsigned char> pixels(static_cast<std::size_t>(height) *
                                     static_cast<std::size_t>(width) * 3);
-  const auto begin = Steady::now();
+  const auto begin = cpu_seconds();
   for (const auto& file : files) {
     ::tjDecompress2(handle, reinterpret_cast<const unsigned char*>(file.data()),
                     file.size(), pixels.data(), width, 0, height, TJPF_RGB, 0);
   }
-  const auto rate = static_cast<double>(files.size()) / seconds_since(begin);
+  const auto rate = static_cast<double>(files.size()) / (cpu_seconds() - begin);
   ::tjDestroy(handle);
   return rate;
 }
 
-// One pass, from the first to the last sample; the worker starts with the clock.
-double loader_pass(const data::Dataset& dataset) {
-  const auto begin = Steady::now();
-  data::Loader loader(dataset, {.batch = 16, .prefetch = 4, .epochs = 1});
-  while (loader.next() != nullptr) {
-  }
-  return static_cast<double>(dataset.size()) / seconds_since(begin);
+// Images a second of CPU time, of a loader in its steady state. What was made ahead
+// does not count: the clock starts when the consumer has to wait.
+double loader_rate(data::Loader& loader, std::int64_t samples) {
+  while (loader.is_ready()) loader.next();
+  const auto begin = cpu_seconds();
+  std::int64_t done = 0;
+  while (done < samples) done += loader.next()->size;
+  return static_cast<double>(done) / (cpu_seconds() - begin);
 }
 
 void bench_jpeg(int height, int width, int rounds) {
@@ -137,11 +147,17 @@ void bench_jpeg(int height, int width, int rounds) {
   const auto whole = data::open(config, data::Split::train);
   config.resize = 224;
   const auto resized = data::open(config, data::Split::train);
+  const data::LoaderOptions options{.batch = 2, .prefetch = 4};
   std::vector<double> bare, ours, small, ratios;
+  data::Loader all(*whole, options), squares(*resized, options);
+  // Until the loaders are full, so that their workers sleep.
+  const auto rest = [] { std::this_thread::sleep_for(std::chrono::milliseconds(200)); };
   for (int round = 0; round < rounds; ++round) {
+    rest();
     bare.push_back(bare_loop(files, height, width));
-    ours.push_back(loader_pass(*whole));
-    small.push_back(loader_pass(*resized));
+    ours.push_back(loader_rate(all, kFiles));
+    rest();
+    small.push_back(loader_rate(squares, kFiles));
     ratios.push_back(ours.back() / bare.back());
   }
   fmt::print(

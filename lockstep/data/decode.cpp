@@ -1,6 +1,7 @@
 #include "lockstep/data/detail/decode.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/detail/vectors.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -9,11 +10,8 @@ namespace {
   throw Error(Fault::io, "it is neither a JPEG nor a PNG");
 }
 
-// Taking every third byte wants a byte shuffle, which the oldest x86-64 has not: one
-// version for each, chosen when the program starts. Measured: a quarter of the time.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-[[gnu::target_clones("avx2", "ssse3", "default")]]
-#endif
+// Taking every third byte wants a byte shuffle.
+LOCKSTEP_VECTORS
 void split_row(const std::uint8_t* in, std::int64_t width, std::uint8_t* red,
                std::uint8_t* green, std::uint8_t* blue) {
   for (std::int64_t x = 0; x < width; ++x) {

@@ -18,7 +18,6 @@ struct TurboJpeg {
   decltype(&::tjInitDecompress) init = nullptr;
   decltype(&::tjDecompressHeader3) header = nullptr;
   decltype(&::tjDecompress2) decompress = nullptr;
-  decltype(&::tjGetScalingFactors) scaling_factors = nullptr;
   decltype(&::tjGetErrorStr2) error_text = nullptr;
   decltype(&::tjGetErrorCode) error_code = nullptr;
   decltype(&::tjDestroy) destroy = nullptr;
@@ -27,7 +26,6 @@ struct TurboJpeg {
     library.find(init, "tjInitDecompress");
     library.find(header, "tjDecompressHeader3");
     library.find(decompress, "tjDecompress2");
-    library.find(scaling_factors, "tjGetScalingFactors");
     library.find(error_text, "tjGetErrorStr2");
     library.find(error_code, "tjGetErrorCode");
     library.find(destroy, "tjDestroy");
@@ -58,21 +56,16 @@ Header header_of(void* handle, Bytes file) {
   return header;
 }
 
-// The smallest of the library's fractions that leaves the shorter side long enough.
+// Halves leave the shorter side long enough. Other eighths are possible, but only these
+// have vector code: 5/8 takes longer than the whole image.
 tjscalingfactor choose_scale(int shorter, std::int64_t at_least) {
-  tjscalingfactor best{1, 1};
-  if (at_least == 0) return best;
-  int count = 0;
-  const tjscalingfactor* factors = turbojpeg().scaling_factors(&count);
-  int best_side = shorter;
-  for (int i = 0; i < count; ++i) {
-    const int side = TJSCALED(shorter, factors[i]);
-    if (side >= at_least && side < best_side) {
-      best = factors[i];
-      best_side = side;
-    }
+  tjscalingfactor scale{1, 1};
+  if (at_least == 0) return scale;
+  for (int denominator = 2; denominator <= 8; denominator *= 2) {
+    const tjscalingfactor smaller{1, denominator};
+    if (TJSCALED(shorter, smaller) >= at_least) scale = smaller;
   }
-  return best;
+  return scale;
 }
 
 // Cameras leave bytes between markers, which harm nothing; any other warning means that

@@ -27,8 +27,8 @@ class JpegDecoder {
   ImageSize size_of(Bytes file);
 
   // RGB rows in `memory`. The shorter side may come out smaller than it is in the file,
-  // but not smaller than `at_least`: a JPEG can be decoded at eighths of its size for
-  // less than the price of all of it. 0: all of it.
+  // but not smaller than `at_least`: a JPEG can be decoded at a half, a quarter or
+  // an eighth of its size for less than the price of all of it. 0: all of it.
   ImageSize decode(Bytes file, std::int64_t at_least,
                    std::vector<std::uint8_t>& memory);
 

@@ -4,6 +4,9 @@
 #include <cmath>
 #include <type_traits>
 
+#include "lockstep/base/error.h"
+#include "lockstep/data/detail/vectors.h"
+
 namespace lockstep::data {
 namespace {
 
@@ -14,6 +17,18 @@ T from_float(float value) {
   } else {
     return static_cast<T>(std::clamp(value, 0.0F, 255.0F) + 0.5F);
   }
+}
+
+LOCKSTEP_VECTORS
+void add_scaled(const std::uint8_t* from, float weight, std::int64_t count, float* to) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    to[i] += weight * static_cast<float>(from[i]);
+  }
+}
+
+LOCKSTEP_VECTORS
+void add_scaled(const float* from, float weight, std::int64_t count, float* to) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] += weight * from[i];
 }
 
 }  // namespace
@@ -52,38 +67,43 @@ void Resizer::Axis::plan(std::int64_t from, std::int64_t to) {
 template <typename T>
 void Resizer::rows(const Pixels<T>& in, std::int64_t y) {
   const auto count = in.width * in.step;
-  row_.assign(static_cast<std::size_t>(count), 0.0F);
+  row_.assign(static_cast<std::size_t>(count + 4), 0.0F);  // columns() looks ahead
   const float* weights = y_.weights.data() + y * y_.taps;
   for (std::int64_t j = 0; j < y_.taps; ++j) {
     const float weight = weights[j];
     if (weight == 0) continue;
     const T* from =
         in.data + (y_.begin[static_cast<std::size_t>(y)] + j) * in.row_stride;
-    float* to = row_.data();
-    for (std::int64_t i = 0; i < count; ++i) {
-      to[i] += weight * static_cast<float>(from[i]);
+    add_scaled(from, weight, count, row_.data());
+  }
+}
+
+// A pixel at a time: four values fill a vector register, of which the last is the next
+// pixel's and is not used.
+template <typename T>
+void Resizer::columns(const Image<T>& out, std::int64_t step, std::int64_t y) const {
+  constexpr std::int64_t kValues = 4;
+  for (std::int64_t x = 0; x < out.width; ++x) {
+    const float* from = row_.data() + x_.begin[static_cast<std::size_t>(x)] * step;
+    const float* weights = x_.weights.data() + x * x_.taps;
+    float sum[kValues] = {};
+    for (std::int64_t j = 0; j < x_.taps; ++j, from += step) {
+      for (std::int64_t c = 0; c < kValues; ++c) sum[c] += weights[j] * from[c];
+    }
+    for (std::int64_t c = 0; c < out.channels; ++c) {
+      out.row(c, y)[x] = from_float<T>(sum[c]);
     }
   }
 }
 
 template <typename T>
 void Resizer::resize(const Pixels<T>& in, const Image<T>& out) {
+  LOCKSTEP_CHECK(in.step == out.channels && in.step <= 4);
   x_.plan(in.width, out.width);
   y_.plan(in.height, out.height);
   for (std::int64_t y = 0; y < out.height; ++y) {
     rows(in, y);
-    for (std::int64_t c = 0; c < out.channels; ++c) {
-      T* to = out.row(c, y);
-      for (std::int64_t x = 0; x < out.width; ++x) {
-        const float* from =
-            row_.data() + x_.begin[static_cast<std::size_t>(x)] * in.step + c;
-        const float* weights = x_.weights.data() + x * x_.taps;
-        float sum = 0;
-        for (std::int64_t j = 0; j < x_.taps; ++j)
-          sum += weights[j] * from[j * in.step];
-        to[x] = from_float<T>(sum);
-      }
-    }
+    columns(out, in.step, y);
   }
 }
 

@@ -22,7 +22,7 @@ struct Pixels {
 // Threads: one at a time; it keeps its weights and its memory for the next image.
 class Resizer {
  public:
-  // All of `in`, whose channels are the values of a pixel.
+  // All of `in`, whose channels are the values of a pixel, four at most.
   template <typename T>
   void resize(const Pixels<T>& in, const Image<T>& out);
 
@@ -43,6 +43,8 @@ class Resizer {
 
   template <typename T>
   void rows(const Pixels<T>& in, std::int64_t y);
+  template <typename T>
+  void columns(const Image<T>& out, std::int64_t step, std::int64_t y) const;
 
   Axis x_, y_;
   std::vector<float> row_;  // an output row at the width of the input
