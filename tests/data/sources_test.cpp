@@ -168,6 +168,7 @@ TEST(ImageFolder, DamagedImagesAreNamed) {
   const auto bee = tree.dir.path() / "train" / "bee";
   test::write_file(bee / "6.jpg", jpeg.substr(0, jpeg.size() / 2));
   test::write_file(bee / "7.png", png.substr(0, png.size() / 2));
+  test::write_file(bee / "5.jpg", jpeg.substr(0, jpeg.size() - 40));  // pixels only
   test::write_file(bee / "8.jpg", "GIF89a and so on");
   test::write_file(bee / "9.jpg", "");
   const auto train = open(tree.config(), Split::train);
@@ -175,10 +176,21 @@ TEST(ImageFolder, DamagedImagesAreNamed) {
     return test::error_text(Fault::io,
                             [&] { test::sample_of(*train, {.index = index}); });
   };
-  EXPECT_THAT(text(6), HasSubstr("bee/6.jpg': it is a damaged JPEG"));
-  EXPECT_THAT(text(7), HasSubstr("bee/7.png': it is a damaged PNG"));
-  EXPECT_THAT(text(8), HasSubstr("neither a JPEG nor a PNG"));
+  EXPECT_THAT(text(6), HasSubstr("bee/5.jpg': it is a damaged JPEG"));
+  EXPECT_THAT(text(7), HasSubstr("bee/6.jpg': it is a damaged JPEG"));
+  EXPECT_THAT(text(8), HasSubstr("bee/7.png': it is a damaged PNG"));
   EXPECT_THAT(text(9), HasSubstr("neither a JPEG nor a PNG"));
+  EXPECT_THAT(text(10), HasSubstr("neither a JPEG nor a PNG"));
+}
+
+TEST(ImageFolder, BytesThatACameraLeavesBetweenMarkersDoNoHarm) {
+  const ImageTree tree;
+  auto jpeg = test::jpeg_bytes(test::picture(24, 32, 2));
+  jpeg.insert(jpeg.size() - 2, "abcdef");  // before the end marker
+  test::write_file(tree.dir.path() / "train/bee/9.jpg", jpeg);
+  const auto train = open(tree.config(), Split::train);
+  EXPECT_TRUE(test::sample_of(*train, {.index = 6})
+                  .equal(test::sample_of(*train, {.index = 2})));
 }
 
 TEST(ImageFolder, WhatIsWrongWithTheFoldersIsSaidBeforeTheFirstSample) {
