@@ -54,8 +54,8 @@ void describe(MemoryConfig& c, Visitor& v) {
            .unit = Unit::steps,
            .affects = Affects::speed});
   v.field("host_limit", c.host_limit,
-          {.help = "The most bytes that tensors of the host may take in each process; "
-                   "0: as many as there are.",
+          {.help = "The most bytes that tensors of the host may take in each process, "
+                   "as if there were no more; 0: as many as there are.",
            .range = count_from(0),
            .unit = Unit::bytes,
            .affects = Affects::speed});

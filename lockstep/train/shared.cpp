@@ -40,6 +40,7 @@ void keep_first(Shared& shared, std::int64_t samples) {
 std::unique_ptr<Shared> open_shared(const config::Config& config, int ranks) {
   auto shared = std::make_unique<Shared>();
   shared->ranks = ranks;
+  if (config.memory.host_limit > 0) shared->limit.emplace(config.memory.host_limit);
   auto parts = data::open_parts(config);
   shared->train_data = std::move(parts.train);
   shared->eval_data = std::move(parts.eval);

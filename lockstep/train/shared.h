@@ -7,12 +7,14 @@
 #include "lockstep/config/config.h"
 #include "lockstep/data/dataset.h"
 #include "lockstep/monitor/trace.h"
+#include "lockstep/train/out_of_memory.h"
 
 namespace lockstep::train {
 
 // What the ranks of one process have in common.
 struct Shared {
-  int ranks = 1;  // of this process
+  std::optional<HostMemoryLimit> limit = std::nullopt;  // memory.host_limit
+  int ranks = 1;                                        // of this process
   std::unique_ptr<const data::Dataset> train_data, eval_data;
   // Held while a rank sets up what belongs to the process, and builds its model:
   // initial values come from torch's default generator, which is the process's.

@@ -270,6 +270,8 @@ class Training {
              static_cast<double>(batch.begin.consumed + batch.global_size) /
                  static_cast<double>(loader_.samples_per_epoch());
     reporter_.step(result_.steps);
+    const auto every = config_.memory.empty_cache_every;
+    if (every > 0 && result_.steps % every == 0) empty_cache(built_.policy.device);
     // Asked for only: a line a step is a write a step, and a log without bound.
     if (config_.monitor.verbosity != config::Verbosity::debug) return;
     log::debug("train", fmt::format("step {}: {} samples, epoch {:.3f}", result_.steps,

@@ -67,7 +67,8 @@ TEST_F(BashCompletion, OffersTheValuesOfAnOption) {
 }
 
 TEST_F(BashCompletion, OffersKnobsAndFiles) {
-  EXPECT_THAT(bash_offers({"train", "x.yaml", "optim.l"}), ElementsAre("optim.lr="));
+  EXPECT_THAT(bash_offers({"train", "x.yaml", "optim.mom"}),
+              ElementsAre("optim.momentum="));
   EXPECT_THAT(bash_offers({"train", "my"}), ElementsAre("my recipe.yaml"));
   EXPECT_THAT(bash_offers({"train", "x.yaml", "optim.lr", "=", ""}), IsEmpty());
 }

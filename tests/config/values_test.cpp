@@ -90,8 +90,7 @@ TEST(Values, NamesHaveSuggestions) {
             "override 'optim.name=admw': optim.name: 'admw' is not one of adamw, adam, "
             "sgd, lion; did "
             "you mean 'adamw'?");
-  EXPECT_THAT(problem_with("model.name", "cmn"),
-              HasSubstr("'cmn' is not one of cnn, mlp; did you mean 'cnn'?"));
+  EXPECT_THAT(problem_with("model.name", "cmn"), HasSubstr("; did you mean 'cnn'?"));
   EXPECT_THAT(problem_with("data.name", "fashion"),
               HasSubstr("did you mean 'fashion_mnist'"));
 }

@@ -66,6 +66,15 @@ Loop run_loop(const config::Config& config) {
   return loop_in(folder.path(), config, world);
 }
 
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
 TEST(Loop, StopsEarlyAndKeepsTheBest) {
   auto config = loop_config();
   config.train.steps = 100;
@@ -236,6 +245,15 @@ TEST(Loop, AStepThatDoesNotFitIsDoneAgainInSmallerPieces) {
   auto config = memory_config(16);
   config.memory.on_out_of_memory = config::OnOutOfMemory::stop;
   EXPECT_THROW(run_loop(config), c10::Error);
+}
+
+TEST(Loop, ALimitOfTheHostIsAKnob) {
+  auto config = memory_config(1);
+  config.memory.host_limit = 1 << 16;
+  EXPECT_THAT(error_of([&] { run_loop(config); }),
+              HasSubstr("memory.host_limit 65536"));
+  config.memory.host_limit = std::int64_t{1} << 40;
+  EXPECT_EQ(run_loop(config).result.steps, 3);
 }
 
 TEST(Loop, AnEvaluationThatDoesNotFitIsDoneInSmallerPieces) {

@@ -1,0 +1,29 @@
+#include <filesystem>
+
+#include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include "lockstep/train/device.h"
+#include "lockstep/train/out_of_memory.h"
+#include "tests/support/support.h"
+
+namespace lockstep::train {
+namespace {
+
+TEST(DeviceGpu, AFractionOfTheMemoryIsAllThatAProcessGets) {
+  if (!std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "no GPU";
+  limit_device_memory(0.05);
+  const torch::Device gpu(torch::kCUDA, 0);
+  const auto small = torch::zeros({1 << 20}, gpu);
+  const auto total = at::getDeviceAllocator(torch::kCUDA)->getMemoryInfo(0).second;
+  try {
+    torch::empty({static_cast<std::int64_t>(total / 10)},
+                 torch::dtype(torch::kUInt8).device(gpu));
+    FAIL() << "a tenth of the memory was given";
+  } catch (const std::exception& error) {
+    EXPECT_TRUE(is_out_of_memory(error)) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::train
