@@ -56,9 +56,21 @@ void add_verbosity(const Arguments& arguments, Overrides& knobs) {
   if (arguments.has("--verbose")) knobs.push_back({"monitor.verbosity", "debug"});
 }
 
+// Short names of the knobs that people change most.
+void add_training(const Arguments& arguments, Overrides& knobs) {
+  for (const auto& [option, key] :
+       {std::pair("--epochs", "train.epochs"), std::pair("--batch", "batch.global"),
+        std::pair("--lr", "optim.lr")}) {
+    if (const auto value = arguments.value(option)) knobs.push_back({key, *value});
+  }
+  if (arguments.has("--amp")) knobs.push_back({"precision.mode", "bf16"});
+  if (arguments.has("--ema")) knobs.push_back({"ema.enabled", "true"});
+}
+
 Overrides knobs_of_options(const Arguments& arguments) {
   Overrides knobs;
   add_devices(arguments, knobs);
+  add_training(arguments, knobs);
   add_run_directory(arguments, knobs);
   add_verbosity(arguments, knobs);
   if (const auto resume = arguments.value("--resume")) {

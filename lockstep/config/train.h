@@ -28,6 +28,7 @@ struct TrainConfig {
   std::int64_t limit_eval_batches = 0;
   std::int64_t log_every = 50;
   bool anomaly = false;
+  bool deterministic = false;
   OnNonfinite on_nonfinite = OnNonfinite::stop;
   std::int64_t max_skipped = 10;
   std::int64_t fast_dev_run = 0;
@@ -62,6 +63,11 @@ void describe(TrainConfig& c, Visitor& v) {
   v.field("anomaly", c.anomaly,
           {.help = "Name the operation whose gradient is not finite; slow.",
            .affects = Affects::speed});
+  v.field(
+      "deterministic", c.deterministic,
+      {.help = "On a GPU: only algorithms that give the same bits on every run, not "
+               "the fastest of those that were tried. A CPU always does.",
+       .affects = Affects::speed});
   v.field("on_nonfinite", c.on_nonfinite,
           {.help = "A loss or gradient that is a NaN or an infinity: stop, and say "
                    "where; skip: leave the weights as they are and go on (every step "

@@ -66,9 +66,11 @@ precision::Policy set_up_process(const config::Config& config,
   at::set_num_threads(config.parallel.threads.value());
   torch::manual_seed(config.run.seed);
   torch::autograd::AnomalyMode::set_enabled(config.train.anomaly);
-  // Choosing convolution algorithms by timing them would make reruns differ.
-  at::globalContext().setBenchmarkCuDNN(false);
-  at::globalContext().setDeterministicCuDNN(true);
+  // Choosing convolution algorithms by timing them makes reruns differ.
+  const bool same_bits = config.train.deterministic;
+  at::globalContext().setBenchmarkCuDNN(!same_bits);
+  at::globalContext().setDeterministicCuDNN(same_bits);
+  at::globalContext().setDeterministicAlgorithms(same_bits, /*warn_only=*/true);
   precision::apply(policy);
   return policy;
 }

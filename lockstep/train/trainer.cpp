@@ -21,14 +21,13 @@
 #include "lockstep/models/model.h"
 #include "lockstep/optim/schedule.h"
 #include "lockstep/parallel/strategy.h"
-#include "lockstep/parallel/sync_batch_norm.h"
 #include "lockstep/precision/loss_scaler.h"
+#include "lockstep/train/attempts.h"
 #include "lockstep/train/build.h"
 #include "lockstep/train/early_stop.h"
 #include "lockstep/train/evaluate.h"
 #include "lockstep/train/out_of_memory.h"
 #include "lockstep/train/progress.h"
-#include "lockstep/train/recovery.h"
 #include "lockstep/train/step.h"
 #include "lockstep/train/trace.h"
 
@@ -38,12 +37,6 @@ namespace {
 using monitor::Phase;
 
 constexpr int kSomeRank = -1;
-
-// Libraries add where they were.
-std::string first_line_of(const std::exception& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
-}
 
 // One training run. The members are made in this order, from the device to the loader;
 // run() is the loop.
@@ -74,13 +67,11 @@ class Training {
         progress_(config, world, reporter, loader_),
         tally_(built_.policy.device),
         scaler_(config.precision),
-        early_stop_(config.early_stop),
-        recovery_({.config = config.memory,
-                   .model = *built_.model,
-                   .device = built_.policy.device,
-                   .micro_batch = step_.micro_batch()}) {
+        early_stop_(config.early_stop) {
     check_same_data();
     seed_apart(*built_.model, world, config.run.seed, built_.policy.device, shared);
+    attempts_.emplace(Attempts::Parts{config, *built_.model, *strategy_, step_, tally_,
+                                      world, reporter});
     if (shared.trace) trace_.emplace(*shared.trace, *built_.model, train_data_, world);
     log_start();
   }
@@ -96,7 +87,8 @@ class Training {
       beat(Phase::loading);
       const auto& batch = *feed_.next();
       const double lr = schedule_.lr(result_.steps, batch.begin.epoch);
-      compute(batch);
+      take(attempts_->compute(batch, result_.steps, scaler_.scale(),
+                              [this] { return ballot(); }));
       if (trace_) show_gradients();
       const bool reports = is_due(config_.train.log_every, result_.steps + 1);
       update(lr, reports);
@@ -118,73 +110,6 @@ class Training {
   void show_gradients() {
     strategy_->gather_gradients();
     trace_->exchanged();
-  }
-
-  // The gradients of a global batch, in as many attempts as it takes: a rank that runs
-  // out of memory takes part in the exchange with zeros, so that no other waits, and
-  // then all of them begin the step again.
-  void compute(const data::Batch& batch) {
-    bool at_once = true;
-    for (;;) {
-      beat(Phase::training);
-      recovery_.begin(tally_);
-      const bool fits = attempt(batch);
-      world_.votes().cast(ballot(!fits));
-      if (world_.size() > 1) beat(Phase::exchanging);
-      strategy_->finish();
-      take_ballots();
-      if ((comm::Votes::any(ballots_) & comm::kOutOfMemory) == 0) break;
-      at_once = false;
-      recover();
-    }
-    if (at_once && recovery_.succeeded()) {
-      step_.set_micro_batch(recovery_.micro_batch());
-      log::info("train", fmt::format("micro-batches of {} again, from step {} on",
-                                     recovery_.micro_batch(), result_.steps + 2));
-    }
-  }
-
-  bool attempt(const data::Batch& batch) {
-    // A layer that waits for other ranks would wait for ever for one that gave up.
-    const bool may_fail = recovery_.is_on() && !strategy_->passes_must_match();
-    try {
-      step_.backward(batch, tally_, scaler_.scale());
-      return true;
-    } catch (const std::exception& error) {
-      if (!may_fail || !is_out_of_memory(error)) throw;
-      log::warning("train", fmt::format("out of memory in step {}: {}",
-                                        result_.steps + 1, first_line_of(error)));
-      return false;
-    }
-  }
-
-  void recover() {
-    Recovery::Shortage shortage{.step = result_.steps};
-    for (std::size_t rank = 0; rank < ballots_.size(); ++rank) {
-      if ((ballots_[rank].flags & comm::kOutOfMemory) != 0) {
-        shortage.ranks.push_back(static_cast<int>(rank));
-      }
-    }
-    RankWindow own;
-    own.memory = memory_of(built_.policy.device);
-    for (const auto& rank : gather(own, world_.cpu())) {
-      shortage.memory.push_back(rank.memory);
-    }
-    const auto remedy = recovery_.after(shortage, tally_);
-    step_.set_micro_batch(recovery_.micro_batch());
-    reporter_.out_of_memory(result_.steps + 1, shortage.ranks[0], remedy);
-    if (world_.rank() != 0) return;
-    const bool sees_batch = parallel::has_batch_norm(*built_.model);
-    log::warning(
-        "train",
-        fmt::format("rank {} was out of memory in step {}: it is done again "
-                    "with {}{}",
-                    shortage.ranks[0], result_.steps + 1, remedy,
-                    sees_batch && !told_of_batch_norm_
-                        ? "; batch normalisation sees these, so results differ "
-                          "from those with more memory"
-                        : ""));
-    told_of_batch_norm_ = true;
   }
 
   void update(double lr, bool wants_norm) {
@@ -213,9 +138,8 @@ class Training {
   }
 
   // What this rank tells the others of its step.
-  comm::Ballot ballot(bool out_of_memory = false) const {
+  comm::Ballot ballot() const {
     comm::Ballot own;
-    if (out_of_memory) own.flags |= comm::kOutOfMemory;
     const auto limit = config_.train.max_time;
     if (limit.count() > 0 && clock_.now() - begin_ >= limit) {
       own.flags |= comm::kOutOfTime;
@@ -234,11 +158,11 @@ class Training {
 
   void agree() {
     world_.votes().cast(ballot());
-    take_ballots();
+    take(world_.votes().count());
   }
 
-  void take_ballots() {
-    ballots_ = world_.votes().count();
+  void take(const std::vector<comm::Ballot>& ballots) {
+    ballots_ = ballots;
     const auto flags = comm::Votes::any(ballots_);
     result_.out_of_time = (flags & comm::kOutOfTime) != 0;
     leaving_ = result_.out_of_time;
@@ -455,7 +379,7 @@ class Training {
   Tally tally_;
   precision::LossScaler scaler_;
   EarlyStop early_stop_;
-  Recovery recovery_;
+  std::optional<Attempts> attempts_;  // after each rank has its own generators
   std::optional<Trace> trace_;
 
   Result result_;
@@ -463,7 +387,6 @@ class Training {
   std::vector<comm::Ballot> ballots_;  // of the last step, by rank
   torch::Tensor norm_;                 // of the gradients of the last step, if known
   std::int64_t skipped_in_a_row_ = 0;
-  bool told_of_batch_norm_ = false;
   double epoch_ = 0;
   SteadyTime train_begin_;  // moved on by the time spent evaluating
 };

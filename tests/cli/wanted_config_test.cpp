@@ -43,6 +43,19 @@ TEST_F(WantedConfig, OptionsAreKnobs) {
   EXPECT_EQ(value(loaded, "monitor.verbosity"), "debug");
 }
 
+TEST_F(WantedConfig, OptionsAreShortForTheKnobsThatPeopleChangeMost) {
+  const auto loaded =
+      wanted({"--epochs", "7", "--batch", "96", "--lr", "3e-2", "--amp", "--ema"},
+             "run: {seed: 7}\n");
+  EXPECT_EQ(value(loaded, "train.epochs"), "7");
+  EXPECT_EQ(value(loaded, "batch.global"), "96");
+  EXPECT_EQ(value(loaded, "optim.lr"), "0.03");
+  EXPECT_EQ(value(loaded, "precision.mode"), "bf16");
+  EXPECT_EQ(value(loaded, "ema.enabled"), "true");
+  EXPECT_THAT(refusal({"--lr", "fast"}), HasSubstr("optim.lr"));
+  EXPECT_THAT(refusal({"--lr", "0.1", "optim.lr=0.2"}), HasSubstr("set twice"));
+}
+
 TEST_F(WantedConfig, RunDirNamesTheVeryDirectory) {
   const auto loaded =
       wanted({"--run-dir", "some where/it's mine/"}, "run: {seed: 7}\n");

@@ -183,7 +183,8 @@ TEST_F(TrainRanks, AFaultOfTheConfigIsNotRetriedAndSaidOnce) {
   const auto job = start({"--max-restarts", "3", "train.steps=auto", "train.epochs=1",
                           "schedule.warmup_steps=1000"});
   expect_end(*job, 2);
-  EXPECT_EQ(test::count_of(job->text(), "schedule.warmup_steps: 1000 is more"), 1)
+  EXPECT_EQ(test::count_of(job->text(), "schedule.warmup_steps: 1000 steps of warm-up"),
+            1)
       << job->text();
   EXPECT_THAT(kinds_of_events(), ElementsAre("launched", "failure"));
 }

@@ -1,0 +1,100 @@
+#include "lockstep/train/attempts.h"
+
+#include <fmt/format.h>
+
+#include "lockstep/base/log.h"
+#include "lockstep/parallel/sync_batch_norm.h"
+#include "lockstep/train/out_of_memory.h"
+
+namespace lockstep::train {
+namespace {
+
+using monitor::Phase;
+
+// Libraries add where they were.
+std::string first_line_of(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace
+
+Attempts::Attempts(const Parts& parts)
+    : parts_(parts),
+      recovery_({.config = parts.config.memory,
+                 .model = parts.model,
+                 .device = parts.world.data().device(),
+                 .micro_batch = parts.step.micro_batch()}) {}
+
+const std::vector<comm::Ballot>& Attempts::compute(const data::Batch& batch,
+                                                   std::int64_t steps,
+                                                   double loss_scale,
+                                                   const Tell& tell) {
+  auto& votes = parts_.world.votes();
+  for (bool first = true;; first = false) {
+    parts_.reporter.beat(steps, Phase::training);
+    recovery_.begin(parts_.tally);
+    const bool fits = attempt(batch, steps, loss_scale);
+    auto ballot = tell();
+    if (!fits) ballot.flags |= comm::kOutOfMemory;
+    votes.cast(ballot);
+    if (parts_.world.size() > 1) parts_.reporter.beat(steps, Phase::exchanging);
+    parts_.strategy.finish();
+    const auto& ballots = votes.count();
+    if ((comm::Votes::any(ballots) & comm::kOutOfMemory) != 0) {
+      recover(ballots, steps);
+      continue;
+    }
+    if (first && recovery_.succeeded()) {
+      parts_.step.set_micro_batch(recovery_.micro_batch());
+      log::info("train", fmt::format("micro-batches of {} again, from step {} on",
+                                     recovery_.micro_batch(), steps + 2));
+    }
+    return ballots;
+  }
+}
+
+bool Attempts::attempt(const data::Batch& batch, std::int64_t steps,
+                       double loss_scale) {
+  // A layer that waits for other ranks would wait for ever for one that gave up.
+  const bool may_fail = recovery_.is_on() && !parts_.strategy.passes_must_match();
+  try {
+    parts_.step.backward(batch, parts_.tally, loss_scale);
+    return true;
+  } catch (const std::exception& error) {
+    if (!may_fail || !is_out_of_memory(error)) throw;
+    log::warning("train", fmt::format("out of memory in step {}: {}", steps + 1,
+                                      first_line_of(error)));
+    return false;
+  }
+}
+
+void Attempts::recover(const std::vector<comm::Ballot>& ballots, std::int64_t steps) {
+  Recovery::Shortage shortage{.step = steps};
+  for (std::size_t rank = 0; rank < ballots.size(); ++rank) {
+    if ((ballots[rank].flags & comm::kOutOfMemory) != 0) {
+      shortage.ranks.push_back(static_cast<int>(rank));
+    }
+  }
+  RankWindow own;
+  own.memory = memory_of(parts_.world.data().device());
+  for (const auto& rank : gather(own, parts_.world.cpu())) {
+    shortage.memory.push_back(rank.memory);
+  }
+  const auto remedy = recovery_.after(shortage, parts_.tally);
+  parts_.step.set_micro_batch(recovery_.micro_batch());
+  parts_.reporter.out_of_memory(steps + 1, shortage.ranks[0], remedy);
+  if (parts_.world.rank() != 0) return;
+  const bool differs = parallel::has_batch_norm(parts_.model) && !told_of_batch_norm_;
+  told_of_batch_norm_ = true;
+  log::warning(
+      "train",
+      fmt::format("rank {} was out of memory in step {}: it is done again with "
+                  "{}{}",
+                  shortage.ranks[0], steps + 1, remedy,
+                  differs ? "; batch normalisation sees these, so results "
+                            "differ from those with more memory"
+                          : ""));
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "lockstep/comm/join.h"
+#include "lockstep/config/config.h"
+#include "lockstep/parallel/strategy.h"
+#include "lockstep/train/recovery.h"
+#include "lockstep/train/report.h"
+#include "lockstep/train/step.h"
+
+namespace lockstep::train {
+
+// Computes the gradients of a global batch, in as many attempts as it takes: a rank
+// that runs out of memory takes part in the exchange with zeros, so that no other
+// waits, and then all of them begin the step again with less (Recovery).
+//
+// Collective: compute().
+class Attempts {
+ public:
+  struct Parts {
+    const config::Config& config;
+    models::Model& model;
+    parallel::Strategy& strategy;
+    Step& step;
+    Tally& tally;
+    comm::World& world;
+    Reporter& reporter;
+  };
+  explicit Attempts(const Parts& parts);
+
+  // What a rank has to tell the others of the step; it is asked after each attempt.
+  using Tell = std::function<comm::Ballot()>;
+
+  // Of the step after `steps`. The gradients are those of the global batch when it
+  // returns; so are the ballots, those of all ranks.
+  const std::vector<comm::Ballot>& compute(const data::Batch& batch, std::int64_t steps,
+                                           double loss_scale, const Tell& tell);
+
+ private:
+  bool attempt(const data::Batch& batch, std::int64_t steps, double loss_scale);
+  void recover(const std::vector<comm::Ballot>& ballots, std::int64_t steps);
+
+  Parts parts_;
+  Recovery recovery_;
+  bool told_of_batch_norm_ = false;
+};
+
+}  // namespace lockstep::train
