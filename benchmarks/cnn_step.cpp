@@ -48,7 +48,9 @@ int main(int argc, char** argv) {
   std::vector<double> times;
   for (int i = 0; i < steps + 4; ++i) {
     const auto begin = std::chrono::steady_clock::now();
+    strategy->begin_step();
     step.backward(batch, tally);
+    strategy->finish();
     strategy->update({.lr = 1e-3});
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
     if (i >= 4) times.push_back(time.count());

@@ -5,6 +5,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/ThreadLocalState.h>
+#include <ATen/autocast_mode.h>
 
 #include "lockstep/models/dropout.h"
 
@@ -96,7 +97,23 @@ class KeepsBuffers {
   std::vector<std::pair<Tensor, Tensor>> kept_;
 };
 
+// Autocast keeps its copies of weights until the forward pass is over. What is computed
+// here is before or after that: a copy would outlive the weights it was made of.
+class WithoutCastCache {
+ public:
+  WithoutCastCache() : before_(at::autocast::is_autocast_cache_enabled()) {
+    at::autocast::set_autocast_cache_enabled(false);
+  }
+  ~WithoutCastCache() { at::autocast::set_autocast_cache_enabled(before_); }
+  WithoutCastCache(const WithoutCastCache&) = delete;
+  WithoutCastCache& operator=(const WithoutCastCache&) = delete;
+
+ private:
+  const bool before_;
+};
+
 Tensor compute_again(const Replay& replay, const Tensor& input) {
+  const WithoutCastCache no_cache;
   const KeepsBuffers keeps(replay.block);
   if (!replay.drew) return replay.compute(input);
   const Draws now(replay.block, input.device());
@@ -112,6 +129,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
                         at::TensorList /*parameters*/, const ReplayPtr& replay) {
     context->save_for_backward({input});
     context->saved_data["replay"] = c10::IValue::make_capsule(replay);
+    const WithoutCastCache no_cache;
     auto output = replay->compute(input);
     replay->drew = !replay->draws.are_current();
     return output;

@@ -85,7 +85,7 @@ class Engine::Impl {
     exchange_->stamps().begin_step();
   }
 
-  void finish();
+  void finish(bool failed);
   void broadcast_buffers();
 
  private:
@@ -95,9 +95,9 @@ class Engine::Impl {
   void refuse_what_is_not_there() const;
   void lay_out(const std::vector<std::size_t>& order);
   comm::Pending gather(const torch::Tensor& flat, const Shard& shard);
-  void rebuild_once();
+  void rebuild_once(bool failed);
   void broadcast_frozen();
-  void complete(bool excused);
+  void complete(bool excused, bool failed);
   void check_use(bool excused);
 
   // A pass begins with the first gradient, or with finish() on a rank that has none.
@@ -158,7 +158,7 @@ class Engine::Impl {
     ended_ = true;
     exchange_->start_rest(used_, /*as_if_used=*/false);
     if (options_.waits_in_backward && !peers_share_autograd_)
-      complete(/*excused=*/false);
+      complete(/*excused=*/false, /*failed=*/false);
   }
 
   // The first gradient of a step, or one that somebody has replaced: what was computed
@@ -308,17 +308,17 @@ void Engine::Impl::gather_gradients() {
   for (auto& one : pending) one.wait();
 }
 
-void Engine::Impl::finish() {
+void Engine::Impl::finish(bool failed) {
   if (!sync_ || (finished_ && !running_)) return;
   // Nothing of this step was computed here: the rank has no samples, and that is fine.
   // Neither does a pass that failed show what is unused.
   const bool idle = std::none_of(used_.begin(), used_.end(), [](char u) { return u; });
-  const bool failed = running_ && !ended_;
+  failed |= running_ && !ended_;
   if (!running_) begin();
-  complete((idle || failed) && !options_.find_unused_parameters);
+  complete((idle || failed) && !options_.find_unused_parameters, failed);
 }
 
-void Engine::Impl::complete(bool excused) {
+void Engine::Impl::complete(bool excused, bool failed) {
   running_ = false;  // whatever comes: a communicator that failed ends every pass
   exchange_->start_rest(used_, excused);
   exchange_->complete();
@@ -327,7 +327,7 @@ void Engine::Impl::complete(bool excused) {
   put_gradients_back();
   finished_ = true;
   check_use(excused);
-  rebuild_once();
+  rebuild_once(failed);
 }
 
 void Engine::Impl::check_use(bool excused) {
@@ -353,10 +353,14 @@ void Engine::Impl::check_use(bool excused) {
 }
 
 // The order in which rank 0 has seen its gradients becomes that of the buckets.
-void Engine::Impl::rebuild_once() {
+void Engine::Impl::rebuild_once(bool failed) {
   if (rebuilt_) return;
   const auto count = static_cast<std::int64_t>(parameters_.size());
   const auto word = torch::full({count}, -1, torch::kInt64);
+  // A rank that has no memory has none for new buffers: the next step will show.
+  const auto someone_failed = torch::tensor({failed ? 1 : 0}, torch::kInt32);
+  if (cpu_.size() > 1) cpu_.all_reduce(someone_failed, comm::Reduce::max).wait();
+  if (someone_failed.item<int>() != 0) return;
   auto* agreed = word.mutable_data_ptr<std::int64_t>();
   if (!order_.empty()) {
     auto order = order_;
@@ -432,8 +436,8 @@ void Engine::gather_gradients() {
 void Engine::on_relayout(std::function<void()> callback) {
   impl_->on_relayout(std::move(callback));
 }
-void Engine::finish() {
-  impl_->finish();
+void Engine::finish(bool failed) {
+  impl_->finish(failed);
 }
 void Engine::zero_gradients() {
   impl_->zero_gradients();

@@ -133,8 +133,9 @@ class Engine {
   // pass has been (a rank without samples), where one ended with an exception (the sums
   // are worthless then, but no other rank waits for ever), and after each one where
   // backward() itself does not wait (above). Throws Fault::config, on every rank, for
-  // unused parameters; on GPUs of several ranks one step late.
-  void finish();
+  // unused parameters; on GPUs of several ranks one step late. `failed`: this rank's
+  // gradients are not complete, so what it has not used says nothing.
+  void finish(bool failed = false);
 
   // Begins a step, on every rank. Gradients are written over by its first backward
   // pass, not now: until then they are undefined, and the flat buffers hold those of

@@ -121,7 +121,8 @@ void Exchange::ready(std::size_t parameter, const Flags& used) {
   arrived_[parameter] = 1;
   works_[work_of_[parameter]].missing -= 1;
   while (next_ < works_.size() && works_[next_].missing == 0) {
-    start(next_++, used, /*as_if_used=*/false);
+    start(next_, used, /*as_if_used=*/false);
+    ++next_;  // not before: one that throws is started again
   }
 }
 
@@ -231,7 +232,7 @@ void Exchange::finish(Work& work) {
 }
 
 void Exchange::start_rest(const Flags& used, bool as_if_used) {
-  while (next_ < works_.size()) start(next_++, used, as_if_used);
+  for (; next_ < works_.size(); ++next_) start(next_, used, as_if_used);
   start_counts(used, as_if_used);
 }
 

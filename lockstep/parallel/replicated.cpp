@@ -90,7 +90,7 @@ class Replicated : public Strategy {
     loss.backward();
   }
 
-  void finish() override { engine_.finish(); }
+  void finish(bool failed) override { engine_.finish(failed); }
 
   Updated update(const Update& wanted) override { return optimizers_.step(wanted); }
   bool has_average() const noexcept override { return optimizers_.has_average(); }

@@ -67,7 +67,9 @@ class Strategy {
 
   // The gradients are those of the global batch when it returns. Throws Fault::config,
   // on every rank, for parameters that took no part in the loss.
-  virtual void finish() = 0;
+  // `failed`: backward() ended with an exception on this rank; it takes part with
+  // zeros, so that no other waits, and the gradients are worthless on all.
+  virtual void finish(bool failed = false) = 0;
 
   // After finish(): whole gradients on every rank, for whoever looks at them. update()
   // may need a part of them only.

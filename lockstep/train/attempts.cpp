@@ -34,12 +34,13 @@ const std::vector<comm::Ballot>& Attempts::compute(const data::Batch& batch,
   for (bool first = true;; first = false) {
     parts_.reporter.beat(steps, Phase::training);
     recovery_.begin(parts_.tally);
+    parts_.strategy.begin_step();  // a rank that fails here has left the others
     const bool fits = attempt(batch, steps, loss_scale);
     auto ballot = tell();
     if (!fits) ballot.flags |= comm::kOutOfMemory;
     votes.cast(ballot);
     if (parts_.world.size() > 1) parts_.reporter.beat(steps, Phase::exchanging);
-    parts_.strategy.finish();
+    parts_.strategy.finish(/*failed=*/!fits);
     const auto& ballots = votes.count();
     if ((comm::Votes::any(ballots) & comm::kOutOfMemory) != 0) {
       recover(ballots, steps);

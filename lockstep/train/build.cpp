@@ -32,12 +32,15 @@ optim::RunLength length_of(const config::Config& config, std::int64_t num_sample
   const auto options = data::train_options(config, {});
   const auto samples = data::samples_per_epoch(num_samples, options);
   const auto per_epoch = (samples + options.batch - 1) / options.batch;
-  const auto named = config.train.steps.value();
-  auto steps = named > 0 ? named : config.train.epochs.value() * per_epoch;
-  if (config.train.fast_dev_run > 0) {
-    steps = std::min(steps, config.train.fast_dev_run);
-  }
-  return {.steps = steps, .steps_per_epoch = per_epoch, .global_batch = options.batch};
+  const auto steps = config.train.steps.value();
+  return {.steps = steps > 0 ? steps : config.train.epochs.value() * per_epoch,
+          .steps_per_epoch = per_epoch,
+          .global_batch = options.batch};
+}
+
+std::int64_t last_step_of(const config::Config& config, const optim::RunLength& run) {
+  const auto few = config.train.fast_dev_run;
+  return few > 0 ? std::min(few, run.steps) : run.steps;
 }
 
 Built build(const config::Config& config, const torch::Device& device, Shared& shared) {

@@ -13,6 +13,8 @@ namespace lockstep::train {
 
 // How many steps a run over so many samples has.
 optim::RunLength length_of(const config::Config& config, std::int64_t num_samples);
+// And after how many it ends: with train.fast_dev_run before its schedule does.
+std::int64_t last_step_of(const config::Config& config, const optim::RunLength& run);
 
 struct Built {
   precision::Policy policy;

@@ -47,6 +47,8 @@ class Passes {
         stage_(dataset.spec(), largest, model.memory_format(), policy_.device),
         tally_(policy_.device),
         metrics_(make_metrics(context.config.eval, dataset.spec().num_classes)),
+        retries_(context.config.memory.on_out_of_memory ==
+                 config::OnOutOfMemory::retry),
         at_once_(largest) {}
 
   // No other rank takes part in a forward pass without gradients, so this one alone can
@@ -55,17 +57,13 @@ class Passes {
     std::int64_t begin = 0;
     while (begin < batch.size) {
       const auto count = std::min(at_once_, batch.size - begin);
-      try {
-        add_piece(batch.inputs.narrow(0, begin, count),
-                  batch.targets.narrow(0, begin, count));
-        begin += count;
-      } catch (const std::exception& error) {
-        if (!is_out_of_memory(error) || count == 1) throw;
-        at_once_ = (count + 1) / 2;
-        empty_cache(policy_.device);
-        log::warning("eval", fmt::format("out of memory with {} samples at once: {} "
-                                         "from now on (batch.eval)",
-                                         count, at_once_));
+      const auto outcome = try_piece(batch.inputs.narrow(0, begin, count),
+                                     batch.targets.narrow(0, begin, count));
+      if (!outcome) continue;
+      begin += count;
+      tally_.add(outcome->loss_sum, outcome->correct, outcome->count);
+      for (const auto& metric : metrics_) {
+        metric->add({outcome->logits, outcome->answers});
       }
     }
   }
@@ -81,10 +79,21 @@ class Passes {
   }
 
  private:
-  void add_piece(const torch::Tensor& inputs, const torch::Tensor& targets) {
-    const auto outcome = forward(model_, stage_.stage(inputs, targets), policy_);
-    tally_.add(outcome.loss_sum, outcome.correct, outcome.count);
-    for (const auto& metric : metrics_) metric->add({outcome.logits, outcome.answers});
+  // Nothing if there was no memory for it: then pieces are smaller from now on.
+  std::optional<Outcome> try_piece(const torch::Tensor& inputs,
+                                   const torch::Tensor& targets) {
+    const auto count = inputs.size(0);
+    try {
+      return forward(model_, stage_.stage(inputs, targets), policy_);
+    } catch (const std::exception& error) {
+      if (!retries_ || !is_out_of_memory(error) || count == 1) throw;
+      at_once_ = (count + 1) / 2;
+      empty_cache(policy_.device);
+      log::warning("eval", fmt::format("out of memory with {} samples at once: {} from "
+                                       "now on (batch.eval)",
+                                       count, at_once_));
+      return std::nullopt;
+    }
   }
 
   models::Model& model_;
@@ -92,6 +101,7 @@ class Passes {
   InputStage stage_;
   Tally tally_;
   std::vector<std::unique_ptr<Metric>> metrics_;
+  const bool retries_;
   std::int64_t at_once_;
 };
 

@@ -125,6 +125,8 @@ class Auroc : public Metric {
       scores = from_all(cpu, scores.flatten()).view({-1, classes_});
       targets = from_all(cpu, targets);
     }
+    // What is not a number has no rank.
+    if (!scores.isfinite().all().item<bool>()) return {{"auroc", std::nan("")}};
     // Of two classes one says all.
     if (classes_ == 2) {
       return {{"auroc", area(scores.select(1, 1), targets.eq(1)).value_or(0)}};

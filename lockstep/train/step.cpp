@@ -149,7 +149,6 @@ void Step::set_micro_batch(std::int64_t size) {
 
 void Step::backward(const data::Batch& batch, Tally& tally, double loss_scale) {
   auto& strategy = parts_.strategy;
-  strategy.begin_step();
   const auto samples = strategy.passes_must_match() ? batch.largest_size : batch.size;
   const auto passes = (samples + parts_.micro_batch - 1) / parts_.micro_batch;
   const auto global_count = batch.global_size * parts_.spec.num_targets();

@@ -87,8 +87,9 @@ class Step {
   };
   explicit Step(Parts parts);
 
-  // Adds to `tally`. Does not wait for the device. The strategy's finish() and update()
-  // are left to the caller, who tells update() by what the loss was multiplied.
+  // Adds to `tally`. Does not wait for the device. The strategy's begin_step(),
+  // finish() and update() are left to the caller, who tells update() by what the loss
+  // was multiplied.
   void backward(const data::Batch& batch, Tally& tally, double loss_scale = 1);
 
   // How many samples go through the model at once; not more than at first.

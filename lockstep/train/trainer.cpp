@@ -52,8 +52,9 @@ class Training {
         world_(world),
         train_data_(*shared.train_data),
         eval_data_(*shared.eval_data),
-        last_step_(length_of(config, train_data_.size()).steps),
-        schedule_(config.optim, config.schedule, length_of(config, train_data_.size())),
+        length_(length_of(config, train_data_.size())),
+        last_step_(last_step_of(config, length_)),
+        schedule_(config.optim, config.schedule, length_),
         built_(build(config, world.data().device(), shared)),
         strategy_(parallel::make_strategy(config, *built_.model, world)),
         step_({.model = built_.model,
@@ -252,8 +253,10 @@ class Training {
          .gradient_norm =
              norm_.defined() ? std::optional(norm_.item<double>()) : std::nullopt},
         tally_);
-    check_finite(report.means.loss, lr, world_.size() == 1 ? 0 : kSomeRank);
-    result_.train_loss = report.means.loss;
+    if (report.means.count > 0) {
+      check_finite(report.means.loss, lr, world_.size() == 1 ? 0 : kSomeRank);
+      result_.train_loss = report.means.loss;
+    }
     result_.backend = report.backend;
     result_.memory.clear();
     for (const auto& rank : report.ranks) result_.memory.push_back(rank.memory);
@@ -261,6 +264,7 @@ class Training {
 
   void check_finite(double loss, double lr, int rank) const {
     if (std::isfinite(loss)) return;
+    strategy_->gather_gradients();  // all ranks see this loss
     const auto& parameters = strategy_->parameters();
     const auto bad = parallel::bad_gradients(parameters);
     const bool telling = !bad.empty() && bad.size() < parameters.size();
@@ -313,7 +317,10 @@ class Training {
 
   // All ranks have the same numbers, so all come to the same decision.
   void note_evaluation(const Evaluation& seen, bool best, double seconds) {
-    if (schedule_.observes()) schedule_.observe(seen.means.loss);
+    const bool rises = config_.schedule.goal == config::Goal::max;
+    if (schedule_.observes()) {
+      schedule_.observe(rises ? seen.means.accuracy : seen.means.loss);
+    }
     result_.eval = seen.means;
     result_.metrics = seen.values;
     result_.best_accuracy = std::max(result_.best_accuracy, seen.means.accuracy);
@@ -368,6 +375,7 @@ class Training {
   comm::World& world_;
 
   const data::Dataset &train_data_, &eval_data_;
+  const optim::RunLength length_;
   const std::int64_t last_step_;
   optim::Schedule schedule_;
   const Built built_;

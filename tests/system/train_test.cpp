@@ -47,6 +47,57 @@ TEST_F(Train, LeavesACompleteRunDirectory) {
   EXPECT_NO_THROW(nlohmann::json::parse(test::read_file(run.plan())));
 }
 
+// Records of one label byte and 3 * 32 * 32 bytes of an image.
+void write_cifar(const test::Path& folder) {
+  std::filesystem::create_directories(folder);
+  for (const auto* name : {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+                           "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"}) {
+    std::string bytes;
+    for (int i = 0; i < 16; ++i) {
+      bytes += static_cast<char>(i % 10);
+      bytes += std::string(3 * 32 * 32, static_cast<char>(i * 15));
+    }
+    files::write_atomically(folder / name, bytes);
+  }
+}
+
+TEST_F(Train, TheResNetRecipeRunsOnCifarAndOnClothesOfItsSize) {
+  const auto recipe =
+      (test::Path(test::quick_recipe()).parent_path() / "resnet18_cifar10.yaml")
+          .string();
+  const auto cifar = folder_.path() / "cifar";
+  write_cifar(cifar);
+  const std::vector<std::string> clothes{"data.name=fashion_mnist",
+                                         "data.dir=", "data.resize=32",
+                                         "data.mean=0.286", "data.std=0.353"};
+  const std::vector<std::string> images{"data.dir=" + cifar.string()};
+  for (const auto& data : {clothes, images}) {
+    std::vector<std::string> arguments{
+        "train",
+        recipe,
+        "--run-dir",
+        run_.string(),
+        "--epochs",
+        "2",
+        "--batch",
+        "8",
+        "--lr",
+        "0.01",
+        "--amp",
+        "--ema",
+        "train.fast_dev_run=2",
+        "batch.eval=8",
+    };
+    arguments.insert(arguments.end(), data.begin(), data.end());
+    const auto output = test::lockstep_command(arguments);
+    ASSERT_EQ(output.end.shell_status(), 0) << output.err;
+    EXPECT_THAT(output.out, HasSubstr("2 (16 samples)"));
+    EXPECT_TRUE(std::filesystem::exists(run_ / "ema.safetensors"));
+    EXPECT_TRUE(std::filesystem::exists(run_ / "best.safetensors"));
+    std::filesystem::remove_all(run_);
+  }
+}
+
 TEST_F(Train, EveryLineOfMetricsHasWhatOthersRelyOn) {
   ASSERT_EQ(train().end.shell_status(), 0);
   std::istringstream lines(test::read_file(run_ / "metrics.jsonl"));

@@ -97,6 +97,14 @@ TEST(Metrics, OfTwoClassesAurocIsThatOfTheSecond) {
   });
 }
 
+TEST(Metrics, AnAnswerThatIsNotANumberHasNoRank) {
+  test::with_communicators(test::Rig::local, 1, [](comm::Communicator& c) {
+    auto all = make_answers(10);
+    all.logits[3][1] = std::nan("");
+    EXPECT_TRUE(std::isnan(values_over(c, EvalMetric::auroc, all, kClasses)[0].value));
+  });
+}
+
 TEST(Metrics, WithoutSamplesNothingIsDividedByZero) {
   test::with_communicators(test::Rig::local, 2, [](comm::Communicator& c) {
     const config::EvalConfig config{.metrics = {EvalMetric::top_k, EvalMetric::f1,

@@ -21,6 +21,7 @@ struct Rig {
     step.emplace(Step::Parts{model, *strategy, policy, data.spec(), micro});
   }
   void run(const data::Batch& batch, double lr = 0.01) {
+    strategy->begin_step();
     step->backward(batch, tally);
     strategy->finish();
     strategy->update({.lr = lr});
@@ -165,6 +166,7 @@ TEST(Step, TheLossOfTokensIsDividedByTheirNumber) {
     const auto strategy = parallel::make_strategy(config, *model, world);
     Step step({model, *strategy, {config::Precision::fp32, torch::kCPU}, spec, micro});
     Tally tally(torch::kCPU);
+    strategy->begin_step();
     step.backward({.global_size = 4, .size = 4, .inputs = inputs, .targets = targets},
                   tally);
     const auto plain = std::make_shared<Table>();
