@@ -2,11 +2,9 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <c10/core/AllocatorConfig.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/text.h"
 
 namespace lockstep::train {
 
@@ -49,20 +47,11 @@ void make_current(const torch::Device& device) {
   c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
 }
 
-void limit_device_memory(double fraction) {
-  constexpr std::string_view kSetting = "per_process_memory_fraction";
-  auto settings = c10::CachingAllocator::getAllocatorSettings();  // of the environment
-  if (settings.find(kSetting) != std::string::npos) return;
-  if (!settings.empty()) settings += ",";
-  settings += str(kSetting, ":", text::from_double(fraction));
-  c10::CachingAllocator::setAllocatorSettings(settings);
-}
-
 precision::Policy set_up_process(const config::Config& config,
                                  const torch::Device& device) {
   const precision::Policy policy{config.precision.mode, device};
   make_current(device);
-  if (!device.is_cpu()) limit_device_memory(config.memory.fraction);
+  if (!device.is_cpu()) limit_device_memory(device, config.memory.fraction);
   at::set_num_threads(config.parallel.threads.value());
   torch::manual_seed(config.run.seed);
   torch::autograd::AnomalyMode::set_enabled(config.train.anomaly);

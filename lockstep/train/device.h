@@ -23,8 +23,8 @@ std::vector<torch::Device> choose_devices(const config::ParallelConfig& config);
 // on an Intel Xeon with tanh: 6 of 160 processes). So one thread calls them first.
 void choose_vector_code();
 
-// Of each GPU's memory, this process takes at most such a part. Before it takes any.
-void limit_device_memory(double fraction);
+// Of a GPU's memory, tensors of this process take at most such a part.
+void limit_device_memory(const torch::Device& device, double fraction);
 
 // What names no device goes to this one, and no other gets a context.
 void make_current(const torch::Device& device);

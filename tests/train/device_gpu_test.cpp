@@ -12,9 +12,9 @@ namespace {
 
 TEST(DeviceGpu, AFractionOfTheMemoryIsAllThatAProcessGets) {
   if (!std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "no GPU";
-  limit_device_memory(0.05);
   const torch::Device gpu(torch::kCUDA, 0);
-  const auto small = torch::zeros({1 << 20}, gpu);
+  const auto small = torch::zeros({1 << 20}, gpu);  // it may be in use already
+  limit_device_memory(gpu, 0.05);
   const auto total = at::getDeviceAllocator(torch::kCUDA)->getMemoryInfo(0).second;
   try {
     torch::empty({static_cast<std::int64_t>(total / 10)},
