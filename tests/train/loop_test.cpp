@@ -224,6 +224,30 @@ TEST(Loop, ActivationsAreComputedAgainWithTheSameLosses) {
               HasSubstr("cnn has no blocks"));
 }
 
+// Hooks see one gradient of each parameter, however often a block is computed.
+TEST(Loop, ActivationsAreComputedAgainOnSeveralRanks) {
+  const files::TemporaryDirectory folder;
+  const int port = test::free_port();
+  test::as_processes(2, [&](int rank) {
+    auto world = comm::join(test::environment_of(rank, 2, port), {});
+    std::vector<double> kept;
+    for (const int every : {0, 1, 2}) {
+      auto config = loop_config();
+      config.model.name = "resnet9";
+      config.train.steps = 3;
+      config.parallel.strategy = config::Strategy::ddp;
+      config.memory.recompute_every = every;
+      const auto place = folder.path() / str("every", every);
+      if (rank == 0) monitor::RunDirectory::create(place / "runs", {.name = "r"});
+      world.cpu().barrier();
+      const auto losses = loop_in(place, config, world).losses();
+      if (every == 0) kept = losses;
+      EXPECT_EQ(losses, kept) << every;
+    }
+    world.close();
+  });
+}
+
 // Of one run: what it needs at most.
 std::int64_t peak_of(const config::Config& config) {
   const HostMemoryLimit all(std::int64_t{1} << 40);
