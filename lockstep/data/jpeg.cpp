@@ -56,8 +56,7 @@ Header header_of(void* handle, Bytes file) {
   return header;
 }
 
-// Halves leave the shorter side long enough. Other eighths are possible, but only these
-// have vector code: 5/8 takes longer than the whole image.
+// By halves, as long as the shorter side stays long enough; the rest is resized.
 tjscalingfactor choose_scale(int shorter, std::int64_t at_least) {
   tjscalingfactor scale{1, 1};
   if (at_least == 0) return scale;
