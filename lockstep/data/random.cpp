@@ -11,13 +11,6 @@ constexpr std::uint64_t kStep = 0x9E3779B97F4A7C15ULL;
 
 }  // namespace
 
-std::uint64_t scramble(std::uint64_t x) noexcept {
-  x += kStep;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31);
-}
-
 Random::Random(const Visit& visit, std::uint64_t purpose) noexcept
     : state_(scramble(visit.seed) ^ purpose) {
   state_ = scramble(state_) ^ static_cast<std::uint64_t>(visit.epoch);

@@ -1,12 +1,12 @@
 #include "lockstep/models/recompute.h"
 
-#include <mutex>
 #include <vector>
 
 #include <ATen/Context.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 
+#include "lockstep/models/draws.h"
 #include "lockstep/models/dropout.h"
 
 namespace lockstep::models {
@@ -15,58 +15,40 @@ namespace {
 using torch::Tensor;
 using torch::autograd::variable_list;
 
-// The generators that a block draws from, with their states at one moment.
-class Draws {
- public:
-  // A block whose dropouts have generators of their own leaves the process's alone:
-  // other ranks may be threads of this process and draw from them.
-  Draws(const torch::nn::Module& block, const torch::Device& device) {
-    for (const auto& module : block.modules(/*include_self=*/false)) {
-      const auto* dropout = module->as<DropoutImpl>();
-      if (dropout != nullptr && dropout->generator().defined()) {
-        add(dropout->generator());
-      }
-    }
-    if (!places_.empty()) return;
-    add(at::globalContext().defaultGenerator(torch::kCPU));
-    if (!device.is_cpu()) add(at::globalContext().defaultGenerator(device));
-  }
-
-  // Nothing has been drawn since.
-  bool are_current() const {
-    for (const auto& [generator, state] : places_) {
-      if (!torch::equal(state_of(generator), state)) return false;
-    }
-    return true;
-  }
-
-  void restore() const {
-    for (auto [generator, state] : places_) {
-      const std::lock_guard lock(generator.mutex());
-      generator.set_state(state);
+// What a block draws from. One whose dropouts have generators of their own leaves the
+// process's alone: other ranks may be threads of this process and draw from them.
+std::vector<at::Generator> generators_of(const torch::nn::Module& block,
+                                         const torch::Device& device) {
+  std::vector<at::Generator> generators;
+  for (const auto& module : block.modules(/*include_self=*/false)) {
+    const auto* dropout = module->as<DropoutImpl>();
+    if (dropout != nullptr && dropout->generator().defined()) {
+      generators.push_back(dropout->generator());
     }
   }
-
- private:
-  void add(const at::Generator& generator) {
-    for (const auto& [other, state] : places_) {
-      if (other == generator) return;
-    }
-    places_.emplace_back(generator, state_of(generator));
+  if (!generators.empty()) return generators;
+  generators.push_back(at::globalContext().defaultGenerator(torch::kCPU));
+  if (!device.is_cpu()) {
+    generators.push_back(at::globalContext().defaultGenerator(device));
   }
-  static Tensor state_of(at::Generator generator) {
-    const std::lock_guard lock(generator.mutex());
-    return generator.get_state();
-  }
+  return generators;
+}
 
-  std::vector<std::pair<at::Generator, Tensor>> places_;
-};
+variable_list trained(const torch::nn::Module& block) {
+  variable_list parameters;
+  for (const auto& parameter : block.parameters()) {
+    if (parameter.requires_grad()) parameters.push_back(parameter);
+  }
+  return parameters;
+}
 
 // What is needed to compute a block once more.
 struct Replay : torch::CustomClassHolder {
   Replay(torch::nn::Module& its_block, BlockFunction its_compute,
          const torch::Device& device)
-      : block(its_block), compute(std::move(its_compute)), draws(block, device) {}
+      : block(its_block),
+        compute(std::move(its_compute)),
+        draws(generators_of(block, device)) {}
 
   torch::nn::Module& block;
   const BlockFunction compute;
@@ -116,7 +98,7 @@ Tensor compute_again(const Replay& replay, const Tensor& input) {
   const WithoutCastCache no_cache;
   const KeepsBuffers keeps(replay.block);
   if (!replay.drew) return replay.compute(input);
-  const Draws now(replay.block, input.device());
+  const Draws now(generators_of(replay.block, input.device()));
   replay.draws.restore();
   auto output = replay.compute(input);
   now.restore();
@@ -145,11 +127,8 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     const auto input =
         context->get_saved_variables()[0].detach().requires_grad_(needs_input);
     const auto output = compute_again(replay, input);
-    variable_list wanted;
-    if (needs_input) wanted.push_back(input);
-    for (const auto& parameter : replay.block.parameters()) {
-      if (parameter.requires_grad()) wanted.push_back(parameter);
-    }
+    auto wanted = trained(replay.block);
+    if (needs_input) wanted.insert(wanted.begin(), input);
     auto found = torch::autograd::grad({output}, wanted, gradients,
                                        /*retain_graph=*/false, /*create_graph=*/false,
                                        /*allow_unused=*/true);
@@ -164,10 +143,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
 torch::Tensor recomputed(torch::nn::Module& block, const BlockFunction& compute,
                          const torch::Tensor& input) {
   if (!torch::GradMode::is_enabled()) return compute(input);
-  variable_list parameters;
-  for (const auto& parameter : block.parameters()) {
-    if (parameter.requires_grad()) parameters.push_back(parameter);
-  }
+  const auto parameters = trained(block);
   const auto replay = c10::make_intrusive<Replay>(block, compute, input.device());
   return Recomputed::apply(input, at::TensorList(parameters), replay);
 }

@@ -8,7 +8,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/kernels/cuda.h"
-#include "lockstep/kernels/huge_pages.h"
 #include "lockstep/kernels/workers.h"
 
 namespace lockstep::optim::detail {
@@ -62,12 +61,6 @@ torch::Tensor bytes_on(const std::vector<kernels::Chunk>& chunks,
   return host.to(device);
 }
 
-torch::Tensor zeros_like_in_huge_pages(const torch::Tensor& like) {
-  const auto tensor = torch::empty_like(like);
-  kernels::use_huge_pages(tensor);
-  return tensor.zero_();
-}
-
 class Fused : public Optimizer {
  public:
   Fused(const FusedRule& rule, const torch::Tensor& values,
@@ -79,12 +72,12 @@ class Fused : public Optimizer {
                    values.scalar_type());
     LOCKSTEP_CHECK(values.dim() == 1 && values.is_contiguous());
     if (small) {
-      master_ = zeros_like_in_huge_pages(values.to(torch::kFloat32));
+      master_ = torch::empty_like(values, torch::kFloat32);
       refresh(values);
     }
     const auto like = small ? master_ : values;
-    if (rule.states.size() > 0) first_ = zeros_like_in_huge_pages(like);
-    if (rule.states.size() > 1) second_ = zeros_like_in_huge_pages(like);
+    if (rule.states.size() > 0) first_ = torch::zeros_like(like);
+    if (rule.states.size() > 1) second_ = torch::zeros_like(like);
     if (rule.corrects_bias) steps_ = torch::zeros({}, torch::kInt64);
     set_options(std::move(ranges));
   }

@@ -137,39 +137,39 @@ std::int64_t HostMemoryLimit::peak_bytes() const noexcept {
   return allocator_->peak();
 }
 
-StepStart::StepStart(models::Model& model, const torch::Device& device)
-    : buffers_(model.buffers()) {
-  for (const auto& buffer : buffers_) copies_.push_back(torch::empty_like(buffer));
-  const auto add = [&](const at::Generator& generator) {
-    for (const auto& draws : draws_) {
-      if (draws.generator == generator) return;
-    }
-    draws_.push_back({generator, {}});
-  };
+namespace {
+
+// Those that the model's dropouts draw from; none if it has none.
+std::vector<at::Generator> generators_of(const models::Model& model,
+                                         const torch::Device& device) {
+  std::vector<at::Generator> generators;
   for (const auto& module : model.modules(/*include_self=*/false)) {
     const auto* dropout = module->as<models::DropoutImpl>();
     if (dropout == nullptr) continue;
     const bool own = dropout->generator().defined();
-    add(own ? dropout->generator() : at::globalContext().defaultGenerator(device));
+    generators.push_back(own ? dropout->generator()
+                             : at::globalContext().defaultGenerator(device));
   }
+  return generators;
+}
+
+}  // namespace
+
+StepStart::StepStart(models::Model& model, const torch::Device& device)
+    : buffers_(model.buffers()), draws_(generators_of(model, device)) {
+  for (const auto& buffer : buffers_) copies_.push_back(torch::empty_like(buffer));
 }
 
 void StepStart::take() {
   const torch::NoGradGuard no_grad;
   if (!buffers_.empty()) at::_foreach_copy_(copies_, buffers_);
-  for (auto& draws : draws_) {
-    const std::lock_guard lock(draws.generator.mutex());
-    draws.state = draws.generator.get_state();
-  }
+  draws_.take();
 }
 
 void StepStart::restore() {
   const torch::NoGradGuard no_grad;
   if (!buffers_.empty()) at::_foreach_copy_(buffers_, copies_);
-  for (auto& draws : draws_) {
-    const std::lock_guard lock(draws.generator.mutex());
-    draws.generator.set_state(draws.state);
-  }
+  draws_.restore();
 }
 
 void empty_cache(const torch::Device& device) {

@@ -7,6 +7,7 @@
 
 #include <torch/torch.h>
 
+#include "lockstep/models/draws.h"
 #include "lockstep/models/model.h"
 
 namespace lockstep::train {
@@ -44,12 +45,8 @@ class StepStart {
   void restore();
 
  private:
-  struct Draws {
-    at::Generator generator;
-    torch::Tensor state;
-  };
   std::vector<torch::Tensor> buffers_, copies_;
-  std::vector<Draws> draws_;
+  models::Draws draws_;
 };
 
 // Gives memory that is kept for later tensors back to the device.
