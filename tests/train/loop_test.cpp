@@ -12,17 +12,6 @@ namespace {
 using testing::Contains;
 using testing::HasSubstr;
 
-config::Config loop_config() {
-  auto config = test::small_config();
-  config.data.train_samples = 200;
-  config.data.eval_samples = 50;
-  config.batch.global = 16;
-  config.batch.micro = 16;
-  config.train.log_every = 1;
-  config.memory.recompute_every = 0;
-  return config;
-}
-
 struct Loop {
   Result result;
   std::vector<monitor::Metrics> metrics;
@@ -76,7 +65,7 @@ std::string error_of(const std::function<void()>& body) {
 }
 
 TEST(Loop, StopsEarlyAndKeepsTheBest) {
-  auto config = loop_config();
+  auto config = test::quick_config();
   config.train.steps = 100;
   config.eval.every = 2;
   config.early_stop.patience = 2;
@@ -95,7 +84,7 @@ TEST(Loop, StopsEarlyAndKeepsTheBest) {
 }
 
 TEST(Loop, AMistakeInTheEvaluationShowsBeforeTheFirstStep) {
-  auto config = loop_config();
+  auto config = test::quick_config();
   config.early_stop.metric = "f1";
   config.eval.sanity_batches = 1;
   EXPECT_THAT(test::error_text(Fault::config, [&] { run_loop(config); }),
@@ -109,7 +98,7 @@ TEST(Loop, AMistakeInTheEvaluationShowsBeforeTheFirstStep) {
 }
 
 TEST(Loop, ASanityEvaluationChangesNothing) {
-  auto config = loop_config();
+  auto config = test::quick_config();
   config.model.name = "resnet9";
   config.model.dropout = 0.3;
   config.train.steps = 3;
@@ -119,7 +108,7 @@ TEST(Loop, ASanityEvaluationChangesNothing) {
 }
 
 TEST(Loop, ADevelopersRunIsShort) {
-  auto config = loop_config();
+  auto config = test::quick_config();
   config.train.fast_dev_run = 2;
   const auto run = run_loop(config);
   EXPECT_EQ(run.result.steps, 2);
@@ -127,7 +116,7 @@ TEST(Loop, ADevelopersRunIsShort) {
 }
 
 TEST(Loop, OverfitsAFewBatches) {
-  auto config = loop_config();
+  auto config = test::quick_config();
   config.train.overfit_batches = 2;
   config.train.epochs = 40;
   config.optim.lr = 0.01;
@@ -138,7 +127,7 @@ TEST(Loop, OverfitsAFewBatches) {
 }
 
 TEST(Loop, TheAverageIsEvaluatedAndSaved) {
-  auto config = loop_config();
+  auto config = test::quick_config();
   config.train.steps = 10;
   config.optim.lr = 0.01;
   const auto plain = run_loop(config);
@@ -153,7 +142,7 @@ TEST(Loop, TheAverageIsEvaluatedAndSaved) {
 }
 
 TEST(Loop, TheNormOfTheGradientsIsReportedAndClipped) {
-  auto config = loop_config();
+  auto config = test::quick_config();
   config.train.steps = 4;
   const auto plain = run_loop(config);
   const auto norm_in = [](const monitor::Metrics& metrics) {
@@ -172,7 +161,7 @@ TEST(Loop, TheNormOfTheGradientsIsReportedAndClipped) {
 }
 
 TEST(Loop, StepsWithoutFiniteGradientsAreSkippedUpToALimit) {
-  auto config = loop_config();
+  auto config = test::quick_config();
   config.optim.name = config::Optimizer::sgd;
   config.optim.lr = 1e30;
   config.train.steps = 50;
@@ -183,7 +172,7 @@ TEST(Loop, StepsWithoutFiniteGradientsAreSkippedUpToALimit) {
 }
 
 TEST(Loop, HalfPrecisionFindsItsLossScale) {
-  auto config = loop_config();
+  auto config = test::quick_config();
   config.precision.mode = config::Precision::fp16;
   config.precision.initial_scale = 1e9;
   config.train.epochs = 8;
@@ -198,7 +187,7 @@ TEST(Loop, HalfPrecisionFindsItsLossScale) {
 }
 
 TEST(Loop, WeightsOfHalfTheSizeLearnToo) {
-  auto config = loop_config();
+  auto config = test::quick_config();
   config.precision.mode = config::Precision::bf16_params;
   config.train.epochs = 8;
   config.optim.lr = 0.01;
@@ -207,7 +196,7 @@ TEST(Loop, WeightsOfHalfTheSizeLearnToo) {
 }
 
 TEST(Loop, ActivationsAreComputedAgainWithTheSameLosses) {
-  auto config = loop_config();
+  auto config = test::quick_config();
   config.model.name = "resnet9";
   config.model.dropout = 0.2;
   config.train.steps = 3;
@@ -232,7 +221,7 @@ TEST(Loop, ActivationsAreComputedAgainOnSeveralRanks) {
     auto world = comm::join(test::environment_of(rank, 2, port), {});
     std::vector<double> kept;
     for (const int every : {0, 1, 2}) {
-      auto config = loop_config();
+      auto config = test::quick_config();
       config.model.name = "resnet9";
       config.train.steps = 3;
       config.parallel.strategy = config::Strategy::ddp;
@@ -256,7 +245,7 @@ std::int64_t peak_of(const config::Config& config) {
 }
 
 config::Config memory_config(std::int64_t micro) {
-  auto config = loop_config();
+  auto config = test::quick_config();
   config.model.name = "cnn";
   config.train.steps = 3;
   config.batch.eval = 1;

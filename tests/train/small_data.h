@@ -59,4 +59,15 @@ inline config::Config small_config() {
   return c;
 }
 
+// The first samples of the real data, and a line of metrics for each step.
+inline config::Config quick_config() {
+  auto config = small_config();
+  config.data.train_samples = 200;
+  config.data.eval_samples = 50;
+  config.batch.global = 16;
+  config.batch.micro = 16;
+  config.train.log_every = 1;
+  return config;
+}
+
 }  // namespace lockstep::test

@@ -11,16 +11,7 @@
 namespace lockstep::train {
 namespace {
 
-// The first samples of the real data, a small model.
-config::Config quick_config() {
-  auto config = test::small_config();
-  config.data.train_samples = 200;
-  config.data.eval_samples = 50;
-  config.batch.global = 16;
-  config.batch.micro = 16;
-  config.train.log_every = 1;
-  return config;
-}
+using test::quick_config;
 
 struct Run {
   Result result;
