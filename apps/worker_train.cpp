@@ -166,8 +166,9 @@ int train_threads(const RankEnvironment& environment, const monitor::RunDirector
                 " were started; start one, or set parallel.strategy=ddp");
   }
   const train::StopRequest stop;
-  const auto result = train::train_replicas(
-      config, run, train::choose_devices(config.parallel), console, stop, trace);
+  const auto result =
+      train::train_replicas(config, run, train::choose_devices(config.parallel),
+                            console, stop, {.trace = trace});
   show(result);
   return leave(result, record);
 }
@@ -196,7 +197,8 @@ int train_as(const RankEnvironment& environment, const monitor::RunDirectory& ru
     return kExitOk;
   }
   if (!world->note().empty()) log::warning("comm", world->note());
-  const auto result = train::train(config, run, reporter, stop, *world, trace);
+  const auto result =
+      train::train(config, run, reporter, stop, *world, {.trace = trace});
   if (world->rank() == 0) show(result);
   world->close();
   return leave(result, record);

@@ -18,6 +18,7 @@ inline constexpr Flags kStop = 1U << 0;         // leave after this step
 inline constexpr Flags kNonFinite = 1U << 1;    // the loss or a gradient is not finite
 inline constexpr Flags kOutOfTime = 1U << 2;    // the time limit has passed
 inline constexpr Flags kOutOfMemory = 1U << 3;  // the step did not fit
+inline constexpr Flags kEnough = 1U << 4;       // a callback wants no more steps
 
 struct Ballot {
   Flags flags = 0;

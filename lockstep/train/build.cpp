@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/same.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/open.h"
 #include "lockstep/models/dropout.h"
@@ -48,7 +49,9 @@ Built build(const config::Config& config, const torch::Device& device, Shared& s
   Built built;
   built.policy = set_up_process(config, device);
   const auto& spec = shared.train_data->spec();
-  built.model = models::build(config.model, {spec.shape, spec.num_classes});
+  const models::Shape shape{spec.shape, spec.num_classes};
+  const auto& own = shared.extras.build_model;
+  built.model = own ? own(shape) : models::build(config.model, shape);
   precision::convert(*built.model, built.policy);
   use_layout(*built.model);
   check_recompute(config, *built.model);
@@ -61,6 +64,13 @@ torch::Tensor class_weights_of(const config::Config& config, const data::Dataset
   const auto weights = data::class_weights(config.data, train);
   if (weights.empty()) return {};
   return torch::tensor(weights, policy.loss_dtype()).to(policy.device);
+}
+
+void check_same_data(comm::World& world, const Shared& shared) {
+  if (world.size() == 1) return;
+  comm::check_same(world.cpu(), "split of the data",
+                   {{"training samples", str(shared.train_data->size())},
+                    {"test samples", str(shared.eval_data->size())}});
 }
 
 void seed_apart(models::Model& model, const comm::World& world, std::uint64_t seed,

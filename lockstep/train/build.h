@@ -29,6 +29,10 @@ Built build(const config::Config& config, const torch::Device& device, Shared& s
 torch::Tensor class_weights_of(const config::Config& config, const data::Dataset& train,
                                const precision::Policy& policy);
 
+// Nodes may have copies of the data of their own, and the number of steps follows from
+// the samples: throws if they differ. Collective.
+void check_same_data(comm::World& world, const Shared& shared);
+
 // What is drawn from now on, by dropout for example, is each rank's own.
 void seed_apart(models::Model& model, const comm::World& world, std::uint64_t seed,
                 const torch::Device& device, Shared& shared);

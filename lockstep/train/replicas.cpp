@@ -36,10 +36,9 @@ class FirstFailure {
 Result train_replicas(const config::Config& config, const monitor::RunDirectory& run,
                       const std::vector<torch::Device>& devices,
                       monitor::Console& console, const StopRequest& stop,
-                      const std::optional<monitor::TraceRequest>& trace) {
+                      const Extras& extras) {
   const int ranks = static_cast<int>(devices.size());
-  const auto shared = open_shared(config, ranks);
-  shared->trace = trace;
+  const auto shared = open_shared(config, extras, ranks);
   auto worlds = comm::join_threads(devices, config.comm);
   choose_vector_code();
   FirstFailure failure;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include <torch/torch.h>
@@ -8,8 +7,8 @@
 #include "lockstep/config/config.h"
 #include "lockstep/monitor/console.h"
 #include "lockstep/monitor/run_directory.h"
-#include "lockstep/monitor/trace.h"
 #include "lockstep/train/report.h"
+#include "lockstep/train/shared.h"
 #include "lockstep/train/stop.h"
 
 namespace lockstep::train {
@@ -21,6 +20,6 @@ namespace lockstep::train {
 Result train_replicas(const config::Config& config, const monitor::RunDirectory& run,
                       const std::vector<torch::Device>& devices,
                       monitor::Console& console, const StopRequest& stop,
-                      const std::optional<monitor::TraceRequest>& trace = std::nullopt);
+                      const Extras& extras = {});
 
 }  // namespace lockstep::train

@@ -37,13 +37,21 @@ void keep_first(Shared& shared, std::int64_t samples) {
 
 }  // namespace
 
-std::unique_ptr<Shared> open_shared(const config::Config& config, int ranks) {
+std::unique_ptr<Shared> open_shared(const config::Config& config, const Extras& extras,
+                                    int ranks) {
   auto shared = std::make_unique<Shared>();
   shared->ranks = ranks;
+  shared->extras = extras;
   if (config.memory.host_limit > 0) shared->limit.emplace(config.memory.host_limit);
-  auto parts = data::open_parts(config);
-  shared->train_data = std::move(parts.train);
-  shared->eval_data = std::move(parts.eval);
+  LOCKSTEP_CHECK(!extras.train_data == !extras.eval_data);
+  if (extras.train_data) {
+    shared->train_data = extras.train_data;
+    shared->eval_data = extras.eval_data;
+  } else {
+    auto parts = data::open_parts(config);
+    shared->train_data = std::move(parts.train);
+    shared->eval_data = std::move(parts.eval);
+  }
   check_alike(*shared->train_data, *shared->eval_data);
   if (const auto batches = config.train.overfit_batches; batches > 0) {
     keep_first(*shared, batches * config.batch.global.value());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -7,23 +8,35 @@
 #include "lockstep/config/config.h"
 #include "lockstep/data/dataset.h"
 #include "lockstep/monitor/trace.h"
+#include "lockstep/train/callbacks.h"
 #include "lockstep/train/out_of_memory.h"
 
 namespace lockstep::train {
+
+// What a program adds to the run that a config describes.
+struct Extras {
+  CallbackList callbacks = {};
+  // Both or none: instead of those that the section `data` describes.
+  std::shared_ptr<const data::Dataset> train_data = nullptr, eval_data = nullptr;
+  // Instead of the model that the section `model` names. Called once by each rank.
+  std::function<std::shared_ptr<models::Model>(const models::Shape&)> build_model = {};
+  // Every rank writes what its steps compute.
+  std::optional<monitor::TraceRequest> trace = std::nullopt;
+};
 
 // What the ranks of one process have in common.
 struct Shared {
   std::optional<HostMemoryLimit> limit = std::nullopt;  // memory.host_limit
   int ranks = 1;                                        // of this process
-  std::unique_ptr<const data::Dataset> train_data, eval_data;
+  std::shared_ptr<const data::Dataset> train_data, eval_data;
   // Held while a rank sets up what belongs to the process, and builds its model:
   // initial values come from torch's default generator, which is the process's.
   std::mutex setting_up;
-  // Every rank writes what its steps compute.
-  std::optional<monitor::TraceRequest> trace = std::nullopt;
+  Extras extras;
 };
 
 // Opens both splits of the data. Throws Fault::io if they are not of one kind.
-std::unique_ptr<Shared> open_shared(const config::Config& config, int ranks = 1);
+std::unique_ptr<Shared> open_shared(const config::Config& config,
+                                    const Extras& extras = {}, int ranks = 1);
 
 }  // namespace lockstep::train

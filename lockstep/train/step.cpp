@@ -158,14 +158,17 @@ void Step::backward(const data::Batch& batch, Tally& tally, double loss_scale) {
     const auto staged = stage_.stage(batch.inputs.narrow(0, begin, count),
                                      batch.targets.narrow(0, begin, count));
     Outcome outcome;
+    tell(Pass::forward_begins);
     strategy.forward([&] {
       outcome = forward(*parts_.model, staged, parts_.policy, parts_.class_weights);
     });
     tally.add(outcome.loss_sum.detach(), outcome.correct, outcome.count);
     begin += count;
     const bool last = left == 1;
+    tell(Pass::backward_begins);
     strategy.backward(
         outcome.loss_sum / (static_cast<double>(global_count) / loss_scale), last);
+    tell(Pass::ends);
   }
 }
 

@@ -71,6 +71,9 @@ class InputStage {
   torch::Tensor inputs_;
 };
 
+// The boundaries of the passes of a micro-batch.
+enum class Pass { forward_begins, backward_begins, ends };
+
 // One step of the optimizer: forward and backward over the micro-batches of this rank's
 // share. The loss is the sum over samples (or tokens) divided by their number in the
 // global batch, so how it is cut, into micro-batches or over ranks, does not matter:
@@ -83,7 +86,8 @@ class Step {
     precision::Policy policy;
     data::SampleSpec spec;
     std::int64_t micro_batch = 1;
-    torch::Tensor class_weights = {};  // on the device; undefined: all alike
+    torch::Tensor class_weights = {};        // on the device; undefined: all alike
+    std::function<void(Pass)> observe = {};  // told of every pass; may be empty
   };
   explicit Step(Parts parts);
 
@@ -97,6 +101,10 @@ class Step {
   std::int64_t micro_batch() const noexcept { return parts_.micro_batch; }
 
  private:
+  void tell(Pass pass) const {
+    if (parts_.observe) parts_.observe(pass);
+  }
+
   Parts parts_;
   const std::int64_t largest_;  // micro-batch
   InputStage stage_;

@@ -13,7 +13,6 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/text.h"
 #include "lockstep/checkpoint/safetensors.h"
-#include "lockstep/comm/same.h"
 #include "lockstep/data/device_feed.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/open.h"
@@ -50,6 +49,7 @@ class Training {
         reporter_(reporter),
         stop_(stop),
         world_(world),
+        callbacks_(shared.extras.callbacks),
         train_data_(*shared.train_data),
         eval_data_(*shared.eval_data),
         length_(length_of(config, train_data_.size())),
@@ -62,18 +62,21 @@ class Training {
                .policy = built_.policy,
                .spec = train_data_.spec(),
                .micro_batch = std::min(config.batch.micro.value(), train_data_.size()),
-               .class_weights = class_weights_of(config, train_data_, built_.policy)}),
+               .class_weights = class_weights_of(config, train_data_, built_.policy),
+               .observe = observer()}),
         loader_(train_data_, data::train_options(config, {world.rank(), world.size()})),
         feed_(loader_, built_.policy.device),
         progress_(config, world, reporter, loader_),
         tally_(built_.policy.device),
         scaler_(config.precision),
         early_stop_(config.early_stop) {
-    check_same_data();
+    check_same_data(world, shared);
     seed_apart(*built_.model, world, config.run.seed, built_.policy.device, shared);
     attempts_.emplace(Attempts::Parts{config, *built_.model, *strategy_, step_, tally_,
                                       world, reporter});
-    if (shared.trace) trace_.emplace(*shared.trace, *built_.model, train_data_, world);
+    if (const auto& trace = shared.extras.trace) {
+      trace_.emplace(*trace, *built_.model, train_data_, world);
+    }
     log_start();
   }
 
@@ -82,30 +85,52 @@ class Training {
     reporter_.started(last_step_);
     train_begin_ = clock_.now();
     progress_.start(train_begin_);
+    call([](auto& c, auto& m) { c.on_train_begin(m); });
     agree();  // somebody may have asked to stop before the first step
     if (config_.eval.sanity_batches > 0 && !leaving_) check_evaluation();
     while (result_.steps < last_step_ && !leaving_) {
       beat(Phase::loading);
       const auto& batch = *feed_.next();
+      begin_step(batch);
       const double lr = schedule_.lr(result_.steps, batch.begin.epoch);
       take(attempts_->compute(batch, result_.steps, scaler_.scale(),
                               [this] { return ballot(); }));
       if (trace_) show_gradients();
+      call([](auto& c, auto& m) { c.on_gradients(m); });
       const bool reports = is_due(config_.train.log_every, result_.steps + 1);
       update(lr, reports);
       if (trace_) trace_->updated(batch, lr, tally_);
       progress_.step(batch, strategy_->times());
-      account(batch);
+      account(batch, lr);
       check_agreed_finite(lr);
       if (reports || result_.steps == 1) report(lr);
       if (result_.steps < last_step_ && !leaving_ && evaluation_is_due(batch)) {
         evaluate_now();
       }
+      if (batch.ends_epoch) call([](auto& c, auto& m) { c.on_epoch_end(m); });
     }
     return finish();
   }
 
  private:
+  template <typename Do>
+  void call(const Do& on) {
+    if (callbacks_.empty()) return;
+    const Moment moment{config_, *built_.model, *strategy_,
+                        world_,  result_.steps, epoch_};
+    for (const auto& one : callbacks_) on(*one, moment);
+  }
+
+  std::function<void(Pass)> observer() {
+    if (callbacks_.empty()) return {};
+    return [this](Pass pass) { call([&](auto& c, auto& m) { c.on_pass(m, pass); }); };
+  }
+
+  void begin_step(const data::Batch& batch) {
+    if (batch.begin.consumed == 0) call([](auto& c, auto& m) { c.on_epoch_begin(m); });
+    call([&](auto& c, auto& m) { c.on_step_begin(m, batch); });
+  }
+
   void beat(Phase phase) { reporter_.beat(result_.steps, phase); }
 
   void show_gradients() {
@@ -154,6 +179,9 @@ class Training {
       own.flags |= comm::kStop;
       own.value = signal;
     }
+    for (const auto& callback : callbacks_) {
+      if (callback->has_seen_enough()) own.flags |= comm::kEnough;
+    }
     return own;
   }
 
@@ -167,6 +195,7 @@ class Training {
     const auto flags = comm::Votes::any(ballots_);
     result_.out_of_time = (flags & comm::kOutOfTime) != 0;
     leaving_ = result_.out_of_time;
+    if ((flags & comm::kEnough) != 0) end_early("a callback wanted no more steps");
     note_stop(ballots_);
   }
 
@@ -188,27 +217,20 @@ class Training {
     }
   }
 
-  void account(const data::Batch& batch) {
+  void account(const data::Batch& batch, double lr) {
     result_.steps += 1;
     result_.samples += batch.global_size;
     epoch_ = static_cast<double>(batch.begin.epoch) +
              static_cast<double>(batch.begin.consumed + batch.global_size) /
                  static_cast<double>(loader_.samples_per_epoch());
     reporter_.step(result_.steps);
+    call([&](auto& c, auto& m) { c.on_step_end(m, {lr, skipped_in_a_row_ > 0}); });
     const auto every = config_.memory.empty_cache_every;
     if (every > 0 && result_.steps % every == 0) empty_cache(built_.policy.device);
     // Asked for only: a line a step is a write a step, and a log without bound.
     if (config_.monitor.verbosity != config::Verbosity::debug) return;
     log::debug("train", fmt::format("step {}: {} samples, epoch {:.3f}", result_.steps,
                                     batch.size, epoch_));
-  }
-
-  // Nodes may have copies of their own: the number of steps follows from the samples.
-  void check_same_data() const {
-    if (world_.size() == 1) return;
-    comm::check_same(world_.cpu(), "split of the data",
-                     {{"training samples", str(train_data_.size())},
-                      {"test samples", str(eval_data_.size())}});
   }
 
   void log_start() const {
@@ -258,6 +280,7 @@ class Training {
       result_.train_loss = report.means.loss;
     }
     result_.backend = report.backend;
+    call([&](auto& c, auto& m) { c.on_report(m, report); });
     result_.memory.clear();
     for (const auto& rank : report.ranks) result_.memory.push_back(rank.memory);
   }
@@ -302,6 +325,7 @@ class Training {
 
   void evaluate_now() {
     const auto begin = clock_.now();
+    call([](auto& c, auto& m) { c.on_eval_begin(m); });
     const bool average = strategy_->has_average() && config_.ema.evaluate;
     if (average) strategy_->use_average(true);
     const auto seen = evaluate_model(config_.train.fast_dev_run);
@@ -324,11 +348,19 @@ class Training {
     result_.eval = seen.means;
     result_.metrics = seen.values;
     result_.best_accuracy = std::max(result_.best_accuracy, seen.means.accuracy);
-    reporter_.eval({result_.steps, epoch_, seen.means, seconds, seen.values, best});
+    evaluated_at_ = result_.steps;
+    const EvalReport report{result_.steps, epoch_,      seen.means,
+                            seconds,       seen.values, best};
+    reporter_.eval(report);
+    call([&](auto& c, auto& m) { c.on_eval_end(m, report); });
     if (!early_stop_.is_over() || result_.steps == last_step_) return;
+    end_early(early_stop_.because());
+  }
+
+  void end_early(const std::string& why) {
     leaving_ = true;
-    result_.ended_early = early_stop_.because();
-    log::info("train", result_.ended_early);
+    result_.ended_early = why;
+    log::info("train", why);
   }
 
   // The weights first: nothing that comes after may lose them. A run that was asked to
@@ -341,9 +373,10 @@ class Training {
     }
     const bool saves = config_.checkpoint.final_weights && result_.steps > 0;
     if (saves) save_final();
-    // A run that early_stop has ended was evaluated just now.
-    if (result_.stopped_by == 0 && result_.ended_early.empty()) evaluate_now();
+    const bool evaluated = evaluated_at_ == result_.steps;
+    if (result_.stopped_by == 0 && !evaluated) evaluate_now();
     result_.seconds = seconds_between(begin_, clock_.now());
+    call([this](auto& c, auto& m) { c.on_train_end(m, result_); });
     reporter_.finished(result_);
     return result_;
   }
@@ -363,6 +396,7 @@ class Training {
     const auto file = run_.path() / name;
     checkpoint::write_safetensors(file, checkpoint::state_of(*built_.model));
     log::info("train", fmt::format("weights written to {}", file.string()));
+    call([&](auto& c, auto& m) { c.on_saved(m, file); });
     return file.string();
   }
 
@@ -373,6 +407,7 @@ class Training {
   Reporter& reporter_;
   const StopRequest& stop_;
   comm::World& world_;
+  const CallbackList& callbacks_;
 
   const data::Dataset &train_data_, &eval_data_;
   const optim::RunLength length_;
@@ -395,6 +430,7 @@ class Training {
   std::vector<comm::Ballot> ballots_;  // of the last step, by rank
   torch::Tensor norm_;                 // of the gradients of the last step, if known
   std::int64_t skipped_in_a_row_ = 0;
+  std::int64_t evaluated_at_ = -1;  // step
   double epoch_ = 0;
   SteadyTime train_begin_;  // moved on by the time spent evaluating
 };
@@ -403,9 +439,8 @@ class Training {
 
 Result train(const config::Config& config, const monitor::RunDirectory& run,
              Reporter& reporter, const StopRequest& stop, comm::World& world,
-             const std::optional<monitor::TraceRequest>& trace) {
-  const auto shared = open_shared(config);
-  shared->trace = trace;
+             const Extras& extras) {
+  const auto shared = open_shared(config, extras);
   return train(config, run, reporter, stop, world, *shared);
 }
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <optional>
-
 #include "lockstep/comm/join.h"
 #include "lockstep/config/config.h"
 #include "lockstep/monitor/run_directory.h"
@@ -18,10 +16,10 @@ namespace lockstep::train {
 // last bit on a CPU.
 //
 // Collective: the ranks of `world` share each global batch, and leave together. The
-// device is that of world.data(). With `trace`, all that a step computes is written.
+// device is that of world.data().
 Result train(const config::Config& config, const monitor::RunDirectory& run,
              Reporter& reporter, const StopRequest& stop, comm::World& world,
-             const std::optional<monitor::TraceRequest>& trace = std::nullopt);
+             const Extras& extras = {});
 
 // The same for one of several ranks that are threads of this process.
 Result train(const config::Config& config, const monitor::RunDirectory& run,
