@@ -32,6 +32,7 @@ using detail::Joint;
 constexpr std::size_t kPipeBytes = 256 << 10;
 
 // How soon streams that wait for the terminal are looked at again.
+constexpr std::chrono::milliseconds kTerminalGrace{1'000};
 constexpr std::chrono::milliseconds kTerminalPause{10};
 
 struct Stream {
@@ -161,7 +162,9 @@ class LogPump::Reader {
       wake();
       finished_.wait(lock, [this] { return !deadline_; });
     }
-    outlets_.console().wait_until_empty(deadline);
+    // What was read last, at the limit perhaps, is shown yet.
+    outlets_.console().wait_until_empty(
+        std::max(deadline, Clock::system().now() + kTerminalGrace));
   }
 
  private:
