@@ -29,6 +29,7 @@ struct NamedTensor {
 struct Batch {
   Position begin;                 // of the first sample of the global batch
   std::int64_t global_size = 0;   // smaller than asked for only at the end of an epoch
+  std::int64_t first = 0;         // where in the global batch the share begins
   std::int64_t size = 0;          // of the share; may be 0
   std::int64_t largest_size = 0;  // of the shares of all ranks
   torch::Tensor inputs;           // (size, ...) in the data set's dtype

@@ -230,6 +230,7 @@ class Loader::Impl {
     filler_.fill(slot, begin.epoch, begin.consumed + share.first, share.size);
     batch.begin = begin;
     batch.global_size = global;
+    batch.first = share.first;
     batch.largest_size = share.largest;
     batch.ends_epoch = begin.consumed + global == epoch_samples_;
   }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "lockstep/kernels/dropout.h"
 #include "lockstep/kernels/norm.h"
 #include "lockstep/kernels/update.h"
 
@@ -33,6 +34,7 @@ struct Normalize {
 
 // All start on `stream` and check the launch; none waits for it.
 void normalize_cuda(const Normalize& args, CUstream_st* stream);
+void dropout_cuda(const Dropout& args, CUstream_st* stream);
 void update_cuda(const Update& update, CUstream_st* stream);
 void squared_norm_cuda(const SquaredNorm& args, CUstream_st* stream);
 void clip_factor_cuda(const ClipFactor& args, CUstream_st* stream);

@@ -1,13 +1,36 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include <torch/torch.h>
 
 namespace lockstep::models {
 
-// torch::nn::Dropout, which can draw from a generator of its own. Ranks that are
-// threads of one process would share torch's default one: no run would be like another.
+// Which samples a forward pass is about. What dropout does to a sample follows from the
+// seed, the epoch, the sample's place in it and the layer: not from how a batch is cut
+// into micro-batches or over ranks, nor from what was drawn before.
+class SamplePass {
+ public:
+  explicit SamplePass(std::uint64_t seed) noexcept : seed_(seed) {}
+
+  // `first`: the place in the epoch of the first of `size` samples.
+  void begin(std::int64_t epoch, std::int64_t first, std::int64_t size) noexcept;
+
+  std::uint64_t key() const noexcept { return key_; }
+  std::int64_t first() const noexcept { return first_; }
+  std::int64_t size() const noexcept { return size_; }
+  std::uint64_t number() const noexcept { return number_; }  // of passes so far
+
+ private:
+  std::uint64_t seed_;
+  std::uint64_t key_ = 0, number_ = 0;
+  std::int64_t first_ = 0, size_ = 0;
+};
+
+// torch::nn::Dropout; one that follows a SamplePass draws by sample, else from torch's
+// default generator.
 class DropoutImpl : public torch::nn::Cloneable<DropoutImpl> {
  public:
   explicit DropoutImpl(double probability) : probability_(probability) {}
@@ -17,18 +40,31 @@ class DropoutImpl : public torch::nn::Cloneable<DropoutImpl> {
 
   torch::Tensor forward(const torch::Tensor& input);
 
-  // From now on draws from this one; none: torch's default.
-  void use(at::Generator generator) { generator_ = std::move(generator); }
-  const at::Generator& generator() const noexcept { return generator_; }
+  // `layer` tells the dropouts of a model apart.
+  void follow(std::shared_ptr<const SamplePass> pass, std::uint64_t layer);
+  bool follows() const noexcept { return pass_ != nullptr; }
+
+  // How often it has been called in this pass; put back to compute a block again.
+  std::int64_t calls() const noexcept;
+  void set_calls(std::int64_t calls) noexcept;
 
  private:
   double probability_;
-  at::Generator generator_;
+  std::shared_ptr<const SamplePass> pass_;
+  std::uint64_t layer_ = 0;
+  std::uint64_t counted_ = 0;  // the pass that calls_ is of
+  std::int64_t calls_ = 0;
 };
 TORCH_MODULE(Dropout);
 
-// Gives every dropout of a model one generator, seeded with `seed`.
-void seed_dropout(torch::nn::Module& model, std::uint64_t seed,
-                  const torch::Device& device);
+std::vector<DropoutImpl*> dropouts_of(const torch::nn::Module& module);
+
+// Whether a dropout of it, ours or LibTorch's, draws from torch's default generator.
+bool draws_from_torch(const torch::nn::Module& module);
+
+// Every dropout of the model follows the pass that is returned, and which the caller
+// begins before each forward pass.
+std::shared_ptr<SamplePass> draw_by_sample(const torch::nn::Module& model,
+                                           std::uint64_t seed);
 
 }  // namespace lockstep::models

@@ -1,5 +1,6 @@
 #include "lockstep/models/recompute.h"
 
+#include <optional>
 #include <vector>
 
 #include <ATen/Context.h>
@@ -15,24 +16,33 @@ namespace {
 using torch::Tensor;
 using torch::autograd::variable_list;
 
-// What a block draws from. One whose dropouts have generators of their own leaves the
-// process's alone: other ranks may be threads of this process and draw from them.
+// What a block draws from. One whose dropouts draw by sample leaves the generators of
+// the process alone: other ranks may be threads of this process and draw from them.
 std::vector<at::Generator> generators_of(const torch::nn::Module& block,
                                          const torch::Device& device) {
+  if (!dropouts_of(block).empty() && !draws_from_torch(block)) return {};
   std::vector<at::Generator> generators;
-  for (const auto& module : block.modules(/*include_self=*/false)) {
-    const auto* dropout = module->as<DropoutImpl>();
-    if (dropout != nullptr && dropout->generator().defined()) {
-      generators.push_back(dropout->generator());
-    }
-  }
-  if (!generators.empty()) return generators;
   generators.push_back(at::globalContext().defaultGenerator(torch::kCPU));
   if (!device.is_cpu()) {
     generators.push_back(at::globalContext().defaultGenerator(device));
   }
   return generators;
 }
+
+// Where in the pass the dropouts of a block are.
+class Calls {
+ public:
+  explicit Calls(const torch::nn::Module& block) {
+    for (auto* dropout : dropouts_of(block))
+      places_.emplace_back(dropout, dropout->calls());
+  }
+  void restore() const {
+    for (const auto& [dropout, calls] : places_) dropout->set_calls(calls);
+  }
+
+ private:
+  std::vector<std::pair<DropoutImpl*, std::int64_t>> places_;
+};
 
 variable_list trained(const torch::nn::Module& block) {
   variable_list parameters;
@@ -48,11 +58,13 @@ struct Replay : torch::CustomClassHolder {
          const torch::Device& device)
       : block(its_block),
         compute(std::move(its_compute)),
-        draws(generators_of(block, device)) {}
+        draws(generators_of(block, device)),
+        calls(block) {}
 
   torch::nn::Module& block;
   const BlockFunction compute;
   const Draws draws;        // before the first time
+  const Calls calls;        // likewise
   bool drew = false;        // the first time
   at::ThreadLocalState at;  // autocast, for example: backward has a thread of its own
 };
@@ -97,11 +109,16 @@ class WithoutCastCache {
 Tensor compute_again(const Replay& replay, const Tensor& input) {
   const WithoutCastCache no_cache;
   const KeepsBuffers keeps(replay.block);
-  if (!replay.drew) return replay.compute(input);
-  const Draws now(generators_of(replay.block, input.device()));
-  replay.draws.restore();
+  const Calls calls_now(replay.block);
+  replay.calls.restore();
+  std::optional<Draws> draws_now;
+  if (replay.drew) {
+    draws_now.emplace(generators_of(replay.block, input.device()));
+    replay.draws.restore();
+  }
   auto output = replay.compute(input);
-  now.restore();
+  if (draws_now) draws_now->restore();
+  calls_now.restore();
   return output;
 }
 

@@ -6,7 +6,6 @@
 #include "lockstep/comm/same.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/open.h"
-#include "lockstep/models/dropout.h"
 #include "lockstep/train/device.h"
 #include "lockstep/train/step.h"
 
@@ -73,12 +72,10 @@ void check_same_data(comm::World& world, const Shared& shared) {
                     {"test samples", str(shared.eval_data->size())}});
 }
 
-void seed_apart(models::Model& model, const comm::World& world, std::uint64_t seed,
-                const torch::Device& device, Shared& shared) {
+void seed_apart(const comm::World& world, std::uint64_t seed, const Shared& shared) {
   constexpr std::uint64_t kApart = 0x9E3779B97F4A7C15ULL;
   const auto own = seed + kApart * static_cast<std::uint64_t>(world.rank());
-  if (shared.ranks > 1) return models::seed_dropout(model, own, device);
-  if (world.size() > 1) torch::manual_seed(own);
+  if (world.size() > 1 && shared.ranks == 1) torch::manual_seed(own);
 }
 
 }  // namespace lockstep::train

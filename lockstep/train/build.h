@@ -33,8 +33,8 @@ torch::Tensor class_weights_of(const config::Config& config, const data::Dataset
 // the samples: throws if they differ. Collective.
 void check_same_data(comm::World& world, const Shared& shared);
 
-// What is drawn from now on, by dropout for example, is each rank's own.
-void seed_apart(models::Model& model, const comm::World& world, std::uint64_t seed,
-                const torch::Device& device, Shared& shared);
+// What a model of one's own draws from torch's generators from now on is each rank's
+// own; ours draw by sample. Ranks that are threads share the generators.
+void seed_apart(const comm::World& world, std::uint64_t seed, const Shared& shared);
 
 }  // namespace lockstep::train

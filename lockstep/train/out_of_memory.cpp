@@ -139,18 +139,11 @@ std::int64_t HostMemoryLimit::peak_bytes() const noexcept {
 
 namespace {
 
-// Those that the model's dropouts draw from; none if it has none.
+// Those that the model's dropouts draw from; none if they draw by sample.
 std::vector<at::Generator> generators_of(const models::Model& model,
                                          const torch::Device& device) {
-  std::vector<at::Generator> generators;
-  for (const auto& module : model.modules(/*include_self=*/false)) {
-    const auto* dropout = module->as<models::DropoutImpl>();
-    if (dropout == nullptr) continue;
-    const bool own = dropout->generator().defined();
-    generators.push_back(own ? dropout->generator()
-                             : at::globalContext().defaultGenerator(device));
-  }
-  return generators;
+  if (!models::draws_from_torch(model)) return {};
+  return {at::globalContext().defaultGenerator(device)};
 }
 
 }  // namespace

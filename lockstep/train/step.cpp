@@ -159,6 +159,10 @@ void Step::backward(const data::Batch& batch, Tally& tally, double loss_scale) {
                                      batch.targets.narrow(0, begin, count));
     Outcome outcome;
     tell(Pass::forward_begins);
+    if (parts_.pass) {
+      parts_.pass->begin(batch.begin.epoch, batch.begin.consumed + batch.first + begin,
+                         count);
+    }
     strategy.forward([&] {
       outcome = forward(*parts_.model, staged, parts_.policy, parts_.class_weights);
     });

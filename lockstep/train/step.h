@@ -8,6 +8,7 @@
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/data/loader.h"
+#include "lockstep/models/dropout.h"
 #include "lockstep/models/model.h"
 #include "lockstep/parallel/strategy.h"
 #include "lockstep/precision/policy.h"
@@ -86,6 +87,7 @@ class Step {
     precision::Policy policy;
     data::SampleSpec spec;
     std::int64_t micro_batch = 1;
+    std::shared_ptr<models::SamplePass> pass = nullptr;  // begun for each of them
     torch::Tensor class_weights = {};        // on the device; undefined: all alike
     std::function<void(Pass)> observe = {};  // told of every pass; may be empty
   };

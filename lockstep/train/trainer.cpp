@@ -62,6 +62,7 @@ class Training {
                .policy = built_.policy,
                .spec = train_data_.spec(),
                .micro_batch = std::min(config.batch.micro.value(), train_data_.size()),
+               .pass = models::draw_by_sample(*built_.model, config.run.seed),
                .class_weights = class_weights_of(config, train_data_, built_.policy),
                .observe = observer()}),
         loader_(train_data_, data::train_options(config, {world.rank(), world.size()})),
@@ -71,7 +72,7 @@ class Training {
         scaler_(config.precision),
         early_stop_(config.early_stop) {
     check_same_data(world, shared);
-    seed_apart(*built_.model, world, config.run.seed, built_.policy.device, shared);
+    seed_apart(world, config.run.seed, shared);
     attempts_.emplace(Attempts::Parts{config, *built_.model, *strategy_, step_, tally_,
                                       world, reporter});
     if (const auto& trace = shared.extras.trace) {

@@ -34,12 +34,12 @@ struct Seen {
 };
 
 // Two calls of one block and one of another; the last draw shows where generators are.
-Seen train_once(bool recomputes, bool own_generator) {
+Seen train_once(bool recomputes, bool by_sample) {
   torch::manual_seed(3);
   DropBlock first, second;
-  if (own_generator) {
-    seed_dropout(first, 5, torch::kCPU);
-    seed_dropout(second, 6, torch::kCPU);
+  if (by_sample) {
+    draw_by_sample(first, 5)->begin(0, 0, 8);
+    draw_by_sample(second, 6)->begin(0, 0, 8);
   }
   const auto run = [&](DropBlock& block, const Tensor& x) {
     const auto compute = [&block](const Tensor& y) { return block.forward(y); };
@@ -62,9 +62,9 @@ Seen train_once(bool recomputes, bool own_generator) {
 }
 
 TEST(Recompute, HasTheSameBitsWithDropoutBuffersAndABlockUsedTwice) {
-  for (const bool own_generator : {false, true}) {
-    const auto kept = train_once(false, own_generator);
-    const auto again = train_once(true, own_generator);
+  for (const bool by_sample : {false, true}) {
+    const auto kept = train_once(false, by_sample);
+    const auto again = train_once(true, by_sample);
     EXPECT_TRUE(torch::equal(kept.loss, again.loss));
     EXPECT_TRUE(torch::equal(kept.of_input, again.of_input));
     ASSERT_EQ(kept.gradients.size(), again.gradients.size());

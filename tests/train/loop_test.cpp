@@ -213,6 +213,22 @@ TEST(Loop, ActivationsAreComputedAgainWithTheSameLosses) {
               HasSubstr("cnn has no blocks"));
 }
 
+TEST(Loop, DropoutDoesNotDependOnHowABatchIsCut) {
+  auto config = test::quick_config();
+  config.model.dropout = 0.5;
+  config.train.steps = 6;
+  const auto whole = run_loop(config).losses();
+  for (const std::int64_t micro : {5, 1}) {
+    config.batch.micro = micro;
+    const auto cut = run_loop(config).losses();
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      EXPECT_NEAR(cut[i], whole[i], 1e-5) << "sums in another order only";
+    }
+  }
+  config.run.seed += 1;
+  EXPECT_GT(std::abs(run_loop(config).losses()[0] - whole[0]), 1e-3);
+}
+
 // Hooks see one gradient of each parameter, however often a block is computed.
 TEST(Loop, ActivationsAreComputedAgainOnSeveralRanks) {
   const files::TemporaryDirectory folder;

@@ -221,7 +221,7 @@ TEST(Ranks, AThreadThatFailsEndsTheOthers) {
 
 TEST(Ranks, ARerunGivesTheSameBits) {
   auto config = shared_config();
-  config.model.dropout = 0.5;  // each rank draws its own
+  config.model.dropout = 0.5;
   std::string first, second;
   metrics_with(3, config, &first);
   metrics_with(3, config, &second);

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+
+namespace at {
+class Tensor;
+}
+
+// Dropout without a generator: whether an element is dropped depends on a key, the
+// number of its sample and its place in the sample, and on nothing else. So it does not
+// matter how a batch is cut into pieces, and nothing is kept for the backward pass,
+// which drops the same elements of the gradient.
+namespace lockstep::kernels {
+
+enum class Number { f32, f64, bf16, f16 };
+
+struct Dropout {
+  void* out = nullptr;
+  const void* in = nullptr;
+  Number number = Number::f32;
+  std::int64_t num_samples = 0;
+  std::int64_t sample_elements = 0;  // of one; samples stand one after the other
+  std::int64_t first_sample = 0;
+  std::uint64_t key = 0;
+  std::uint32_t keep_below = 0;  // of 2^32: how many chances are kept
+  double scale = 1;              // of what is kept
+};
+
+class Workers;
+
+void dropout_cpu(const Dropout& args, Workers* workers);
+
+inline constexpr std::int64_t kDropoutBlock = 16384;  // elements of one piece of work
+
+// What is to be dropped of a tensor that holds `num_samples` samples, one after the
+// other in memory; `first_sample` is the number of the first.
+struct Drawn {
+  std::uint64_t key = 0;
+  std::int64_t first_sample = 0;
+  std::int64_t num_samples = 0;
+  double probability = 0;  // in (0, 1)
+};
+
+// REQUIRES: both dense, alike in shape, strides, dtype and device; num_samples divides
+// the number of elements.
+void dropout(at::Tensor& out, const at::Tensor& in, const Drawn& drawn);
+
+}  // namespace lockstep::kernels
