@@ -1,15 +1,42 @@
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
+#include "lockstep/base/units.h"
+#include "lockstep/config/enums.h"
 #include "lockstep/config/field.h"
 
 namespace lockstep::config {
 
+// A checkpoint could not be written: the disk is full, for instance.
+enum class OnSaveFailure { go_on, stop };
+
+constexpr std::array<std::string_view, 2> names_of(OnSaveFailure) {
+  return {"go_on", "stop"};
+}
+
+// A checkpoint is due while the one before is still being written.
+enum class OnBusy { wait, skip };
+
+constexpr std::array<std::string_view, 2> names_of(OnBusy) {
+  return {"wait", "skip"};
+}
+
 struct CheckpointConfig {
   std::int64_t every = 0;
+  units::Duration interval = std::chrono::minutes(10);
   std::int64_t keep = 3;
+  std::int64_t keep_best = 1;
+  std::int64_t keep_every = 0;
+  OnSaveFailure on_failure = OnSaveFailure::go_on;
+  OnBusy on_busy = OnBusy::wait;
+  bool load_best = false;
+  std::string allow_missing;
+  std::string ignore;
   std::string resume = "auto";  // auto, never or the path of a checkpoint
   bool final_weights = true;
   bool save_best = false;
@@ -18,14 +45,43 @@ struct CheckpointConfig {
 template <typename Visitor>
 void describe(CheckpointConfig& c, Visitor& v) {
   v.field("every", c.every,
-          {.help = "Steps between checkpoints; 0: none.",
+          {.help = "Steps between checkpoints; 0: checkpoint.interval decides.",
            .range = count_from(0),
            .unit = Unit::steps,
+           .affects = Affects::output});
+  v.field("interval", c.interval,
+          {.help = "Save, too, when so much time has passed since the last one; 0s: "
+                   "only every so many steps, and when asked to stop.",
            .affects = Affects::output});
   v.field("keep", c.keep,
           {.help = "How many of the newest checkpoints stay.",
            .range = count_from(1),
            .affects = Affects::output});
+  v.field("keep_best", c.keep_best,
+          {.help = "How many of the best stay, by early_stop.metric.",
+           .range = count_from(0),
+           .affects = Affects::output});
+  v.field("keep_every", c.keep_every,
+          {.help = "Those of steps that are a multiple of this stay, too; 0: of none.",
+           .range = count_from(0),
+           .unit = Unit::steps,
+           .affects = Affects::output});
+  v.field("on_failure", c.on_failure,
+          {.help = "When one can not be written: go_on, with the ones before, or stop.",
+           .affects = Affects::output});
+  v.field("on_busy", c.on_busy,
+          {.help = "When one is due and the one before is still being written.",
+           .affects = Affects::output});
+  v.field(
+      "load_best", c.load_best,
+      {.help = "Evaluate and write the weights of the best checkpoint at the end."});
+  v.field("allow_missing", c.allow_missing,
+          {.help = "When going on from a path: tensors that it need not have, by "
+                   "patterns such as model.head.*, separated by commas. They keep "
+                   "their first values."});
+  v.field("ignore", c.ignore,
+          {.help = "When going on from a path: tensors of it that are left out, by "
+                   "such patterns."});
   v.field(
       "resume", c.resume,
       {.help = "Where to go on from: auto (the newest checkpoint, if there is one), "

@@ -20,6 +20,9 @@ struct MemoryConfig {
   Auto<int> recompute_every;
   OnOutOfMemory on_out_of_memory = OnOutOfMemory::retry;
   double fraction = 0.9;
+  Auto<bool> find_micro;
+  double target = 0.8;
+  bool offload = false;
   std::int64_t empty_cache_every = 0;
   std::int64_t host_limit = 0;
   std::int64_t grow_after = 0;
@@ -46,6 +49,19 @@ void describe(MemoryConfig& c, Visitor& v) {
   v.field("fraction", c.fraction,
           {.help = "The most of a GPU's memory that a rank may take.",
            .range = between(0.01, 1),
+           .affects = Affects::speed});
+  v.field("find_micro", c.find_micro,
+          {.help = "Before the first step, find the largest micro-batch that fits by "
+                   "trying, instead of batch.micro.",
+           .affects = Affects::speed});
+  v.field("target", c.target,
+          {.help = "The share of the memory that a step with that micro-batch may "
+                   "take.",
+           .range = between(0.01, 1),
+           .affects = Affects::speed});
+  v.field("offload", c.offload,
+          {.help = "Activations wait in the host's memory for the backward pass, not "
+                   "in the GPU's. The results are the same.",
            .affects = Affects::speed});
   v.field("empty_cache_every", c.empty_cache_every,
           {.help = "Steps after which unused memory goes back to the GPU, for others "

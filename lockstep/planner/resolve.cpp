@@ -247,6 +247,34 @@ void offer_global(Resolver& r) {
   }
 }
 
+// Whether the micro-batch is found by trying; `open`: nobody has said how large.
+void offer_search(Resolver& r, bool open) {
+  const auto& config = r.config();
+  const bool limited =
+      config.parallel.device == config::Device::cuda || config.memory.host_limit > 0;
+  const bool fails_alone = !config.parallel.sync_batch_norm;
+  if (open && limited && fails_alone) {
+    r.offer("memory.find_micro", "true",
+            str("batch.micro is auto: the largest that fits memory.target ",
+                text::from_double(config.memory.target), " is found by trying"));
+  }
+  r.offer("memory.find_micro", "false",
+          !open          ? "the size of a micro-batch was named"
+          : !fails_alone ? "parallel.sync_batch_norm: no rank may run out alone"
+                         : "the host has memory enough for a whole share");
+  if (!config.memory.find_micro.value()) return;
+  if (!limited) {
+    r.refuse(Fault::config, "memory.find_micro",
+             "true, but the memory of a CPU has no limit to try; set "
+             "memory.host_limit, or memory.find_micro=false");
+  }
+  if (!fails_alone) {
+    r.refuse(Fault::config, "memory.find_micro",
+             "true, but with parallel.sync_batch_norm no rank may run out of memory "
+             "alone; switch one of them off");
+  }
+}
+
 void resolve_batch(Resolver& r) {
   const auto ranks = r.config().parallel.ranks.value();
   offer_global(r);
@@ -256,12 +284,14 @@ void resolve_batch(Resolver& r) {
   r.offer("batch.per_rank", global / ranks,
           str("batch.global ", global, " / parallel.ranks ", ranks));
   const auto per_rank = batch.per_rank.value();
+  const bool open = batch.micro.is_auto() && batch.accumulation.is_auto();
   if (batch.micro.is_auto()) {
     r.offer("batch.accumulation", 1, "the share of a rank goes through at once");
   } else {
     r.offer("batch.accumulation", per_rank / batch.micro.value(),
             str("batch.per_rank ", per_rank, " / batch.micro ", batch.micro.value()));
   }
+  offer_search(r, open);
   const auto accumulation = batch.accumulation.value();
   r.offer("batch.micro", per_rank / accumulation,
           str("batch.per_rank ", per_rank, " / batch.accumulation ", accumulation));
@@ -269,6 +299,14 @@ void resolve_batch(Resolver& r) {
   const auto micro = batch.micro.value();
   r.offer("batch.eval", std::max<std::int64_t>(micro, cuda ? 1024 : 256),
           str("no gradients to keep; batch.micro ", micro, " if that were more"));
+}
+
+void check_offload(Resolver& r) {
+  if (!r.config().memory.offload) return;
+  if (r.config().parallel.device == config::Device::cuda) return;
+  r.refuse(Fault::config, "memory.offload",
+           "true, but parallel.device is cpu: activations are in the host's memory "
+           "already; set memory.offload=false");
 }
 
 void resolve_length(Resolver& r) {
@@ -311,6 +349,7 @@ Plan resolve(config::Loaded wanted, const Machine& machine, bool allow_auto) {
   resolve_buckets(resolver);
   resolve_threads(resolver, machine);
   resolve_batch(resolver);
+  check_offload(resolver);
   resolve_length(resolver);
   resolver.validate();
   auto plan = resolver.take();

@@ -65,6 +65,17 @@ torch::Tensor class_weights_of(const config::Config& config, const data::Dataset
   return torch::tensor(weights, policy.loss_dtype()).to(policy.device);
 }
 
+std::shared_ptr<Offload> offload_of(const config::Config& config,
+                                    const parallel::Strategy& strategy,
+                                    const torch::Device& device) {
+  if (!config.memory.offload) return nullptr;
+  Offload::Options options{.device = device, .resident = {}};
+  for (const auto& parameter : strategy.parameters()) {
+    options.resident.push_back(parameter.tensor);
+  }
+  return std::make_shared<Offload>(options);
+}
+
 void check_same_data(comm::World& world, const Shared& shared) {
   if (world.size() == 1) return;
   comm::check_same(world.cpu(), "split of the data",

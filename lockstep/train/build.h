@@ -7,6 +7,7 @@
 #include "lockstep/models/model.h"
 #include "lockstep/optim/schedule.h"
 #include "lockstep/precision/policy.h"
+#include "lockstep/train/offload.h"
 #include "lockstep/train/shared.h"
 
 namespace lockstep::train {
@@ -32,6 +33,11 @@ torch::Tensor class_weights_of(const config::Config& config, const data::Dataset
 // Nodes may have copies of the data of their own, and the number of steps follows from
 // the samples: throws if they differ. Collective.
 void check_same_data(comm::World& world, const Shared& shared);
+
+// memory.offload; none if it is off.
+std::shared_ptr<Offload> offload_of(const config::Config& config,
+                                    const parallel::Strategy& strategy,
+                                    const torch::Device& device);
 
 // What a model of one's own draws from torch's generators from now on is each rank's
 // own; ours draw by sample. Ranks that are threads share the generators.

@@ -108,6 +108,8 @@ class HostMemoryLimit::Allocator : public c10::Allocator {
 
   std::int64_t used() const noexcept { return *used_; }
   std::int64_t peak() const noexcept { return peak_; }
+  void restart_peak() noexcept { peak_ = used(); }
+  std::int64_t limit() const noexcept { return limit_; }
 
  private:
   const std::int64_t limit_;
@@ -135,6 +137,14 @@ std::int64_t HostMemoryLimit::used_bytes() const noexcept {
 
 std::int64_t HostMemoryLimit::peak_bytes() const noexcept {
   return allocator_->peak();
+}
+
+void HostMemoryLimit::restart_peak() noexcept {
+  allocator_->restart_peak();
+}
+
+std::int64_t HostMemoryLimit::limit_bytes() const noexcept {
+  return allocator_->limit();
 }
 
 namespace {

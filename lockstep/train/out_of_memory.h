@@ -27,6 +27,8 @@ class HostMemoryLimit {
   // By tensors that were made under it: now, and at most so far.
   std::int64_t used_bytes() const noexcept;
   std::int64_t peak_bytes() const noexcept;
+  void restart_peak() noexcept;  // from what is used now
+  std::int64_t limit_bytes() const noexcept;
 
   class Allocator;
 

@@ -276,6 +276,11 @@ void Reporter::out_of_memory(std::int64_t step, int rank, const std::string& rem
                  {{"step", step}, {"rank", std::int64_t{rank}}, {"remedy", remedy}});
 }
 
+void Reporter::micro_batch(std::int64_t size, const std::string& how) {
+  if (!first_) return;
+  events_->write("micro_batch", {{"size", size}, {"how", how}});
+}
+
 void Reporter::skipped(std::int64_t step, double loss_scale) {
   if (!first_) return;
   events_->write("skipped", {{"step", step}, {"loss_scale", loss_scale}});

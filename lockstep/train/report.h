@@ -94,6 +94,8 @@ class Reporter {
   void balance(std::int64_t step, std::int64_t after, const std::string& shares);
   // A rank had no memory for a step; what is done about it.
   void out_of_memory(std::int64_t step, int rank, const std::string& remedy);
+  // memory.find_micro has found it.
+  void micro_batch(std::int64_t size, const std::string& how);
   // Gradients were not finite.
   void skipped(std::int64_t step, double loss_scale);
   // A step is done: the heartbeat and the live line move on.

@@ -77,13 +77,20 @@ void normalize_into(torch::Tensor& out, const torch::Tensor& in,
 
 InputStage::InputStage(data::SampleSpec spec, std::int64_t batch,
                        torch::MemoryFormat format, const torch::Device& device)
-    : spec_(std::move(spec)), device_(device) {
+    : spec_(std::move(spec)), format_(format), device_(device) {
+  reserve(batch);
+}
+
+void InputStage::reserve(std::int64_t batch) {
   if (!is_normalized(spec_)) return;
+  if (inputs_.defined() && batch <= inputs_.size(0)) return;
+  inputs_.reset();  // before there are two
+  planes_.reset();
   std::vector<std::int64_t> shape{batch};
   shape.insert(shape.end(), spec_.shape.begin(), spec_.shape.end());
-  const auto options = torch::dtype(torch::kFloat32).device(device);
+  const auto options = torch::dtype(torch::kFloat32).device(device_);
   const bool channels_last =
-      format == torch::MemoryFormat::ChannelsLast && spec_.shape.size() == 3;
+      format_ == torch::MemoryFormat::ChannelsLast && spec_.shape.size() == 3;
   inputs_ = torch::empty(
       shape, channels_last ? options.memory_format(torch::MemoryFormat::ChannelsLast)
                            : options);
@@ -139,8 +146,7 @@ Outcome forward(models::Model& model, const InputStage::Samples& samples,
 Step::Step(Parts parts)
     : parts_(std::move(parts)),
       largest_(parts_.micro_batch),
-      stage_(parts_.spec, parts_.micro_batch, parts_.model->memory_format(),
-             parts_.policy.device) {}
+      stage_(parts_.spec, 1, parts_.model->memory_format(), parts_.policy.device) {}
 
 void Step::set_micro_batch(std::int64_t size) {
   LOCKSTEP_CHECK(size >= 1 && size <= largest_, size, " of ", largest_);
@@ -153,6 +159,7 @@ void Step::backward(const data::Batch& batch, Tally& tally, double loss_scale) {
   const auto passes = (samples + parts_.micro_batch - 1) / parts_.micro_batch;
   const auto global_count = batch.global_size * parts_.spec.num_targets();
   std::int64_t begin = 0;
+  stage_.reserve(std::min(parts_.micro_batch, samples));
   for (auto left = passes; left > 0; --left) {
     const auto count = (batch.size - begin + left - 1) / left;  // passes of one size
     const auto staged = stage_.stage(batch.inputs.narrow(0, begin, count),
@@ -164,6 +171,7 @@ void Step::backward(const data::Batch& batch, Tally& tally, double loss_scale) {
                          count);
     }
     strategy.forward([&] {
+      const Offload::Scope offloaded(parts_.offload.get());
       outcome = forward(*parts_.model, staged, parts_.policy, parts_.class_weights);
     });
     tally.add(outcome.loss_sum.detach(), outcome.correct, outcome.count);

@@ -12,6 +12,7 @@
 #include "lockstep/models/model.h"
 #include "lockstep/parallel/strategy.h"
 #include "lockstep/precision/policy.h"
+#include "lockstep/train/offload.h"
 
 namespace lockstep::train {
 
@@ -61,11 +62,15 @@ class InputStage {
     torch::Tensor inputs;   // (B, ...) float32, or tokens as they are
     torch::Tensor targets;  // (B) or (B, T) int64, or (B, classes) float32: shares
   };
+  // Makes room for so many samples at once.
+  void reserve(std::int64_t batch);
+
   // The tensors hold these values until the next call.
   Samples stage(const torch::Tensor& inputs, const torch::Tensor& targets);
 
  private:
   data::SampleSpec spec_;
+  torch::MemoryFormat format_;
   torch::Device device_;
   torch::Tensor
       planes_;  // normalised, rows first; used where the format differs from it
@@ -88,8 +93,9 @@ class Step {
     data::SampleSpec spec;
     std::int64_t micro_batch = 1;
     std::shared_ptr<models::SamplePass> pass = nullptr;  // begun for each of them
-    torch::Tensor class_weights = {};        // on the device; undefined: all alike
-    std::function<void(Pass)> observe = {};  // told of every pass; may be empty
+    torch::Tensor class_weights = {};            // on the device; undefined: all alike
+    std::shared_ptr<Offload> offload = nullptr;  // where activations wait; may be none
+    std::function<void(Pass)> observe = {};      // told of every pass; may be empty
   };
   explicit Step(Parts parts);
 

@@ -25,6 +25,7 @@
 #include "lockstep/train/build.h"
 #include "lockstep/train/early_stop.h"
 #include "lockstep/train/evaluate.h"
+#include "lockstep/train/find_micro.h"
 #include "lockstep/train/out_of_memory.h"
 #include "lockstep/train/progress.h"
 #include "lockstep/train/step.h"
@@ -64,6 +65,7 @@ class Training {
                .micro_batch = std::min(config.batch.micro.value(), train_data_.size()),
                .pass = models::draw_by_sample(*built_.model, config.run.seed),
                .class_weights = class_weights_of(config, train_data_, built_.policy),
+               .offload = offload_of(config, *strategy_, world.data().device()),
                .observe = observer()}),
         loader_(train_data_, data::train_options(config, {world.rank(), world.size()})),
         feed_(loader_, built_.policy.device),
@@ -73,12 +75,25 @@ class Training {
         early_stop_(config.early_stop) {
     check_same_data(world, shared);
     seed_apart(world, config.run.seed, shared);
+    if (config.memory.find_micro.value()) find_micro(shared);
     attempts_.emplace(Attempts::Parts{config, *built_.model, *strategy_, step_, tally_,
                                       world, reporter});
     if (const auto& trace = shared.extras.trace) {
       trace_.emplace(*trace, *built_.model, train_data_, world);
     }
     log_start();
+  }
+
+  void find_micro(Shared& shared) {
+    const auto found = find_micro_batch({.config = config_,
+                                         .model = *built_.model,
+                                         .strategy = *strategy_,
+                                         .step = step_,
+                                         .world = world_,
+                                         .spec = train_data_.spec(),
+                                         .limit = shared.limit});
+    reporter_.micro_batch(step_.micro_batch(), found);
+    log::info("train", "batch.micro: " + found);
   }
 
   Result run() {

@@ -282,6 +282,23 @@ TEST(Loop, AStepThatDoesNotFitIsDoneAgainInSmallerPieces) {
   EXPECT_THROW(run_loop(config), c10::Error);
 }
 
+TEST(Loop, TheLargestMicroBatchThatFitsIsFound) {
+  auto config = memory_config(16);
+  const auto small = peak_of(memory_config(8)), large = peak_of(config);
+  config.memory.find_micro = true;
+  config.memory.target = 0.8;
+  config.memory.host_limit = (large + small) / 2 * 10 / 8;
+  const auto run = run_loop(config);
+  EXPECT_THAT(run.events, Contains("micro_batch"));
+  EXPECT_THAT(run.events, testing::Not(Contains("out_of_memory")));
+  const auto wanted = run_loop(memory_config(16)).losses();
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_NEAR(run.losses()[i], wanted[i], 1e-5) << "nothing is left of the tries";
+  }
+  config.memory.target = 0.01;
+  EXPECT_THAT(error_of([&] { run_loop(config); }), HasSubstr("not even 1 sample fits"));
+}
+
 TEST(Loop, ALimitOfTheHostIsAKnob) {
   auto config = memory_config(1);
   config.memory.host_limit = 1 << 16;

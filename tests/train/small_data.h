@@ -56,6 +56,7 @@ inline config::Config small_config() {
   c.parallel.device = config::Device::cpu;
   c.parallel.threads = 1;
   c.memory.recompute_every = 0;
+  c.memory.find_micro = false;
   return c;
 }
 

@@ -186,8 +186,12 @@ TEST(Step, ClassesWeighInTheLossWhatTheyAreGiven) {
   data::Loader loader(data, {.batch = 12});
   const auto* batch = loader.next();
   const auto weights = torch::tensor({1.0, 3.0, 0.0, 0.5}, torch::kFloat32);
-  rig.step.emplace(
-      Step::Parts{rig.model, *rig.strategy, rig.policy, data.spec(), 5, weights});
+  rig.step.emplace(Step::Parts{.model = rig.model,
+                               .strategy = *rig.strategy,
+                               .policy = rig.policy,
+                               .spec = data.spec(),
+                               .micro_batch = 5,
+                               .class_weights = weights});
   rig.run(*batch, 0);
   const auto x =
       batch->inputs.to(torch::kFloat32) * data.spec().scale + data.spec().shift;
