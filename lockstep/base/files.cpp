@@ -32,11 +32,6 @@ std::string remedy_for(int error) {
   }
 }
 
-[[noreturn]] void fail(std::string_view what, const Path& path, int error) {
-  throw Error(Fault::io, "can not ", what, " '", path.string(),
-              "': ", std::strerror(error), remedy_for(error));
-}
-
 Descriptor open_or_fail(const Path& path, int flags, std::string_view what) {
   Descriptor file(::open(path.c_str(), flags | O_CLOEXEC, 0644));
   if (!file) fail(what, path, errno);
@@ -49,6 +44,11 @@ void wait_until_readable(int fd) {
 }
 
 }  // namespace
+
+void fail(std::string_view what, const Path& path, int error) {
+  throw Error(Fault::io, "can not ", what, " '", path.string(),
+              "': ", std::strerror(error), remedy_for(error));
+}
 
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
   if (this != &other) {

@@ -31,6 +31,9 @@ class Descriptor {
 // All errors are Fault::io and name the path, the reason and, where there is one, the
 // remedy.
 
+// "can not write '/x': No space left on device; free some space ...".
+[[noreturn]] void fail(std::string_view what, const Path& path, int error);
+
 // The whole file; a directory, a missing file or one larger than `limit_bytes` is
 // refused before anything is read. A pipe is read until its writers have closed it; one
 // that has none is empty.

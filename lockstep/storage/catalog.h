@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/storage/file_system.h"
+#include "lockstep/storage/manifest.h"
+
+// The checkpoints of a directory.
+namespace lockstep::storage {
+
+struct StepEntry {
+  std::int64_t step = 0;
+  Path path;
+};
+
+// By step, oldest first; whether they are good is another question. None if the
+// directory does not exist.
+std::vector<StepEntry> list_steps(const Path& checkpoints);
+
+enum class Depth {
+  quick,  // the manifest, and that every file is there with its size
+  full    // every byte, and that the files say the same as the manifest
+};
+
+// The manifest of a good checkpoint. Fault::io names the file, and the tensor where
+// there is one, and what is wrong with it; Fault::config: a newer format.
+Manifest verify(const Path& checkpoint, Depth depth);
+
+struct Skipped {
+  Path path;
+  std::string reason;
+};
+
+struct Found {
+  std::optional<Path> path;
+  Manifest manifest;             // of `path`
+  std::vector<Skipped> skipped;  // newer ones that are not good
+};
+
+// The good one with the highest step.
+Found newest_valid(const Path& checkpoints, Depth depth);
+
+// Names that are links to steps. They are kept by publish() and prune(); a name whose
+// link is missing or leads nowhere is found from the manifests.
+inline constexpr std::string_view kLast = "last";
+inline constexpr std::string_view kBest = "best";
+std::optional<Path> named(const Path& checkpoints, std::string_view name);
+
+// Which checkpoints stay. A checkpoint stays if one rule keeps it.
+struct Keep {
+  std::int64_t last = 3;   // the newest; at least 1
+  std::int64_t best = 0;   // by metric
+  std::int64_t every = 0;  // those whose step is a multiple; 0: none
+};
+
+struct Candidate {
+  std::int64_t step = 0;
+  bool good = true;
+  std::optional<Metric> metric;
+};
+
+// The steps that go, oldest first. One that is not good counts for no rule and stays
+// only if there is no good one; the newest good one always stays.
+std::vector<std::int64_t> steps_to_remove(std::vector<Candidate> candidates,
+                                          const Keep& keep);
+
+struct Pruned {
+  std::vector<Path> removed;
+  std::vector<Path> kept;
+  std::int64_t freed_bytes = 0;
+};
+
+// Applies the rules, with Depth::quick as the test of good. A link to a checkpoint that
+// goes is pointed at the next best, or removed. `dry_run` only says what would go.
+Pruned prune(FileSystem& files, const Path& checkpoints, const Keep& keep,
+             bool dry_run = false);
+
+// For the start of a run, when nobody writes here: removes what an interrupted save or
+// removal left, and puts a checkpoint back whose replacement was interrupted. Says what
+// it did, a line each.
+std::vector<std::string> clean_up(FileSystem& files, const Path& checkpoints);
+
+// Points `last` at `step`, and `best` at the best by metric.
+void update_links(FileSystem& files, const Path& checkpoints, std::int64_t step);
+
+}  // namespace lockstep::storage

@@ -1,0 +1,130 @@
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/storage/catalog.h"
+#include "lockstep/storage/detail/names.h"
+#include "lockstep/storage/publish.h"
+
+namespace lockstep::storage {
+namespace {
+
+constexpr std::string_view kStep = "step_";
+
+std::string_view text_of(Suffix suffix) {
+  switch (suffix) {
+    case Suffix::partial:
+      return ".partial";
+    case Suffix::replaced:
+      return ".replaced";
+    default:
+      return ".removed";
+  }
+}
+
+bool is_good(const Path& checkpoint) {
+  try {
+    static_cast<void>(verify(checkpoint, Depth::quick));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// The old checkpoint of a step stands aside. If the new one did not make it, it comes
+// back.
+void settle_replaced(FileSystem& files, const Path& checkpoints, std::int64_t step,
+                     std::vector<std::string>& lines) {
+  const auto aside = checkpoints / hidden_name(step, Suffix::replaced);
+  if (!is_there(aside)) return;
+  const auto place = step_directory(checkpoints, step);
+  if (is_there(place) && (is_good(place) || !is_good(aside))) {
+    remove_tree(files, aside);
+    lines.push_back(str("removed the replaced checkpoint of step ", step));
+    return;
+  }
+  if (is_there(place)) remove_checkpoint(files, checkpoints, step);
+  files.rename(aside, place);
+  files.sync_directory(checkpoints);
+  lines.push_back(
+      str("put step ", step, " back, whose replacement had been interrupted"));
+}
+
+}  // namespace
+
+std::string step_name(std::int64_t step) {
+  return str(kStep, step);
+}
+
+std::string hidden_name(std::int64_t step, Suffix suffix) {
+  return str(".", kStep, step, text_of(suffix));
+}
+
+std::optional<std::int64_t> step_of(std::string_view name) {
+  if (!text::starts_with(name, kStep)) return std::nullopt;
+  const auto digits = name.substr(kStep.size());
+  if (digits.empty() ||
+      digits.find_first_not_of("0123456789") != std::string_view::npos) {
+    return std::nullopt;
+  }
+  const auto step = text::to_integer(digits);
+  if (!step || str(*step) != digits) return std::nullopt;
+  return *step;
+}
+
+std::optional<Hidden> hidden_of(std::string_view name) {
+  if (name.empty() || name.front() != '.') return std::nullopt;
+  const auto dot = name.rfind('.');
+  const auto step = dot > 0 ? step_of(name.substr(1, dot - 1)) : std::nullopt;
+  if (!step) return std::nullopt;
+  for (const auto suffix : {Suffix::partial, Suffix::replaced, Suffix::removed}) {
+    if (name.substr(dot) == text_of(suffix)) return Hidden{*step, suffix};
+  }
+  return std::nullopt;
+}
+
+bool is_there(const Path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
+}
+
+void remove_checkpoint(FileSystem& files, const Path& checkpoints, std::int64_t step) {
+  const auto place = step_directory(checkpoints, step);
+  const auto aside = checkpoints / hidden_name(step, Suffix::removed);
+  remove_tree(files, aside);
+  files.rename(place, aside);
+  // Before its files go, or a power cut could leave the name with half of them.
+  files.sync_directory(checkpoints);
+  remove_tree(files, aside);
+}
+
+void settle(FileSystem& files, const Path& checkpoints, std::int64_t step,
+            std::vector<std::string>& lines) {
+  settle_replaced(files, checkpoints, step, lines);
+  for (const auto suffix : {Suffix::partial, Suffix::removed}) {
+    const auto rest = checkpoints / hidden_name(step, suffix);
+    if (!is_there(rest)) continue;
+    remove_tree(files, rest);
+    lines.push_back(str("removed what an interrupted ",
+                        suffix == Suffix::partial ? "save" : "removal", " of step ",
+                        step, " left"));
+  }
+}
+
+std::vector<std::string> clean_up(FileSystem& files, const Path& checkpoints) {
+  std::set<std::int64_t> steps;
+  bool link_left = false;
+  for (const auto& name : names_in(checkpoints)) {
+    if (const auto hidden = hidden_of(name)) steps.insert(hidden->step);
+    link_left |= name == kNewLink;
+  }
+  std::vector<std::string> lines;
+  if (steps.empty() && !link_left) return lines;
+  // A rename that was not synced must not be overtaken by the removals below.
+  files.sync_directory(checkpoints);
+  for (const auto step : steps) settle(files, checkpoints, step, lines);
+  if (link_left) files.remove(checkpoints / kNewLink);
+  return lines;
+}
+
+}  // namespace lockstep::storage

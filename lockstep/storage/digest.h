@@ -1,0 +1,34 @@
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::storage {
+
+// XXH3-128: finds what a disk or a cable did to bytes; it does not stop a forger.
+struct Digest {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+
+  friend auto operator<=>(const Digest&, const Digest&) = default;
+};
+
+Digest digest_of(std::span<const std::byte> bytes);
+Digest digest_of(std::string_view text);
+
+// Of a file, made from those of its blocks in order.
+Digest digest_of(const std::vector<Digest>& blocks);
+
+// 32 lower-case hexadecimal digits, the high half first, as xxhsum prints them.
+std::string to_hex(const Digest& digest);
+
+// The other way; nothing for any other text, upper-case digits included.
+std::optional<Digest> digest_from_hex(std::string_view hex);
+
+}  // namespace lockstep::storage

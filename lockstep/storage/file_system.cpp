@@ -1,0 +1,145 @@
+#include "lockstep/storage/file_system.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
+
+namespace lockstep::storage {
+namespace {
+
+class RealFile : public OutputFile {
+ public:
+  RealFile(Path path, Caching caching) : path_(std::move(path)) {
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+    const bool direct = caching == Caching::direct;
+    file_ = files::Descriptor(
+        ::open(path_.c_str(), kFlags | (direct ? O_DIRECT : 0), 0644));
+    if (!file_ && direct && errno == EINVAL) {
+      // The file system knows no direct writes; the refused open has left a file.
+      ::unlink(path_.c_str());
+      file_ = files::Descriptor(::open(path_.c_str(), kFlags, 0644));
+    }
+    if (!file_) files::fail("create", path_, errno);
+  }
+
+  void reserve(std::int64_t bytes) override {
+    if (bytes == 0) return;
+    while (::fallocate(file_.get(), 0, 0, bytes) != 0) {
+      if (errno == EINTR) continue;
+      if (errno == EOPNOTSUPP || errno == ENOSYS) return;
+      files::fail("reserve room for", path_, errno);
+    }
+  }
+
+  void write(std::int64_t offset, Bytes bytes) override {
+    while (!bytes.empty()) {
+      const auto done = ::pwrite(file_.get(), bytes.data(), bytes.size(), offset);
+      if (done < 0 && errno == EINTR) continue;
+      if (done <= 0) files::fail("write", path_, done < 0 ? errno : ENOSPC);
+      offset += done;
+      bytes = bytes.subspan(static_cast<std::size_t>(done));
+    }
+  }
+
+  void truncate(std::int64_t bytes) override {
+    if (::ftruncate(file_.get(), bytes) != 0) files::fail("truncate", path_, errno);
+  }
+
+  void sync() override {
+    if (::fsync(file_.get()) != 0) files::fail("sync", path_, errno);
+  }
+
+  void close() override {
+    // Network file systems report late write errors here.
+    if (::close(file_.release()) != 0 && errno != EINTR) {
+      files::fail("close", path_, errno);
+    }
+  }
+
+ private:
+  Path path_;
+  files::Descriptor file_;
+};
+
+class RealFileSystem : public FileSystem {
+ public:
+  std::unique_ptr<OutputFile> create(const Path& path, Caching caching) override {
+    return std::make_unique<RealFile>(path, caching);
+  }
+
+  bool make_directory(const Path& path) override {
+    if (::mkdir(path.c_str(), 0755) == 0) return true;
+    if (errno == EEXIST) return false;
+    files::fail("make directory", path, errno);
+  }
+
+  void rename(const Path& from, const Path& to) override {
+    if (::rename(from.c_str(), to.c_str()) != 0) files::fail("rename to", to, errno);
+  }
+
+  bool exchange(const Path& a, const Path& b) override {
+    if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) {
+      return true;
+    }
+    if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) return false;
+    files::fail("rename to", b, errno);
+  }
+
+  void remove(const Path& path) override {
+    if (::remove(path.c_str()) != 0) files::fail("remove", path, errno);
+  }
+
+  void link(const std::string& target, const Path& path) override {
+    if (::symlink(target.c_str(), path.c_str()) != 0) files::fail("link", path, errno);
+  }
+
+  void sync_directory(const Path& path) override { files::sync_directory(path); }
+};
+
+}  // namespace
+
+FileSystem& FileSystem::real() {
+  static RealFileSystem instance;  // it has no state
+  return instance;
+}
+
+void remove_tree(FileSystem& files, const Path& path) {
+  std::error_code ignored;
+  const auto status = std::filesystem::symlink_status(path, ignored);
+  if (!std::filesystem::exists(status)) return;
+  if (std::filesystem::is_directory(status)) {
+    for (const auto& name : names_in(path)) remove_tree(files, path / name);
+  }
+  files.remove(path);
+}
+
+std::vector<std::string> names_in(const Path& directory) {
+  std::error_code error;
+  std::vector<std::string> names;
+  std::filesystem::directory_iterator at(directory, error);
+  for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
+    names.push_back(at->path().filename().string());
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    files::fail("list", directory, error.value());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void write_file(FileSystem& files, const Path& path, std::string_view content) {
+  const auto file = files.create(path, Caching::through);
+  file->write(0, std::as_bytes(std::span(content)));
+  file->sync();
+  file->close();
+}
+
+}  // namespace lockstep::storage

@@ -1,0 +1,141 @@
+#include "lockstep/storage/publish.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/storage/catalog.h"
+#include "lockstep/storage/detail/names.h"
+
+namespace lockstep::storage {
+namespace {
+
+Path parent_of(const Path& path) {
+  const auto plain = path.has_filename() ? path : path.parent_path();
+  return plain.has_parent_path() ? plain.parent_path() : Path(".");
+}
+
+// Pieces of one tensor, from several files, into one record.
+void merge(Manifest& manifest, const TensorRecord& part, std::size_t file,
+           std::map<std::string, std::size_t>& places) {
+  const auto [place, is_new] = places.emplace(part.name, manifest.tensors.size());
+  if (is_new) {
+    manifest.tensors.push_back({.name = part.name,
+                                .dtype = part.dtype,
+                                .shape = part.shape,
+                                .order = part.order});
+  }
+  auto& whole = manifest.tensors[place->second];
+  LOCKSTEP_CHECK(whole.dtype == part.dtype && whole.shape == part.shape &&
+                     whole.order == part.order,
+                 "ranks wrote '", part.name, "' as ", whole.dtype, " ",
+                 to_text(whole.shape), " and as ", part.dtype, " ",
+                 to_text(part.shape));
+  for (auto piece : part.pieces) {
+    piece.file = file;
+    whole.pieces.push_back(piece);
+  }
+}
+
+Manifest combined(Manifest manifest, const std::vector<WrittenFile>& written) {
+  std::map<std::string, std::size_t> places;
+  for (const auto& item : written) {
+    for (const auto& tensor : item.tensors) {
+      merge(manifest, tensor, manifest.files.size(), places);
+    }
+    manifest.files.push_back(item.file);
+  }
+  std::sort(manifest.tensors.begin(), manifest.tensors.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  for (auto& tensor : manifest.tensors) {
+    // Empty pieces before the one that begins at the same element.
+    std::sort(tensor.pieces.begin(), tensor.pieces.end(),
+              [](const auto& a, const auto& b) {
+                return std::tie(a.begin, a.count) < std::tie(b.begin, b.count);
+              });
+  }
+  try {
+    check(manifest, str("checkpoint of step ", manifest.step));
+  } catch (const Error& error) {
+    throw Error(Fault::internal, error.what());
+  }
+  return manifest;
+}
+
+void check_sizes(const Manifest& manifest, const Path& directory) {
+  for (const auto& file : manifest.files) {
+    std::error_code error;
+    const auto path = directory / file.name;
+    const auto size = std::filesystem::file_size(path, error);
+    if (error || static_cast<std::int64_t>(size) != file.size) {
+      throw Error(Fault::io, "checkpoint: '", path.string(), "' should have ",
+                  file.size, " bytes, ", error ? error.message() : str("it has ", size),
+                  "; every rank must see the same directory");
+    }
+  }
+}
+
+// Where an old checkpoint of the step stands, it does so until the new one is in its
+// place.
+void put_in_place(FileSystem& files, const Path& checkpoints, std::int64_t step) {
+  const auto partial = partial_directory(checkpoints, step);
+  const auto place = step_directory(checkpoints, step);
+  if (!is_there(place)) {
+    files.rename(partial, place);
+    files.sync_directory(checkpoints);
+    return;
+  }
+  if (files.exchange(partial, place)) {
+    files.sync_directory(checkpoints);
+    remove_tree(files, partial);
+    return;
+  }
+  // In two steps; a crash between them is put right by settle().
+  const auto aside = checkpoints / hidden_name(step, Suffix::replaced);
+  files.rename(place, aside);
+  files.sync_directory(checkpoints);
+  files.rename(partial, place);
+  files.sync_directory(checkpoints);
+  remove_tree(files, aside);
+}
+
+}  // namespace
+
+Path step_directory(const Path& checkpoints, std::int64_t step) {
+  return checkpoints / step_name(step);
+}
+
+Path partial_directory(const Path& checkpoints, std::int64_t step) {
+  return checkpoints / hidden_name(step, Suffix::partial);
+}
+
+Path begin_save(FileSystem& files, const Path& checkpoints, std::int64_t step) {
+  if (files.make_directory(checkpoints)) files.sync_directory(parent_of(checkpoints));
+  std::vector<std::string> ignored;
+  settle(files, checkpoints, step, ignored);
+  const auto partial = partial_directory(checkpoints, step);
+  files.make_directory(partial);
+  return partial;
+}
+
+Path publish(FileSystem& files, const Path& checkpoints, Manifest head,
+             const std::vector<WrittenFile>& written) {
+  const auto manifest = combined(std::move(head), written);
+  const auto partial = partial_directory(checkpoints, manifest.step);
+  check_sizes(manifest, partial);
+  write_file(files, partial / kManifestName, to_text(manifest));
+  files.sync_directory(partial);
+  put_in_place(files, checkpoints, manifest.step);
+  update_links(files, checkpoints, manifest.step);
+  return step_directory(checkpoints, manifest.step);
+}
+
+void abandon_save(FileSystem& files, const Path& checkpoints,
+                  std::int64_t step) noexcept {
+  try {
+    remove_tree(files, partial_directory(checkpoints, step));
+  } catch (const std::exception&) {
+    // The next start cleans up; the failure that led here is the one to report.
+  }
+}
+
+}  // namespace lockstep::storage

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/storage/layout.h"
+
+namespace lockstep::storage {
+
+// One tensor of a safetensors file; the bytes are counted from the end of the header.
+struct SafetensorsEntry {
+  std::string name;
+  std::string dtype;
+  Shape shape;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+struct SafetensorsHeader {
+  std::vector<SafetensorsEntry> entries;  // by `begin`
+  std::map<std::string, std::string> metadata;
+  std::int64_t data_begin = 0;  // in the file
+
+  const SafetensorsEntry* find(std::string_view name) const;
+};
+
+// The format's own limit.
+inline constexpr std::int64_t kHeaderLimit = 100'000'000;
+
+// `head` is the file, or its begin with the whole header. Strict: what is not in the
+// format, holes and overlaps between tensors, a size that the dtype and shape do not
+// give, names that come twice, bytes behind the last tensor. Fault::io, beginning with
+// `place`.
+SafetensorsHeader parse_safetensors(std::string_view head, std::int64_t file_bytes,
+                                    const std::string& place);
+
+// Reads no more than the header.
+SafetensorsHeader read_safetensors_header(const std::filesystem::path& path);
+
+// Wide dtypes first, then by name: every tensor is then aligned to its element without
+// holes.
+bool comes_before(const SafetensorsEntry& a, const SafetensorsEntry& b);
+
+// Gives the entries their places, one after the other.
+void place(std::vector<SafetensorsEntry>& entries);
+
+// The bytes before the tensors, for entries that have their places: the length, and the
+// JSON padded with spaces to a multiple of eight.
+std::string header_text(const std::vector<SafetensorsEntry>& entries,
+                        const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace lockstep::storage

@@ -1,0 +1,125 @@
+#include <algorithm>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
+#include "lockstep/storage/catalog.h"
+#include "lockstep/storage/detail/blocks.h"
+#include "lockstep/storage/detail/input_file.h"
+#include "lockstep/storage/detail/names.h"
+#include "lockstep/storage/safetensors.h"
+
+namespace lockstep::storage {
+namespace {
+
+constexpr std::int64_t kManifestLimit = 256 << 20;
+
+Manifest read_manifest(const Path& checkpoint) {
+  const auto path = checkpoint / kManifestName;
+  if (!is_there(checkpoint)) {
+    throw Error(Fault::io, "there is no checkpoint '", checkpoint.string(), "'");
+  }
+  if (!is_there(path)) {
+    throw Error(Fault::io, checkpoint.string(), ": it has no ", kManifestName,
+                ", so it is not a whole checkpoint");
+  }
+  return manifest_from_text(files::read(path, kManifestLimit), path.string());
+}
+
+void check_size(const Path& path, const FileRecord& file) {
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path, error);
+  if (error) throw Error(Fault::io, path.string(), ": ", error.message());
+  if (static_cast<std::int64_t>(size) != file.size) {
+    throw Error(Fault::io, path.string(), ": it has ", size, " bytes, ", file.size,
+                " were written");
+  }
+}
+
+// Every piece has its entry, and there are no others.
+void check_header(const Manifest& manifest, std::size_t index, const Path& path) {
+  const auto header = read_safetensors_header(path);
+  std::map<std::string_view, const SafetensorsEntry*> entries;
+  for (const auto& entry : header.entries) entries.emplace(entry.name, &entry);
+  for (const auto& tensor : manifest.tensors) {
+    for (const auto& piece : tensor.pieces) {
+      if (piece.file != index) continue;
+      const auto name = entry_name(tensor, piece);
+      const auto found = entries.find(name);
+      const bool same = found != entries.end() &&
+                        found->second->dtype == tensor.dtype &&
+                        header.data_begin + found->second->begin == piece.offset &&
+                        num_elements(found->second->shape) == piece.count;
+      if (!same) {
+        throw Error(Fault::io, path.string(), ": '", name, "' is not where ",
+                    kManifestName, " says");
+      }
+      entries.erase(found);
+    }
+  }
+  if (!entries.empty()) {
+    throw Error(Fault::io, path.string(), ": '", entries.begin()->first, "' is not in ",
+                kManifestName);
+  }
+}
+
+void check_bytes(const Manifest& manifest, std::size_t index, const Path& path) {
+  const InputFile file(path);
+  const auto& record = manifest.files[index];
+  std::vector<std::byte> memory(
+      static_cast<std::size_t>(std::min(manifest.block_bytes, record.size)));
+  for (std::size_t block = 0; block < record.blocks.size(); ++block) {
+    const auto range = block_range(manifest, index, block);
+    const auto bytes = std::span(memory).first(static_cast<std::size_t>(range.size));
+    file.read(range.begin, bytes);
+    if (digest_of(bytes) != record.blocks[block]) {
+      throw_damaged(manifest, index, block, path);
+    }
+  }
+}
+
+}  // namespace
+
+BlockRange block_range(const Manifest& manifest, std::size_t file, std::size_t block) {
+  const auto begin = static_cast<std::int64_t>(block) * manifest.block_bytes;
+  return {begin, std::min(manifest.block_bytes, manifest.files[file].size - begin)};
+}
+
+void throw_damaged(const Manifest& manifest, std::size_t file, std::size_t block,
+                   const Path& path) {
+  const auto range = block_range(manifest, file, block);
+  std::string tensors;
+  int more = 0;
+  for (const auto& tensor : manifest.tensors) {
+    for (const auto& piece : tensor.pieces) {
+      const auto bytes = num_bytes(tensor.dtype, piece.count).value_or(0);
+      if (piece.file != file || piece.offset >= range.begin + range.size ||
+          piece.offset + bytes <= range.begin) {
+        continue;
+      }
+      if (tensors.size() > 200) {
+        ++more;
+      } else {
+        tensors += str(tensors.empty() ? "" : ", ", tensor.name);
+      }
+    }
+  }
+  throw Error(Fault::io, path.string(), ": bytes ", range.begin, " to ",
+              range.begin + range.size, " are not what was written; they hold ",
+              tensors.empty() ? "the header" : tensors,
+              more > 0 ? str(" and ", more, " more") : "");
+}
+
+Manifest verify(const Path& checkpoint, Depth depth) {
+  auto manifest = read_manifest(checkpoint);
+  for (const auto& file : manifest.files) check_size(checkpoint / file.name, file);
+  if (depth == Depth::quick) return manifest;
+  for (std::size_t i = 0; i < manifest.files.size(); ++i) {
+    const auto path = checkpoint / manifest.files[i].name;
+    check_bytes(manifest, i, path);
+    check_header(manifest, i, path);
+  }
+  return manifest;
+}
+
+}  // namespace lockstep::storage
