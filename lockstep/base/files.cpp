@@ -190,8 +190,11 @@ void LineWriter::sync() {
   if (::fdatasync(file_.get()) != 0 && errno != EINVAL) fail("sync", path_, errno);
 }
 
-TemporaryDirectory::TemporaryDirectory() {
-  auto pattern = (std::filesystem::temp_directory_path() / "lockstep-XXXXXX").string();
+TemporaryDirectory::TemporaryDirectory()
+    : TemporaryDirectory(std::filesystem::temp_directory_path()) {}
+
+TemporaryDirectory::TemporaryDirectory(const Path& parent) {
+  auto pattern = (parent / "lockstep-XXXXXX").string();
   if (::mkdtemp(pattern.data()) == nullptr)
     fail("make a directory like", pattern, errno);
   path_ = pattern;

@@ -78,7 +78,8 @@ class LineWriter {
 // A fresh directory, removed with all that is in it by the destructor.
 class TemporaryDirectory {
  public:
-  TemporaryDirectory();
+  TemporaryDirectory();  // where the system keeps such things
+  explicit TemporaryDirectory(const Path& parent);
   ~TemporaryDirectory();
   TemporaryDirectory(const TemporaryDirectory&) = delete;
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;

@@ -119,11 +119,11 @@ std::vector<std::string> clean_up(FileSystem& files, const Path& checkpoints) {
     link_left |= name == kNewLink;
   }
   std::vector<std::string> lines;
-  if (steps.empty() && !link_left) return lines;
   // A rename that was not synced must not be overtaken by the removals below.
-  files.sync_directory(checkpoints);
+  if (!steps.empty()) files.sync_directory(checkpoints);
   for (const auto step : steps) settle(files, checkpoints, step, lines);
   if (link_left) files.remove(checkpoints / kNewLink);
+  repair_links(files, checkpoints);
   return lines;
 }
 

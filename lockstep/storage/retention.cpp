@@ -87,7 +87,7 @@ Pruned prune(FileSystem& files, const Path& checkpoints, const Keep& keep,
     list.push_back(entry.path);
     if (is_gone(entry.step)) pruned.freed_bytes += bytes_in(entry.path);
   }
-  if (dry_run || gone.empty()) return pruned;
+  if (dry_run) return pruned;
   for (const auto step : gone) {
     if (is_there(step_directory(checkpoints, step))) {
       remove_checkpoint(files, checkpoints, step);

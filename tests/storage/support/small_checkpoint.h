@@ -76,6 +76,14 @@ inline storage::WrittenFile write_rank(storage::FileSystem& files,
   return file.finish();
 }
 
+// For thousands of small files: a disk would take minutes.
+struct MemoryDirectory : files::TemporaryDirectory {
+  MemoryDirectory()
+      : TemporaryDirectory(std::filesystem::exists("/dev/shm")
+                               ? Path("/dev/shm")
+                               : std::filesystem::temp_directory_path()) {}
+};
+
 struct SmallSave {
   std::int64_t step = 10;
   float seed = 1;

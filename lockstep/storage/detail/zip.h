@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "lockstep/storage/detail/input_file.h"
+
+namespace lockstep::storage {
+
+struct ZipRecord {
+  std::int64_t begin = 0;  // of its bytes in the file
+  std::int64_t size = 0;
+};
+
+// The records of a zip file without compression, as torch.save() writes it. Fault::io
+// for anything else.
+std::map<std::string, ZipRecord> read_zip(const InputFile& file);
+
+}  // namespace lockstep::storage

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/storage/file_system.h"
+#include "lockstep/storage/layout.h"
+
+namespace lockstep::storage {
+
+// A tensor of a state dict: elements of a storage, which lies at `storage_begin` of the
+// file.
+struct TorchTensor {
+  std::string name;
+  std::string dtype;  // as safetensors names it
+  Shape shape;
+  std::vector<std::int64_t> strides;
+  std::int64_t offset = 0;  // of its first element in the storage
+  std::int64_t storage_begin = 0;
+  std::int64_t storage_bytes = 0;
+};
+
+// A file that Python's torch.save() wrote of a state dict, or of a dict that holds one
+// under "model", "state_dict", "model_state_dict" or "module". The pickle in it is read
+// by a reader that can build tensors, dicts and plain values, and nothing else: nothing
+// is imported, called or executed, and any other content is refused.
+//
+// Threads: any number.
+class TorchFile {
+ public:
+  // Fault::io, with what is wrong, for anything else.
+  explicit TorchFile(const Path& path);
+  ~TorchFile();
+  TorchFile(TorchFile&&) noexcept;
+
+  const std::vector<TorchTensor>& tensors() const noexcept;
+
+  // Keys of the state dict whose values are no tensors.
+  const std::vector<std::string>& left_out() const noexcept;
+
+  // Elements [begin, begin + count) in row-major order.
+  void read(const TorchTensor& tensor, std::int64_t begin, std::int64_t count,
+            std::span<std::byte> out) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::storage

@@ -1,0 +1,148 @@
+#include "lockstep/storage/detail/zip.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::storage {
+namespace {
+
+constexpr std::string_view kEnd = "PK\x05\x06";
+constexpr std::string_view kEnd64 = "PK\x06\x06";
+constexpr std::string_view kLocator64 = "PK\x06\x07";
+constexpr std::string_view kCentral = "PK\x01\x02";
+constexpr std::string_view kLocal = "PK\x03\x04";
+constexpr std::int64_t kEndBytes = 22;
+constexpr std::int64_t kCommentLimit = 65535;
+constexpr std::int64_t kDirectoryLimit = 256 << 20;
+constexpr std::uint64_t kIn64 = 0xFFFFFFFF;  // the true value is in the zip64 record
+
+class ZipReader {
+ public:
+  explicit ZipReader(const InputFile& file) : file_(file) {}
+
+  std::map<std::string, ZipRecord> records() {
+    const auto [begin, size] = directory();
+    const auto bytes = text(begin, size);
+    std::map<std::string, ZipRecord> result;
+    for (std::size_t at = 0; at < bytes.size();) take(bytes, at, result);
+    return result;
+  }
+
+ private:
+  template <typename... Parts>
+  [[noreturn]] void refuse(const Parts&... parts) const {
+    throw Error(Fault::io, file_.path().string(), ": ", parts...,
+                "; it is no file of torch.save()");
+  }
+
+  std::string text(std::int64_t begin, std::int64_t size) const {
+    if (begin < 0 || size < 0 || begin > file_.size() || size > file_.size() - begin) {
+      refuse("its directory leads to byte ", begin, " of ", file_.size());
+    }
+    return file_.text(begin, size);
+  }
+
+  // Little-endian; 0 is beyond the end.
+  static std::uint64_t number(std::string_view bytes, std::size_t at,
+                              std::size_t width) {
+    std::uint64_t value = 0;
+    if (at > bytes.size() || width > bytes.size() - at) return 0;
+    for (auto i = width; i-- > 0;) {
+      value = value << 8 | static_cast<unsigned char>(bytes[at + i]);
+    }
+    return value;
+  }
+
+  static std::int64_t clamped(std::uint64_t value) {
+    return static_cast<std::int64_t>(std::min<std::uint64_t>(value, INT64_MAX));
+  }
+
+  std::pair<std::int64_t, std::int64_t> directory() const {
+    const auto tail_bytes = std::min(file_.size(), kEndBytes + kCommentLimit);
+    const auto tail = text(file_.size() - tail_bytes, tail_bytes);
+    const auto at = tail.rfind(kEnd);
+    if (at == std::string::npos || tail.size() - at < kEndBytes) {
+      refuse("it is no zip file, or an old one from before PyTorch 1.6");
+    }
+    auto size = number(tail, at + 12, 4);
+    auto begin = number(tail, at + 16, 4);
+    const auto end = file_.size() - tail_bytes + static_cast<std::int64_t>(at);
+    if (size == kIn64 || begin == kIn64 || number(tail, at + 10, 2) == 0xFFFF) {
+      const auto locator = text(end - 20, 20);
+      if (!locator.starts_with(kLocator64)) refuse("its zip64 directory is missing");
+      const auto end64 = text(clamped(number(locator, 8, 8)), 56);
+      if (!end64.starts_with(kEnd64)) refuse("its zip64 directory is missing");
+      size = number(end64, 40, 8);
+      begin = number(end64, 48, 8);
+    }
+    if (size > static_cast<std::uint64_t>(kDirectoryLimit)) {
+      refuse("its directory would have ", size, " bytes");
+    }
+    return {clamped(begin), clamped(size)};
+  }
+
+  // The sizes and the place that did not fit into 32 bits, in this order.
+  static void take_64(std::string_view extra, std::uint64_t& full,
+                      std::uint64_t& packed, std::uint64_t& place) {
+    for (std::size_t at = 0; at + 4 <= extra.size();) {
+      const auto kind = number(extra, at, 2);
+      const auto size = number(extra, at + 2, 2);
+      auto from = at + 4;
+      for (auto* value : {&full, &packed, &place}) {
+        if (kind != 1 || *value != kIn64) continue;
+        *value = number(extra, from, 8);
+        from += 8;
+      }
+      at += 4 + size;
+    }
+  }
+
+  void take(std::string_view bytes, std::size_t& at,
+            std::map<std::string, ZipRecord>& records) const {
+    const auto entry = bytes.substr(at);
+    if (entry.size() < 46 || !entry.starts_with(kCentral)) {
+      refuse("its directory is torn");
+    }
+    const auto name_bytes = number(entry, 28, 2), extra_bytes = number(entry, 30, 2),
+               comment_bytes = number(entry, 32, 2);
+    if (46 + name_bytes + extra_bytes + comment_bytes > entry.size()) {
+      refuse("its directory is torn");
+    }
+    const std::string name(entry.substr(46, name_bytes));
+    auto packed = number(entry, 20, 4), full = number(entry, 24, 4),
+         place = number(entry, 42, 4);
+    take_64(entry.substr(46 + name_bytes, extra_bytes), full, packed, place);
+    if (number(entry, 10, 2) != 0 || packed != full || (number(entry, 8, 2) & 1) != 0) {
+      refuse("'", name, "' in it is compressed or encrypted");
+    }
+    if (!records.emplace(name, located(name, clamped(place), clamped(full))).second) {
+      refuse("'", name, "' is in it twice");
+    }
+    at += 46 + name_bytes + extra_bytes + comment_bytes;
+  }
+
+  ZipRecord located(const std::string& name, std::int64_t place,
+                    std::int64_t size) const {
+    const auto head = text(place, 30);
+    if (!head.starts_with(kLocal)) refuse("'", name, "' is not where it should be");
+    const auto begin =
+        place + 30 +
+        static_cast<std::int64_t>(number(head, 26, 2) + number(head, 28, 2));
+    if (begin > file_.size() || size > file_.size() - begin) {
+      refuse("'", name, "' ends at byte ", begin, " + ", size, " of ", file_.size());
+    }
+    return {begin, size};
+  }
+
+  const InputFile& file_;
+};
+
+}  // namespace
+
+std::map<std::string, ZipRecord> read_zip(const InputFile& file) {
+  return ZipReader(file).records();
+}
+
+}  // namespace lockstep::storage
