@@ -1,0 +1,152 @@
+#include "lockstep/storage/catalog.h"
+
+#include "lockstep/storage/detail/names.h"
+#include "tests/storage/support/small_checkpoint.h"
+
+namespace lockstep::test {
+namespace {
+
+using storage::Candidate;
+using storage::FileSystem;
+using storage::Metric;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+std::vector<Candidate> steps(std::initializer_list<std::int64_t> list) {
+  std::vector<Candidate> result;
+  for (const auto step : list) result.push_back({.step = step});
+  return result;
+}
+
+TEST(Retention, KeepsTheNewest) {
+  EXPECT_THAT(storage::steps_to_remove(steps({30, 10, 20, 40}), {.last = 2}),
+              ElementsAre(10, 20));
+  EXPECT_THAT(storage::steps_to_remove(steps({1, 2}), {.last = 5}), IsEmpty());
+}
+
+TEST(Retention, NeverRemovesTheOnlyGoodOne) {
+  EXPECT_THAT(storage::steps_to_remove(steps({10}), {.last = 0}), IsEmpty());
+  std::vector<Candidate> one_good = {{.step = 1}, {.step = 2, .good = false}};
+  EXPECT_THAT(storage::steps_to_remove(one_good, {.last = 1}), ElementsAre(2));
+  std::vector<Candidate> none_good = {{.step = 1, .good = false},
+                                      {.step = 2, .good = false}};
+  EXPECT_THAT(storage::steps_to_remove(none_good, {.last = 1}), IsEmpty());
+}
+
+TEST(Retention, BadOnesDoNotCountAmongTheNewest) {
+  std::vector<Candidate> list = steps({1, 2, 3, 4});
+  list[3].good = false;
+  EXPECT_THAT(storage::steps_to_remove(list, {.last = 2}), ElementsAre(1, 4));
+}
+
+TEST(Retention, KeepsTheBestInBothDirectionsAndTheMilestones) {
+  std::vector<Candidate> list = steps({1, 2, 3, 4, 5, 6});
+  const double values[] = {5, 1, 3, 2, 9, 4};
+  for (std::size_t i = 0; i < 6; ++i) list[i].metric = Metric{"loss", values[i], false};
+  EXPECT_THAT(storage::steps_to_remove(list, {.last = 1, .best = 2}),
+              ElementsAre(1, 3, 5));
+  EXPECT_THAT(storage::steps_to_remove(list, {.last = 1, .best = 0, .every = 3}),
+              ElementsAre(1, 2, 4, 5));
+  for (auto& item : list) item.metric->larger_is_better = true;
+  EXPECT_THAT(storage::steps_to_remove(list, {.last = 1, .best = 1}),
+              ElementsAre(1, 2, 3, 4));
+}
+
+class Catalog : public testing::Test {
+ protected:
+  Path save(std::int64_t step, std::optional<double> loss = {}) {
+    return save_small(FileSystem::real(), folder_.path(),
+                      {.step = step, .seed = static_cast<float>(step), .loss = loss});
+  }
+  const Path& place() const { return folder_.path(); }
+
+  MemoryDirectory folder_;
+};
+
+TEST_F(Catalog, ADirectoryThatIsNotThereHasNoCheckpoints) {
+  EXPECT_THAT(storage::list_steps(place() / "none"), IsEmpty());
+  EXPECT_EQ(storage::newest_valid(place() / "none", storage::Depth::full).path,
+            std::nullopt);
+  EXPECT_EQ(storage::named(place() / "none", "best"), std::nullopt);
+  EXPECT_THAT(storage::clean_up(FileSystem::real(), place() / "none"), IsEmpty());
+}
+
+TEST_F(Catalog, StepsAreListedAsNumbersAndOtherNamesAreNot) {
+  for (const std::int64_t step : {9, 10, 100}) save(step);
+  for (const auto* name :
+       {"step_007", "step_", "step_1x", "other", ".step_5.partial"}) {
+    std::filesystem::create_directories(place() / name);
+  }
+  std::vector<std::int64_t> found;
+  for (const auto& entry : storage::list_steps(place())) found.push_back(entry.step);
+  EXPECT_THAT(found, ElementsAre(9, 10, 100));
+}
+
+TEST_F(Catalog, BestAndLastAreLinksThatFollowWhatIsSaved) {
+  save(1, 0.5);
+  save(2, 0.3);
+  save(3, 0.4);
+  save(4);
+  EXPECT_EQ(std::filesystem::read_symlink(place() / "best"), "step_2");
+  EXPECT_EQ(std::filesystem::read_symlink(place() / "last"), "step_4");
+  save(2, 0.9);  // again, and worse
+  EXPECT_EQ(std::filesystem::read_symlink(place() / "best"), "step_3");
+}
+
+TEST_F(Catalog, ALostLinkIsFoundFromTheManifests) {
+  save(1, 0.5);
+  save(2, 0.7);
+  std::filesystem::remove(place() / "best");
+  std::filesystem::remove(place() / "last");
+  std::filesystem::create_symlink("step_77", place() / "last");
+  EXPECT_EQ(storage::named(place(), "best"), place() / "step_1");
+  EXPECT_EQ(storage::named(place(), "last"), place() / "step_2");
+}
+
+TEST_F(Catalog, ALinkThatLeavesTheDirectoryIsNotFollowed) {
+  save(1);
+  std::filesystem::remove(place() / "last");
+  std::filesystem::create_symlink("/etc", place() / "last");
+  EXPECT_EQ(storage::named(place(), "last"), place() / "step_1");
+}
+
+TEST_F(Catalog, PruneRemovesByTheRulesAndPutsTheLinksRight) {
+  save(1, 0.1);
+  save(2, 0.9);
+  save(3, 0.5);
+  const auto plan = storage::prune(FileSystem::real(), place(), {.last = 1}, true);
+  EXPECT_THAT(plan.removed, ElementsAre(place() / "step_1", place() / "step_2"));
+  EXPECT_GT(plan.freed_bytes, 1000);
+  EXPECT_EQ(storage::list_steps(place()).size(), 3u);
+  storage::prune(FileSystem::real(), place(), {.last = 1, .best = 1});
+  EXPECT_THAT(names_in(place()), ElementsAre("best", "last", "step_1", "step_3"));
+  storage::prune(FileSystem::real(), place(), {.last = 1});
+  EXPECT_THAT(names_in(place()), ElementsAre("best", "last", "step_3"));
+  EXPECT_EQ(std::filesystem::read_symlink(place() / "best"), "step_3");
+}
+
+TEST_F(Catalog, CleanUpSaysWhatItDidAndTouchesNothingElse) {
+  save(1);
+  save(2);
+  std::filesystem::create_directories(place() / ".step_3.partial");
+  write_file(place() / ".step_3.partial/rank_0.safetensors", "x");
+  std::filesystem::rename(place() / "step_2", place() / ".step_2.replaced");
+  std::filesystem::create_directories(place() / ".step_0.removed");
+  std::filesystem::create_directories(place() / "mine");
+  EXPECT_THAT(storage::clean_up(FileSystem::real(), place()),
+              ElementsAre("removed what an interrupted removal of step 0 left",
+                          "put step 2 back, whose replacement had been interrupted",
+                          "removed what an interrupted save of step 3 left"));
+  EXPECT_THAT(names_in(place()), ElementsAre("last", "mine", "step_1", "step_2"));
+  expect_small(place() / "step_2", 2);
+}
+
+TEST_F(Catalog, ACheckpointThatStandsAsideStillCounts) {
+  save(2);
+  std::filesystem::rename(place() / "step_2", place() / ".step_2.replaced");
+  EXPECT_EQ(storage::newest_valid(place(), storage::Depth::full).path,
+            place() / ".step_2.replaced");
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,98 @@
+// Damaged input of every reader: it works or is refused with Fault::io. Seeded, so that
+// a failure comes again; tests/fuzz does the same without end.
+#include <random>
+
+#include "tests/fuzz/targets.h"
+#include "tests/storage/support/small_checkpoint.h"
+
+namespace lockstep::test {
+namespace {
+
+std::string damaged(std::string bytes, std::mt19937_64& random) {
+  static const std::vector<std::string> kPieces = {"{",
+                                                   "}",
+                                                   "[",
+                                                   "]",
+                                                   ",",
+                                                   ":",
+                                                   "\"",
+                                                   "0",
+                                                   "-1",
+                                                   "1e9",
+                                                   "18446744073709551615",
+                                                   "null",
+                                                   "\"a\"",
+                                                   std::string("\0", 1),
+                                                   "\xFF\xFF\xFF\xFF",
+                                                   "F64",
+                                                   "shape",
+                                                   "(",
+                                                   "q",
+                                                   "R",
+                                                   "b",
+                                                   "\x87"};
+  const auto pick = [&](std::size_t below) {
+    return static_cast<std::size_t>(random() % below);
+  };
+  const auto times = 1 + pick(4);
+  for (std::size_t i = 0; i < times; ++i) {
+    const auto at = pick(bytes.size() + 1);
+    switch (pick(5)) {
+      case 0:
+        bytes.insert(at, kPieces[pick(kPieces.size())]);
+        break;
+      case 1:
+        bytes.erase(at, pick(12));
+        break;
+      case 2:
+        bytes.replace(at, pick(12), kPieces[pick(kPieces.size())]);
+        break;
+      case 3:
+        bytes.insert(at, bytes.substr(pick(bytes.size() + 1), pick(80)));
+        break;
+      default:
+        if (at < bytes.size()) bytes[at] = static_cast<char>(random());
+    }
+  }
+  return bytes;
+}
+
+// How many of `rounds` damaged ones were taken for good.
+int taken(const std::string& seed, int rounds, bool (*target)(std::string_view)) {
+  std::mt19937_64 random(20261115);
+  int good = 0;
+  for (int round = 0; round < rounds; ++round) {
+    good += target(damaged(seed, random)) ? 1 : 0;
+  }
+  EXPECT_TRUE(target(seed));  // undamaged
+  EXPECT_LT(good, rounds);
+  return good;
+}
+
+TEST(StorageFuzz, DamagedSafetensorsHeadersAreRefused) {
+  std::vector<storage::SafetensorsEntry> entries = {
+      {"b", "F32", {2, 3}}, {"a", "I64", {2}}, {"c", "U8", {0}}};
+  std::sort(entries.begin(), entries.end(), storage::comes_before);
+  storage::place(entries);
+  taken(storage::header_text(entries) + std::string(40, 'x'), 5000, fuzz::safetensors);
+}
+
+TEST(StorageFuzz, DamagedManifestsAreRefused) {
+  const MemoryDirectory folder;
+  const auto place = save_small(storage::FileSystem::real(), folder.path(),
+                                {.step = 1, .seed = 1, .loss = 0.5});
+  taken(read_file(place / "manifest.json"), 3000, fuzz::manifest);
+}
+
+TEST(StorageFuzz, DamagedTorchFilesAreRefused) {
+  taken(read_file(fixture("storage/fixtures/small.pt")), 3000, fuzz::torch_file);
+}
+
+TEST(StorageFuzz, DamagedPicklesAreRefused) {
+  const auto file = read_file(fixture("storage/fixtures/small.pt"));
+  const auto begin = file.find("\x80\x02");
+  taken(file.substr(begin, file.find("PK", begin) - begin), 5000, fuzz::pickle);
+}
+
+}  // namespace
+}  // namespace lockstep::test
