@@ -2,7 +2,7 @@
 // a failure comes again; tests/fuzz does the same without end.
 #include <random>
 
-#include "tests/fuzz/targets.h"
+#include "tests/storage/support/fuzz_targets.h"
 #include "tests/storage/support/small_checkpoint.h"
 
 namespace lockstep::test {
