@@ -2,6 +2,7 @@
 #include "apps/worker_train.h"
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <optional>
@@ -11,6 +12,7 @@
 
 #include "lockstep/base/hash.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/text.h"
 #include "lockstep/comm/join.h"
 #include "lockstep/launcher/parent_watch.h"
 #include "lockstep/monitor/console.h"
@@ -76,6 +78,15 @@ comm::JoinOptions join_options(const monitor::RunDirectory& run,
           .interrupted = [&stop] { return stop.signal() != 0; }};
 }
 
+// Asked to stop by a batch system or an operator, with a checkpoint: a rerun goes on.
+// Ctrl-C is a person's, who sees it as an interruption.
+int exit_of(const train::Result& result) {
+  if (result.stopped_by == 0) return kExitOk;
+  const bool by_system = result.stopped_by == SIGTERM || result.stopped_by == SIGUSR1;
+  return by_system && !result.checkpoint.empty() ? kExitStopped
+                                                 : 128 + result.stopped_by;
+}
+
 // Our launcher keeps the run.json of the directory that it has made; of any other, a
 // prepared one for instance, and under a launcher of others, nobody else does.
 class Record {
@@ -91,8 +102,7 @@ class Record {
     if (!keeps_) return;
     const bool stopped = result.stopped_by != 0;
     run_.update_record(stopped ? monitor::RunState::stopped : monitor::RunState::done,
-                       stopped ? 128 + result.stopped_by : kExitOk,
-                       stopped ? ::strsignal(result.stopped_by) : "");
+                       exit_of(result), stopped ? ::strsignal(result.stopped_by) : "");
   }
   void failed(Fault fault, const std::string& message) const noexcept {
     if (!keeps_) return;
@@ -153,7 +163,15 @@ int leave_early(int signal, train::Reporter& reporter, const Record& record) {
 
 int leave(const train::Result& result, const Record& record) {
   record.done(result);
-  return result.stopped_by != 0 ? 128 + result.stopped_by : kExitOk;
+  return exit_of(result);
+}
+
+// SLURM_JOB_END_TIME, which Slurm gives in seconds.
+std::optional<WallTime> end_of_job() {
+  const auto text = variable("SLURM_JOB_END_TIME");
+  const auto seconds = text ? text::to_integer(*text) : std::nullopt;
+  if (!seconds || *seconds <= 0) return std::nullopt;
+  return WallTime(std::chrono::seconds(*seconds));
 }
 
 // data_parallel: the ranks are threads of this process.
@@ -168,7 +186,7 @@ int train_threads(const RankEnvironment& environment, const monitor::RunDirector
   const train::StopRequest stop;
   const auto result =
       train::train_replicas(config, run, train::choose_devices(config.parallel),
-                            console, stop, {.trace = trace});
+                            console, stop, {.job_end = end_of_job(), .trace = trace});
   show(result);
   return leave(result, record);
 }
@@ -197,8 +215,8 @@ int train_as(const RankEnvironment& environment, const monitor::RunDirectory& ru
     return kExitOk;
   }
   if (!world->note().empty()) log::warning("comm", world->note());
-  const auto result =
-      train::train(config, run, reporter, stop, *world, {.trace = trace});
+  const auto result = train::train(config, run, reporter, stop, *world,
+                                   {.job_end = end_of_job(), .trace = trace});
   if (world->rank() == 0) show(result);
   world->close();
   return leave(result, record);

@@ -9,33 +9,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
+#include "lockstep/checkpoint/pieces.h"
 
 namespace lockstep::checkpoint {
 namespace {
-
-std::string_view format_name(torch::Dtype dtype) {
-  switch (dtype) {
-    case torch::kFloat64:
-      return "F64";
-    case torch::kFloat32:
-      return "F32";
-    case torch::kFloat16:
-      return "F16";
-    case torch::kBFloat16:
-      return "BF16";
-    case torch::kInt64:
-      return "I64";
-    case torch::kInt32:
-      return "I32";
-    case torch::kUInt8:
-      return "U8";
-    case torch::kBool:
-      return "BOOL";
-    default:
-      throw Error(Fault::internal, "checkpoint: safetensors has no name for dtype ",
-                  dtype);
-  }
-}
 
 // Header: a little-endian 64-bit length, then JSON padded with spaces to eight bytes.
 std::string header_of(const NamedTensors& tensors) {
@@ -48,7 +25,7 @@ std::string header_of(const NamedTensors& tensors) {
       throw Error(Fault::internal, "checkpoint: two tensors are named '", name, "'");
     }
     const std::uint64_t end = offset + tensor.nbytes();
-    header[name] = {{"dtype", format_name(tensor.scalar_type())},
+    header[name] = {{"dtype", dtype_name(tensor.scalar_type())},
                     {"shape", tensor.sizes().vec()},
                     {"data_offsets", {offset, end}}};
     offset = end;

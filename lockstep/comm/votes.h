@@ -18,7 +18,13 @@ inline constexpr Flags kStop = 1U << 0;         // leave after this step
 inline constexpr Flags kNonFinite = 1U << 1;    // the loss or a gradient is not finite
 inline constexpr Flags kOutOfTime = 1U << 2;    // the time limit has passed
 inline constexpr Flags kOutOfMemory = 1U << 3;  // the step did not fit
-inline constexpr Flags kEnough = 1U << 4;       // a callback wants no more steps
+// Of a checkpoint (checkpoint::Saver).
+inline constexpr Flags kSave = 1U << 5;           // one is wanted after this step
+inline constexpr Flags kSaveOpen = 1U << 6;       // rank 0: ranks may write
+inline constexpr Flags kSaveWritten = 1U << 7;    // this rank's part
+inline constexpr Flags kSavePublished = 1U << 8;  // rank 0: it is there
+inline constexpr Flags kSaveFailed = 1U << 9;
+inline constexpr Flags kEnough = 1U << 4;  // a callback wants no more steps
 
 struct Ballot {
   Flags flags = 0;

@@ -19,6 +19,7 @@ struct ModelConfig {
   std::int64_t hidden = 256;
   std::int64_t layers = 2;
   double dropout = 0.0;
+  std::string weights;
 };
 
 template <typename Visitor>
@@ -35,6 +36,10 @@ void describe(ModelConfig& c, Visitor& v) {
   v.field("dropout", c.dropout,
           {.help = "Share of activations that training sets to zero.",
            .range = from_to_below(0, 1)});
+  v.field("weights", c.weights,
+          {.help = "A safetensors file with the weights to begin with; empty: random "
+                   "ones. checkpoint.allow_missing and checkpoint.ignore hold here, "
+                   "too."});
 }
 
 }  // namespace lockstep::config

@@ -60,6 +60,9 @@ class Engine::Impl {
   const std::vector<std::size_t>& globally_unused() const { return globally_unused_; }
   const std::vector<Shard>& owned() const { return owned_; }
 
+  const std::vector<std::size_t>& order() const { return laid_out_; }
+
+  void use_order(const std::vector<std::size_t>& order);
   void updated(std::size_t index);
   void wait_for_values();
   void gather_gradients();
@@ -247,6 +250,7 @@ class Engine::Impl {
   detail::Flags used_;              // since zero_gradients()
   detail::Flags told_;              // of a pass whose counts have not come yet
   std::vector<std::size_t> order_;  // of the gradients of the first pass
+  std::vector<std::size_t> laid_out_;
   std::vector<std::size_t> globally_unused_;
   ExchangeTimes times_, device_times_;
   std::optional<detail::GradientHooks> hooks_;  // last: nobody calls back any more
@@ -269,6 +273,7 @@ void Engine::Impl::refuse_what_is_not_there() const {
 }
 
 void Engine::Impl::lay_out(const std::vector<std::size_t>& order) {
+  laid_out_ = order;
   auto layout = options_.layout;
   layout.shards = shards_ ? data_.size() : 1;
   buffers_ = std::make_unique<detail::FlatBuffers>(
@@ -381,6 +386,14 @@ void Engine::Impl::rebuild_once(bool failed) {
   if (on_relayout_) on_relayout_();
 }
 
+void Engine::Impl::use_order(const std::vector<std::size_t>& order) {
+  LOCKSTEP_CHECK(!rebuilt_ && order.size() == parameters_.size(), order.size(), " of ",
+                 parameters_.size());
+  rebuilt_ = true;
+  lay_out(order);
+  if (on_relayout_) on_relayout_();
+}
+
 void Engine::Impl::broadcast_buffers() {
   detail::broadcast_all(module_.buffers(), data_, cpu_);
 }
@@ -432,6 +445,12 @@ void Engine::wait_for_values() {
 }
 void Engine::gather_gradients() {
   impl_->gather_gradients();
+}
+const std::vector<std::size_t>& Engine::order() const noexcept {
+  return impl_->order();
+}
+void Engine::use_order(const std::vector<std::size_t>& order) {
+  impl_->use_order(order);
 }
 void Engine::on_relayout(std::function<void()> callback) {
   impl_->on_relayout(std::move(callback));

@@ -107,6 +107,11 @@ class Engine {
   // Where gradients are sums in shards only: makes them whole, for whoever looks.
   void gather_gradients();
 
+  // In which the parameters lie in the buffers now, by index; and to be laid out like
+  // this before the first backward pass, on every rank, as an earlier run came to do.
+  const std::vector<std::size_t>& order() const noexcept;
+  void use_order(const std::vector<std::size_t>& order);
+
   // Called when the buffers have been laid out again; `values`, `gradients` and owned()
   // are new then.
   void on_relayout(std::function<void()> callback);

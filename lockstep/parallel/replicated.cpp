@@ -58,7 +58,10 @@ class Replicated : public Strategy {
  public:
   Replicated(const config::Config& config, torch::nn::Module& module,
              comm::World& world)
-      : name_(name_of(config.parallel.strategy)),
+      : module_(module),
+        rank_(static_cast<std::size_t>(world.rank())),
+        ranks_(static_cast<std::size_t>(world.size())),
+        name_(name_of(config.parallel.strategy)),
         broadcasts_(config.parallel.broadcast_buffers && !module.buffers().empty()),
         on_gpu_(!world.data().device().is_cpu()),
         engine_(module, world.data(), world.cpu(),
@@ -96,6 +99,44 @@ class Replicated : public Strategy {
   bool has_average() const noexcept override { return optimizers_.has_average(); }
   void use_average(bool on) override { optimizers_.use_average(on); }
 
+  checkpoint::Pieces to_save() const override {
+    auto pieces = optimizers_.pieces(/*to_save=*/true);
+    const auto rest = untrained();
+    for (std::size_t i = 0; i < rest.size(); ++i) {
+      // Running statistics are rank 0's; of what nobody changes each writes a part.
+      const auto writer = rest[i].changes_in_forward ? 0 : i % ranks_;
+      if (writer == rank_) pieces.push_back(rest[i]);
+    }
+    return pieces;
+  }
+  checkpoint::Pieces to_load() const override {
+    auto pieces = optimizers_.pieces(/*to_save=*/false);
+    for (auto& piece : untrained()) pieces.push_back(std::move(piece));
+    return pieces;
+  }
+  std::vector<checkpoint::Expected> expected() const override {
+    auto all = optimizers_.expected();
+    for (const auto& piece : untrained()) {
+      all.push_back(
+          {piece.name, checkpoint::dtype_name(piece.data.scalar_type()), piece.shape});
+    }
+    return all;
+  }
+  std::vector<std::string> order() const override {
+    std::vector<std::string> names;
+    for (const auto i : engine_.order()) names.push_back(parameters()[i].name);
+    return names;
+  }
+  void use_order(const std::vector<std::string>& names) override {
+    std::vector<std::size_t> order;
+    for (const auto& name : names) {
+      for (std::size_t i = 0; i < parameters().size(); ++i) {
+        if (parameters()[i].name == name) order.push_back(i);
+      }
+    }
+    if (order.size() == parameters().size()) engine_.use_order(order);
+  }
+
   void gather_gradients() override { engine_.gather_gradients(); }
   void share_buffers() override { engine_.broadcast_buffers(); }
   bool passes_must_match() const noexcept override {
@@ -109,6 +150,22 @@ class Replicated : public Strategy {
   }
 
  private:
+  // Parameters that are not trained, and buffers.
+  checkpoint::Pieces untrained() const {
+    checkpoint::Pieces pieces;
+    for (const auto& item : module_.named_parameters()) {
+      if (item.value().requires_grad()) continue;
+      pieces.push_back(checkpoint::whole_piece("model." + item.key(), item.value()));
+    }
+    for (const auto& item : module_.named_buffers()) {
+      pieces.push_back(
+          checkpoint::whole_piece("model." + item.key(), item.value(), true));
+    }
+    return pieces;
+  }
+
+  torch::nn::Module& module_;
+  const std::size_t rank_, ranks_;
   const std::string_view name_;
   const bool broadcasts_;
   const bool on_gpu_;

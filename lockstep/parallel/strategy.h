@@ -9,6 +9,7 @@
 
 #include <torch/torch.h>
 
+#include "lockstep/checkpoint/pieces.h"
 #include "lockstep/comm/join.h"
 #include "lockstep/config/config.h"
 #include "lockstep/parallel/engine.h"
@@ -87,6 +88,18 @@ class Strategy {
 
   // Rank 0's buffers on every rank: before they are evaluated or saved.
   virtual void share_buffers() = 0;
+
+  // What a checkpoint holds of the model and the optimizer: what this rank writes, so
+  // that all ranks together write each element once; what it needs of one, whoever
+  // wrote it; and all that there is, whoever holds it.
+  virtual checkpoint::Pieces to_save() const = 0;
+  virtual checkpoint::Pieces to_load() const = 0;
+  virtual std::vector<checkpoint::Expected> expected() const = 0;
+
+  // The order of the parameters in memory, which the last bits of a norm depend on; and
+  // that of an earlier run, before the first step.
+  virtual std::vector<std::string> order() const { return {}; }
+  virtual void use_order(const std::vector<std::string>&) {}
 
   // Every rank has to run as many forward passes as the one with the most samples, over
   // empty batches if need be: layers of the model talk to each other.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/checkpoint/load.h"
 #include "lockstep/comm/same.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/open.h"
@@ -51,6 +52,11 @@ Built build(const config::Config& config, const torch::Device& device, Shared& s
   const models::Shape shape{spec.shape, spec.num_classes};
   const auto& own = shared.extras.build_model;
   built.model = own ? own(shape) : models::build(config.model, shape);
+  if (!config.model.weights.empty()) {
+    checkpoint::load_weights(
+        config.model.weights, *built.model,
+        {config.checkpoint.allow_missing, config.checkpoint.ignore});
+  }
   precision::convert(*built.model, built.policy);
   use_layout(*built.model);
   check_recompute(config, *built.model);

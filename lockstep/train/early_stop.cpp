@@ -28,10 +28,24 @@ bool EarlyStop::improves(double value) const {
                            : value < *best_ - config_.min_delta;
 }
 
+namespace {
+
+auto find(const std::vector<MetricValue>& values, const std::string& name) {
+  return std::find_if(values.begin(), values.end(),
+                      [&](const MetricValue& one) { return one.name == name; });
+}
+
+}  // namespace
+
+std::optional<storage::Metric> EarlyStop::watched(
+    const std::vector<MetricValue>& values) const {
+  const auto found = find(values, config_.metric);
+  if (found == values.end() || !std::isfinite(found->value)) return std::nullopt;
+  return storage::Metric{config_.metric, found->value, higher_is_better_};
+}
+
 bool EarlyStop::observe(const std::vector<MetricValue>& values) {
-  const auto found =
-      std::find_if(values.begin(), values.end(),
-                   [&](const MetricValue& one) { return one.name == config_.metric; });
+  const auto found = find(values, config_.metric);
   if (found == values.end()) {
     std::vector<std::string> names;
     for (const auto& one : values) names.push_back(one.name);

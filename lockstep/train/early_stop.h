@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/config/early_stop.h"
+#include "lockstep/storage/manifest.h"
 #include "lockstep/train/metrics.h"
 
 namespace lockstep::train {
@@ -26,6 +27,9 @@ class EarlyStop {
   std::string because() const;
 
   std::optional<double> best() const noexcept { return best_; }
+
+  // The watched metric of an evaluation, and what is better; none if it is no number.
+  std::optional<storage::Metric> watched(const std::vector<MetricValue>& values) const;
 
   // For checkpoints.
   std::int64_t waited() const noexcept { return waited_; }

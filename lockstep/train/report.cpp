@@ -281,6 +281,26 @@ void Reporter::micro_batch(std::int64_t size, const std::string& how) {
   events_->write("micro_batch", {{"size", size}, {"how", how}});
 }
 
+void Reporter::resumed(std::int64_t step, const std::string& from) {
+  if (!first_) return;
+  events_->write("resumed", {{"step", step}, {"from", from}});
+  if (show_) console_.print(fmt::format("going on after step {}, from {}", step, from));
+}
+
+void Reporter::checkpoint(const CheckpointReport& report) {
+  if (!first_) return;
+  if (!report.saved) {
+    events_->write("checkpoint_failed", {{"step", report.step}, {"why", report.text}});
+    return;
+  }
+  events_->write("checkpoint", {{"step", report.step},
+                                {"path", report.text},
+                                {"bytes", report.bytes},
+                                {"held_bytes", report.held_bytes},
+                                {"blocked_seconds", report.blocked_seconds},
+                                {"seconds", report.seconds}});
+}
+
 void Reporter::skipped(std::int64_t step, double loss_scale) {
   if (!first_) return;
   events_->write("skipped", {{"step", step}, {"loss_scale", loss_scale}});

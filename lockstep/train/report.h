@@ -45,6 +45,16 @@ struct EvalReport {
   bool is_best = false;
 };
 
+struct CheckpointReport {
+  std::int64_t step = 0;
+  bool saved = false;
+  std::string text;             // the directory, or why there is none
+  std::int64_t bytes = 0;       // of this rank
+  std::int64_t held_bytes = 0;  // of memory, until the next
+  double blocked_seconds = 0;   // of training
+  double seconds = 0;
+};
+
 // What a run came to.
 struct Result {
   std::int64_t steps = 0;
@@ -61,7 +71,9 @@ struct Result {
   int stopped_by = 0;                // the signal that ended it early, or 0
   bool out_of_time = false;          // train.max_time ended it
   std::string weights;               // file, "" if none was written
-  std::string backend;               // who moved the tensors of the ranks
+  std::string checkpoint;            // from which a rerun goes on, "" if none was saved
+  std::optional<std::int64_t> resumed_at;  // the step after which it went on
+  std::string backend;                     // who moved the tensors of the ranks
 };
 
 // The table for people, and one JSON object for programs.
@@ -96,6 +108,9 @@ class Reporter {
   void out_of_memory(std::int64_t step, int rank, const std::string& remedy);
   // memory.find_micro has found it.
   void micro_batch(std::int64_t size, const std::string& how);
+  // A run goes on after this step.
+  void resumed(std::int64_t step, const std::string& from);
+  void checkpoint(const CheckpointReport& report);
   // Gradients were not finite.
   void skipped(std::int64_t step, double loss_scale);
   // A step is done: the heartbeat and the live line move on.

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/config/config.h"
 #include "lockstep/data/dataset.h"
 #include "lockstep/monitor/trace.h"
@@ -20,6 +21,8 @@ struct Extras {
   std::shared_ptr<const data::Dataset> train_data = nullptr, eval_data = nullptr;
   // Instead of the model that the section `model` names. Called once by each rank.
   std::function<std::shared_ptr<models::Model>(const models::Shape&)> build_model = {};
+  // When the batch system ends the job: a checkpoint is saved before.
+  std::optional<WallTime> job_end = std::nullopt;
   // Every rank writes what its steps compute.
   std::optional<monitor::TraceRequest> trace = std::nullopt;
 };

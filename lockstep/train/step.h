@@ -25,6 +25,10 @@ class Tally {
            std::int64_t count);
   void reset();
 
+  // What it holds, for a checkpoint: tensors that are its own.
+  const torch::Tensor& sums() const noexcept { return sums_; }
+  std::int64_t& count() noexcept { return count_; }
+
   // What is added from now on can be taken back.
   void remember();
   void rewind();

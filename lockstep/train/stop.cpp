@@ -11,6 +11,7 @@ namespace {
 
 // A handler can reach nothing but what is static.
 std::atomic<int> asked{0};                 // NOLINT: see above
+std::atomic<bool> save_asked{false};       // NOLINT: see above
 std::array<struct sigaction, 5> before{};  // NOLINT: see above
 constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
@@ -20,14 +21,18 @@ void on_signal(int number) {
   if (!first && number == SIGINT) ::_exit(128 + SIGINT);
 }
 
+void on_save_signal(int) {
+  save_asked = true;
+}
+
 }  // namespace
 
 StopRequest::StopRequest() {
   asked = 0;
+  save_asked = false;
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     struct sigaction action {};
-    // USR2 asks for a checkpoint, which this version does not have; it must not kill.
-    action.sa_handler = kSignals[i] == SIGUSR2 ? SIG_IGN : on_signal;
+    action.sa_handler = kSignals[i] == SIGUSR2 ? on_save_signal : on_signal;
     action.sa_flags = SA_RESTART;
     ::sigaction(kSignals[i], &action, &before[i]);
     // Ignored by whoever started us (nohup): so be it.
@@ -39,6 +44,10 @@ StopRequest::~StopRequest() {
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     ::sigaction(kSignals[i], &before[i], nullptr);
   }
+}
+
+bool StopRequest::take_save() const noexcept {
+  return save_asked.exchange(false);
 }
 
 int StopRequest::signal() const noexcept {

@@ -4,8 +4,8 @@ namespace lockstep::train {
 
 // Whether somebody has asked this process to stop: by SIGINT, SIGTERM, SIGHUP or
 // SIGUSR1 (what batch systems send before the end). A second SIGINT ends the process at
-// once, with exit status 130. SIGUSR2 is ignored. A signal that was ignored before
-// stays so.
+// once, with exit status 130. SIGUSR2 asks for a checkpoint only. A signal that was
+// ignored before stays so.
 //
 // The handlers only set a flag. It is read at the boundaries of steps, also while
 // evaluating, so that what is written is whole.
@@ -19,6 +19,9 @@ class StopRequest {
 
   // The signal that asked, or 0.
   int signal() const noexcept;
+
+  // Whether SIGUSR2 has come since the last call.
+  bool take_save() const noexcept;
 };
 
 }  // namespace lockstep::train

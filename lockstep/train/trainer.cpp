@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 
 #include <fmt/format.h>
@@ -23,10 +25,12 @@
 #include "lockstep/precision/loss_scaler.h"
 #include "lockstep/train/attempts.h"
 #include "lockstep/train/build.h"
+#include "lockstep/train/checkpoints.h"
 #include "lockstep/train/early_stop.h"
 #include "lockstep/train/evaluate.h"
 #include "lockstep/train/find_micro.h"
 #include "lockstep/train/out_of_memory.h"
+#include "lockstep/train/own_state.h"
 #include "lockstep/train/progress.h"
 #include "lockstep/train/step.h"
 #include "lockstep/train/trace.h"
@@ -37,6 +41,10 @@ namespace {
 using monitor::Phase;
 
 constexpr int kSomeRank = -1;
+
+// What a last checkpoint may take before a batch system ends the job.
+constexpr std::chrono::seconds kBeforeTheEnd{60};
+constexpr std::chrono::milliseconds kLookEvery{500};  // for a file
 
 // One training run. The members are made in this order, from the device to the loader;
 // run() is the loop.
@@ -51,12 +59,14 @@ class Training {
         stop_(stop),
         world_(world),
         callbacks_(shared.extras.callbacks),
+        job_end_(shared.extras.job_end),
         train_data_(*shared.train_data),
         eval_data_(*shared.eval_data),
         length_(length_of(config, train_data_.size())),
         last_step_(last_step_of(config, length_)),
         schedule_(config.optim, config.schedule, length_),
         built_(build(config, world.data().device(), shared)),
+        checkpoints_({config, run, world, reporter, stop}),
         strategy_(parallel::make_strategy(config, *built_.model, world)),
         step_({.model = built_.model,
                .strategy = *strategy_,
@@ -67,7 +77,7 @@ class Training {
                .class_weights = class_weights_of(config, train_data_, built_.policy),
                .offload = offload_of(config, *strategy_, world.data().device()),
                .observe = observer()}),
-        loader_(train_data_, data::train_options(config, {world.rank(), world.size()})),
+        loader_(train_data_, loader_options(config, world)),
         feed_(loader_, built_.policy.device),
         progress_(config, world, reporter, loader_),
         tally_(built_.policy.device),
@@ -75,13 +85,49 @@ class Training {
         early_stop_(config.early_stop) {
     check_same_data(world, shared);
     seed_apart(world, config.run.seed, shared);
-    if (config.memory.find_micro.value()) find_micro(shared);
+    go_on();
+    if (config.memory.find_micro.value() && !checkpoints_.resumed()) {
+      find_micro(shared);
+    }
     attempts_.emplace(Attempts::Parts{config, *built_.model, *strategy_, step_, tally_,
                                       world, reporter});
     if (const auto& trace = shared.extras.trace) {
       trace_.emplace(*trace, *built_.model, train_data_, world);
     }
     log_start();
+  }
+
+  data::LoaderOptions loader_options(const config::Config& config,
+                                     const comm::World& world) const {
+    auto options = data::train_options(config, {world.rank(), world.size()});
+    if (checkpoints_.resumed()) options.start = checkpoints_.resumed()->position;
+    return options;
+  }
+
+  // From a checkpoint, if there is one.
+  void go_on() {
+    const auto& at = checkpoints_.resumed();
+    own_.refresh(tally_, built_.policy.device);
+    if (!at) return;
+    checkpoints_.load(*strategy_, own_.pieces());
+    own_.apply(tally_, built_.policy.device);
+    result_.steps = at->steps;
+    result_.samples = at->samples;
+    result_.skipped = at->skipped;
+    result_.best_accuracy = at->best_accuracy;
+    result_.resumed_at = at->steps;
+    skipped_in_a_row_ = at->skipped_in_a_row;
+    evaluated_at_ = at->evaluated_at;
+    epoch_ = at->epoch;
+    position_ = at->position;
+    earlier_seconds_ = at->train_seconds;
+    early_stop_.restore(at->best, at->waited);
+    scaler_.load(tensors_of(at->scaler));
+    schedule_.load(tensors_of(at->schedule));
+    if (at->micro_batch > 0 && at->micro_batch < step_.micro_batch()) {
+      step_.set_micro_batch(at->micro_batch);
+    }
+    built_.model->recompute_every(static_cast<int>(at->recompute_every));
   }
 
   void find_micro(Shared& shared) {
@@ -114,6 +160,7 @@ class Training {
       if (trace_) show_gradients();
       call([](auto& c, auto& m) { c.on_gradients(m); });
       const bool reports = is_due(config_.train.log_every, result_.steps + 1);
+      checkpoints_.fence();
       update(lr, reports);
       if (trace_) trace_->updated(batch, lr, tally_);
       progress_.step(batch, strategy_->times());
@@ -124,6 +171,7 @@ class Training {
         evaluate_now();
       }
       if (batch.ends_epoch) call([](auto& c, auto& m) { c.on_epoch_end(m); });
+      if (checkpoints_.is_due(result_.steps)) save_checkpoint();
     }
     return finish();
   }
@@ -179,6 +227,17 @@ class Training {
                 " (train.max_skipped); lower optim.lr, or set optim.clip_norm");
   }
 
+  // By a signal, by a file `stop` in the run directory, or by the end of the job.
+  int stop_asked() const {
+    if (const int signal = stop_.signal()) return signal;
+    if (world_.rank() != 0) return 0;
+    if (job_end_ && clock_.wall() + kBeforeTheEnd >= *job_end_) return SIGUSR1;
+    if (clock_.now() - looked_ < kLookEvery) return 0;
+    looked_ = clock_.now();
+    std::error_code ignored;
+    return std::filesystem::remove(run_.path() / "stop", ignored) ? SIGTERM : 0;
+  }
+
   // What this rank tells the others of its step.
   comm::Ballot ballot() const {
     comm::Ballot own;
@@ -191,13 +250,14 @@ class Training {
     if (stops && built_.policy.device.is_cpu() && !std::isfinite(tally_.means().loss)) {
       own.flags |= comm::kNonFinite;
     }
-    if (const int signal = stop_.signal()) {
+    if (const int signal = stop_asked()) {
       own.flags |= comm::kStop;
       own.value = signal;
     }
     for (const auto& callback : callbacks_) {
       if (callback->has_seen_enough()) own.flags |= comm::kEnough;
     }
+    own.flags |= checkpoints_.tell();
     return own;
   }
 
@@ -213,6 +273,7 @@ class Training {
     leaving_ = result_.out_of_time;
     if ((flags & comm::kEnough) != 0) end_early("a callback wanted no more steps");
     note_stop(ballots_);
+    checkpoints_.observe(ballots_);
   }
 
   void note_stop(const std::vector<comm::Ballot>& ballots) {
@@ -236,6 +297,8 @@ class Training {
   void account(const data::Batch& batch, double lr) {
     result_.steps += 1;
     result_.samples += batch.global_size;
+    position_ = {batch.begin.epoch, batch.begin.consumed + batch.global_size};
+    if (batch.ends_epoch) position_ = {batch.begin.epoch + 1, 0};
     epoch_ = static_cast<double>(batch.begin.epoch) +
              static_cast<double>(batch.begin.consumed + batch.global_size) /
                  static_cast<double>(loader_.samples_per_epoch());
@@ -346,6 +409,7 @@ class Training {
     if (average) strategy_->use_average(true);
     const auto seen = evaluate_model(config_.train.fast_dev_run);
     const bool best = seen && early_stop_.observe(seen->values);
+    if (seen) watched_ = early_stop_.watched(seen->values);
     if (best && config_.checkpoint.save_best) save_weights("best.safetensors");
     if (average) strategy_->use_average(false);
     const auto took = clock_.now() - begin;
@@ -382,19 +446,68 @@ class Training {
   // The weights first: nothing that comes after may lose them. A run that was asked to
   // stop is not evaluated.
   Result finish() {
-    result_.train_seconds = seconds_between(train_begin_, clock_.now());
+    result_.train_seconds =
+        earlier_seconds_ + seconds_between(train_begin_, clock_.now());
     if (const int signal = result_.stopped_by) {
       log::warning("train", fmt::format("stopped by {} after step {}",
                                         ::strsignal(signal), result_.steps));
     }
+    if (result_.stopped_by != 0 || result_.out_of_time) save_last();
     const bool saves = config_.checkpoint.final_weights && result_.steps > 0;
     if (saves) save_final();
     const bool evaluated = evaluated_at_ == result_.steps;
     if (result_.stopped_by == 0 && !evaluated) evaluate_now();
+    if (result_.stopped_by == 0 && !result_.out_of_time) save_last();
+    if (config_.checkpoint.load_best && result_.stopped_by == 0 &&
+        checkpoints_.load_best(*strategy_, result_.steps)) {
+      if (saves) save_final();
+      evaluate_now();
+    }
     result_.seconds = seconds_between(begin_, clock_.now());
     call([this](auto& c, auto& m) { c.on_train_end(m, result_); });
     reporter_.finished(result_);
     return result_;
+  }
+
+  void save_checkpoint() {
+    beat(Phase::saving);
+    own_.refresh(tally_, built_.policy.device);
+    std::optional<storage::Metric> metric;
+    if (evaluated_at_ == result_.steps) metric = watched_;
+    checkpoints_.save(*strategy_, {standing(), metric, own_.pieces()});
+  }
+
+  Standing standing() const {
+    return {
+        .steps = result_.steps,
+        .samples = result_.samples,
+        .position = position_,
+        .epoch = epoch_,
+        .train_seconds = earlier_seconds_ + seconds_between(train_begin_, clock_.now()),
+        .skipped = result_.skipped,
+        .skipped_in_a_row = skipped_in_a_row_,
+        .evaluated_at = evaluated_at_,
+        .best_accuracy = result_.best_accuracy,
+        .best = early_stop_.best(),
+        .waited = early_stop_.waited(),
+        .scaler = numbers_of(scaler_.state()),
+        .schedule = numbers_of(schedule_.state()),
+        .micro_batch = step_.micro_batch(),
+        .recompute_every = built_.model->recompute_every(),
+        .order = strategy_->order()};
+  }
+
+  // A run that is not over leaves one from which it can go on; so does one that has
+  // saved others.
+  void save_last() {
+    const bool cut_short = result_.steps < last_step_ && result_.ended_early.empty();
+    const bool regular = config_.checkpoint.every > 0 || !checkpoints_.last().empty();
+    if (result_.steps > 0 && (cut_short || regular) &&
+        checkpoints_.last_step() != result_.steps) {
+      save_checkpoint();
+    }
+    checkpoints_.finish();
+    result_.checkpoint = checkpoints_.last();
   }
 
   void save_final() {
@@ -424,12 +537,15 @@ class Training {
   const StopRequest& stop_;
   comm::World& world_;
   const CallbackList& callbacks_;
+  const std::optional<WallTime> job_end_;
+  mutable SteadyTime looked_;  // for a file `stop`
 
   const data::Dataset &train_data_, &eval_data_;
   const optim::RunLength length_;
   const std::int64_t last_step_;
   optim::Schedule schedule_;
   const Built built_;
+  Checkpoints checkpoints_;
   const std::unique_ptr<parallel::Strategy> strategy_;
   Step step_;
   data::Loader loader_;
@@ -438,6 +554,7 @@ class Training {
   Tally tally_;
   precision::LossScaler scaler_;
   EarlyStop early_stop_;
+  OwnState own_{world_};
   std::optional<Attempts> attempts_;  // after each rank has its own generators
   std::optional<Trace> trace_;
 
@@ -448,7 +565,10 @@ class Training {
   std::int64_t skipped_in_a_row_ = 0;
   std::int64_t evaluated_at_ = -1;  // step
   double epoch_ = 0;
-  SteadyTime train_begin_;  // moved on by the time spent evaluating
+  data::Position position_;                 // of the next batch
+  double earlier_seconds_ = 0;              // before a checkpoint
+  std::optional<storage::Metric> watched_;  // of the last evaluation
+  SteadyTime train_begin_;                  // moved on by the time spent evaluating
 };
 
 }  // namespace

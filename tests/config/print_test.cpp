@@ -23,6 +23,7 @@ const std::vector<config::Override>& unusual_values() {
       {"model.hidden", "300"},
       {"model.layers", "7"},
       {"model.dropout", "0.1"},
+      {"model.weights", "first.safetensors"},
       {"data.name", "idx"},
       {"data.dir", "/null"},
       {"data.shuffle", "no"},
@@ -165,7 +166,7 @@ const std::vector<config::Override>& unusual_values() {
       {"watch.saving", "4s"},
       {"watch.loading", "5s"},
       {"watch.straggler", "0.25"},
-      {"checkpoint.every", "0"},  // this version refuses all others
+      {"checkpoint.every", "100"},
       {"checkpoint.interval", "5m"},
       {"checkpoint.keep", "1"},
       {"checkpoint.keep_best", "2"},

@@ -143,10 +143,7 @@ TEST(Validate, TimeoutsAreAboveZero) {
 TEST(Validate, RefusesWhatThisVersionLacks) {
   EXPECT_THAT(problem_with("parallel.strategy", "zero"),
               HasSubstr("set parallel.strategy=ddp"));
-  EXPECT_THAT(problem_with("checkpoint.every", "10"),
-              HasSubstr("set checkpoint.every=0"));
-  EXPECT_THAT(problem_with("checkpoint.resume", "/some/where"),
-              HasSubstr("set checkpoint.resume to auto or never"));
+  EXPECT_THAT(problem_with("checkpoint.resume", ""), HasSubstr("auto, never or"));
   EXPECT_NO_THROW(with({{"parallel.ranks", "1"},
                         {"parallel.strategy", "single"},
                         {"parallel.zero_stage", "3"},

@@ -355,4 +355,29 @@ TEST(Planner, JsonHasTheChoicesAndTheirReasons) {
   EXPECT_THAT(json["choices"][0]["because"].get<std::string>(), HasSubstr("no GPU"));
 }
 
+TEST(Planner, FindsTheMicroBatchByTryingWhereMemoryHasALimit) {
+  EXPECT_TRUE(plan_for({}, kH100).config.config.memory.find_micro.value());
+  EXPECT_FALSE(plan_for({}, kTwoCores).config.config.memory.find_micro.value());
+  const Wanted limited{{"memory.host_limit", "1GiB"}};
+  EXPECT_TRUE(plan_for(limited, kTwoCores).config.config.memory.find_micro.value());
+  for (const Wanted& named :
+       {Wanted{{"batch.micro", "32"}}, Wanted{{"batch.accumulation", "2"}}}) {
+    const auto plan = plan_for(named, kH100);
+    EXPECT_FALSE(plan.config.config.memory.find_micro.value());
+    EXPECT_THAT(reason(plan, "memory.find_micro"), HasSubstr("was named"));
+  }
+  EXPECT_THAT(refusal({{"memory.find_micro", "true"}}, kTwoCores),
+              HasSubstr("memory.host_limit"));
+  const Wanted synced{{"memory.find_micro", "true"},
+                      {"parallel.sync_batch_norm", "true"}};
+  EXPECT_THAT(refusal(synced, kH100), HasSubstr("sync_batch_norm"));
+}
+
+TEST(Planner, OffloadNeedsADeviceToOffloadFrom) {
+  EXPECT_THAT(refusal({{"memory.offload", "true"}}, kTwoCores),
+              HasSubstr("parallel.device is cpu"));
+  EXPECT_TRUE(
+      plan_for({{"memory.offload", "true"}}, kH100).config.config.memory.offload);
+}
+
 }  // namespace lockstep::test

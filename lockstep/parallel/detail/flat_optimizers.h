@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/checkpoint/pieces.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/config/config.h"
 #include "lockstep/optim/clip.h"
@@ -34,6 +35,12 @@ class FlatOptimizers {
 
   // The engine has laid out its buffers again.
   void follow();
+
+  // Of parameters and what is remembered of them: what this rank writes into a
+  // checkpoint, so that all ranks together write each element once; or what it needs of
+  // one.
+  checkpoint::Pieces pieces(bool to_save) const;
+  std::vector<checkpoint::Expected> expected() const;
 
  private:
   struct Piece {

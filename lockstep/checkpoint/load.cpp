@@ -1,0 +1,153 @@
+#include "lockstep/checkpoint/load.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
+#include "lockstep/base/text.h"
+#include "lockstep/checkpoint/safetensors.h"
+#include "lockstep/storage/safetensors.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+bool matches(const std::string& patterns, const std::string& name) {
+  for (const auto& one : text::split(patterns, ',')) {
+    const auto pattern = std::string(text::trim(one));
+    if (!pattern.empty() && ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0)
+      return true;
+  }
+  return false;
+}
+
+// What is wrong, the first few of each kind by name.
+class Differences {
+ public:
+  void add(const std::string& kind, const std::string& name) {
+    kinds_[kind].push_back(name);
+  }
+  void throw_if_any(const std::string& place) const {
+    if (kinds_.empty()) return;
+    std::string text;
+    for (const auto& [kind, names] : kinds_) {
+      constexpr std::size_t kShown = 20;
+      auto some = names;
+      some.resize(std::min(some.size(), kShown));
+      text += str("\n  ", kind, " (", names.size(), "): ", text::join(some, ", "),
+                  names.size() > kShown ? ", ..." : "");
+    }
+    throw Error(Fault::config, place,
+                ": the checkpoint does not fit this model; it is of another model, "
+                "optimizer or precision.mode (checkpoint.allow_missing and "
+                "checkpoint.ignore take patterns of names):",
+                text);
+  }
+
+ private:
+  std::map<std::string, std::vector<std::string>> kinds_;
+};
+
+struct Has {
+  std::string dtype;
+  storage::Shape shape;
+};
+
+void compare(const std::map<std::string, Has>& has,
+             const std::vector<Expected>& expected, const LoadRules& rules,
+             const std::string& place) {
+  Differences differences;
+  std::map<std::string, bool> wanted;
+  for (const auto& one : expected) {
+    wanted[one.name] = true;
+    const auto found = has.find(one.name);
+    if (matches(rules.ignore, one.name)) continue;
+    if (found == has.end()) {
+      if (!matches(rules.allow_missing, one.name)) differences.add("missing", one.name);
+      continue;
+    }
+    if (found->second.shape != one.shape) {
+      differences.add("other shape",
+                      str(one.name, " ", storage::to_text(found->second.shape),
+                          " instead of ", storage::to_text(one.shape)));
+    } else if (found->second.dtype != one.dtype) {
+      differences.add("other dtype", str(one.name, " ", found->second.dtype,
+                                         " instead of ", one.dtype));
+    }
+  }
+  for (const auto& [name, tensor] : has) {
+    if (!wanted.contains(name) && !matches(rules.ignore, name)) {
+      differences.add("unknown here", name);
+    }
+  }
+  differences.throw_if_any(place);
+}
+
+std::span<std::byte> bytes_of(const torch::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
+}
+
+}  // namespace
+
+void check(const storage::Manifest& manifest, const std::vector<Expected>& expected,
+           const LoadRules& rules) {
+  std::map<std::string, Has> has;
+  for (const auto& tensor : manifest.tensors) {
+    has[tensor.name] = {tensor.dtype, tensor.shape};
+  }
+  compare(has, expected, rules, str("checkpoint of step ", manifest.step));
+}
+
+void load(const storage::Reader& reader, const Pieces& pieces, const LoadRules& rules) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& piece : pieces) {
+    if (piece.data.numel() == 0 || matches(rules.ignore, piece.name)) continue;
+    if (reader.manifest().find(piece.name) == nullptr) continue;  // check() allows it
+    const bool here = piece.data.device().is_cpu();
+    auto host = here ? piece.data : torch::empty_like(piece.data, torch::kCPU);
+    reader.read(
+        piece.name,
+        {.begin = piece.begin, .count = piece.data.numel(), .order = piece.order},
+        bytes_of(host));
+    if (!here) piece.data.copy_(host);
+  }
+}
+
+void load_weights(const std::filesystem::path& file, torch::nn::Module& model,
+                  const LoadRules& rules) {
+  const torch::NoGradGuard no_grad;
+  const auto header = storage::read_safetensors_header(file);
+  std::map<std::string, Has> has;
+  for (const auto& entry : header.entries) has[entry.name] = {entry.dtype, entry.shape};
+  std::vector<Expected> expected;
+  const auto state = state_of(model);
+  for (const auto& [name, tensor] : state) {
+    expected.push_back({name, dtype_name(tensor.scalar_type()), tensor.sizes().vec()});
+  }
+  compare(has, expected, rules, file.string());
+  const files::Descriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  for (const auto& [name, tensor] : state) {
+    const auto* entry = header.find(name);
+    if (entry == nullptr || matches(rules.ignore, name)) continue;
+    const auto host = torch::empty(tensor.sizes(), tensor.scalar_type());
+    const auto room = bytes_of(host);
+    std::size_t done = 0;
+    while (done < room.size()) {
+      const auto got =
+          ::pread(fd.get(), room.data() + done, room.size() - done,
+                  header.data_begin + entry->begin + static_cast<off_t>(done));
+      if (got <= 0) {
+        throw Error(Fault::io, file.string(), ": can not read ", name,
+                    "; the file is shorter than its header says, or the disk fails");
+      }
+      done += static_cast<std::size_t>(got);
+    }
+    tensor.copy_(host);
+  }
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "lockstep/checkpoint/pieces.h"
+#include "lockstep/storage/reader.h"
+
+namespace lockstep::checkpoint {
+
+// Tensors of which the two sides need not agree, by patterns (`*` is any text)
+// separated by commas.
+struct LoadRules {
+  std::string allow_missing;  // the checkpoint need not have them
+  std::string ignore;         // it may have them, and they are left out
+};
+
+// Throws Fault::config, with all names, unless the checkpoint has what is expected, of
+// the same dtypes and shapes, and nothing else.
+void check(const storage::Manifest& manifest, const std::vector<Expected>& expected,
+           const LoadRules& rules);
+
+// Fills the pieces with their part of the checkpoint; reads nothing else, and verifies
+// what it reads. REQUIRES: check().
+void load(const storage::Reader& reader, const Pieces& pieces, const LoadRules& rules);
+
+// The weights of a safetensors file into a model, parameters and buffers by name.
+// Throws Fault::config as check() does.
+void load_weights(const std::filesystem::path& file, torch::nn::Module& model,
+                  const LoadRules& rules);
+
+}  // namespace lockstep::checkpoint

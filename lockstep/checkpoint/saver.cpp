@@ -1,0 +1,388 @@
+#include "lockstep/checkpoint/saver.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include <ATen/Parallel.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
+#include "lockstep/storage/publish.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+constexpr std::int64_t kAlign = 64;
+constexpr std::int64_t kChunk = 32 << 20;  // written before somebody may interrupt
+
+std::string file_of(int rank) {
+  return str("rank_", rank, ".safetensors");
+}
+std::string record_of(int rank) {
+  return str("rank_", rank, ".json");
+}
+
+// Of all elements of a tensor a file gets them in row-major order.
+storage::PieceToWrite described(const Piece& piece) {
+  return {.name = piece.name,
+          .dtype = dtype_name(piece.data.scalar_type()),
+          .shape = piece.shape,
+          .order = piece.is_whole() ? storage::Order{} : piece.order,
+          .begin = piece.begin,
+          .count = piece.data.numel()};
+}
+
+torch::Tensor in_rows(const Piece& piece) {
+  if (!piece.is_whole() || piece.order.empty()) return piece.data;
+  return piece.data.as_strided(piece.shape,
+                               storage::strides_of(piece.shape, piece.order));
+}
+
+}  // namespace
+
+// Copies of the pieces, side by side in memory that is kept for the next save.
+class Saver::Staging {
+ public:
+  explicit Staging(const torch::Device& device) : device_(device) {
+    if (device.is_cpu()) return;
+    stream_.emplace(
+        c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
+  }
+
+  // What can not wait is copied now; on a GPU the rest starts on its way.
+  void begin(Pieces pieces) {
+    pieces_ = std::move(pieces);
+    places_.clear();
+    std::int64_t end = 0;
+    for (const auto& piece : pieces_) {
+      places_.push_back(end);
+      end += (static_cast<std::int64_t>(piece.data.nbytes()) + kAlign - 1) / kAlign *
+             kAlign;
+    }
+    if (!memory_.defined() || memory_.numel() < end) {
+      memory_.reset();
+      memory_ = torch::empty(
+          {end}, torch::dtype(torch::kUInt8).pinned_memory(stream_.has_value()));
+    }
+    copy(/*now=*/true);
+    if (stream_) send();
+  }
+
+  // By the thread: after it all is here.
+  void complete() {
+    if (!stream_) return copy(/*now=*/false);
+    sent_->synchronize();
+  }
+  // Before the pieces change.
+  void fence_device() {
+    if (!stream_ || !sent_) return;
+    sent_->block(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+  }
+  bool waits_on_host() const { return !stream_; }
+
+  const Pieces& pieces() const { return pieces_; }
+  storage::Bytes bytes_of(std::size_t piece) const {
+    const auto* data = static_cast<const std::byte*>(memory_.const_data_ptr());
+    return {data + places_[piece], pieces_[piece].data.nbytes()};
+  }
+  std::int64_t held_bytes() const { return memory_.defined() ? memory_.numel() : 0; }
+
+ private:
+  torch::Tensor room_of(std::size_t i, const torch::Tensor& like) const {
+    return memory_.narrow(0, places_[i], static_cast<std::int64_t>(like.nbytes()))
+        .view(like.scalar_type())
+        .view(like.sizes());
+  }
+
+  void copy(bool now) {
+    const torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+      const auto& piece = pieces_[i];
+      if (piece.changes_in_forward != now || piece.data.numel() == 0) continue;
+      const auto from = in_rows(piece);
+      if (from.device().is_cpu() && from.is_contiguous()) {
+        std::memcpy(static_cast<std::byte*>(memory_.mutable_data_ptr()) + places_[i],
+                    from.const_data_ptr(), from.nbytes());
+      } else {
+        room_of(i, from).copy_(from, /*non_blocking=*/true);
+      }
+    }
+  }
+
+  void send() {
+    c10::Event now(device_.type());
+    now.record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+    now.block(*stream_);
+    const c10::StreamGuard on_stream(*stream_);
+    copy(/*now=*/false);
+    sent_.emplace(device_.type());
+    sent_->record(*stream_);
+  }
+
+  torch::Device device_;
+  std::optional<c10::Stream> stream_;  // none of a CPU
+  std::optional<c10::Event> sent_;
+  Pieces pieces_;
+  std::vector<std::int64_t> places_;
+  torch::Tensor memory_;
+};
+
+// One save, on a thread of its own.
+class Saver::Job {
+ public:
+  Job(const Options& options, Staging& staging, storage::Manifest head)
+      : options_(options),
+        staging_(staging),
+        head_(std::move(head)),
+        step_(head_.step) {
+    for (std::size_t i = 0; i < staging_.pieces().size(); ++i) {
+      bytes_ += static_cast<std::int64_t>(staging_.bytes_of(i).size());
+    }
+    thread_ = std::jthread([this] { run(); });
+  }
+  ~Job() { abandon(); }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  void abandon() {
+    change([this] { abandoned_ = true; });
+    if (thread_.joinable()) thread_.join();
+  }
+
+  void wait_until_copied() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return copied_ || failed_; });
+  }
+  void wait(Milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    const auto before = told_;
+    changed_.wait_for(lock, limit, [&] { return told_ != before; });
+  }
+
+  comm::Flags flags() const {
+    const std::scoped_lock lock(mutex_);
+    return told_;
+  }
+  void may_write() {
+    change([this] { may_write_ = true; });
+  }
+  void may_publish() {
+    change([this] { may_publish_ = true; });
+  }
+  // After the end of the thread.
+  std::string text() const {
+    const std::scoped_lock lock(mutex_);
+    return text_;
+  }
+  std::int64_t step() const { return step_; }
+  std::int64_t bytes() const { return bytes_; }
+  double age() const { return seconds_between(begin_, Clock::system().now()); }
+  void add_blocked(double seconds) { blocked_ += seconds; }
+  double blocked() const { return blocked_; }
+
+ private:
+  struct Abandoned {};
+
+  template <typename Change>
+  void change(const Change& how) {
+    {
+      const std::scoped_lock lock(mutex_);
+      how();
+    }
+    changed_.notify_all();
+  }
+  void tell(comm::Flags flag) {
+    change([&] { told_ |= flag; });
+  }
+  void wait_for(const bool& allowed) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return allowed || abandoned_; });
+    if (abandoned_) throw Abandoned();
+  }
+  bool is_abandoned() const {
+    const std::scoped_lock lock(mutex_);
+    return abandoned_;
+  }
+
+  storage::FileSystem& files() const { return *options_.files; }
+  std::filesystem::path directory() const {
+    return storage::partial_directory(options_.checkpoints, step_);
+  }
+
+  void run() noexcept {
+    at::set_num_threads(1);  // the others compute
+    try {
+      try {
+        if (options_.rank == 0) {
+          storage::begin_save(files(), options_.checkpoints, step_);
+          tell(comm::kSaveOpen);
+        }
+        staging_.complete();
+        change([this] { copied_ = true; });
+        wait_for(may_write_);
+        write();
+        tell(comm::kSaveWritten);
+        if (options_.rank == 0) publish();
+      } catch (const std::exception& error) {
+        change([&] {
+          text_ = error.what();
+          failed_ = true;
+          told_ |= comm::kSaveFailed;
+        });
+        wait_for(never_);  // the others are told first
+      }
+    } catch (const Abandoned&) {
+      if (options_.rank == 0) {
+        storage::abandon_save(files(), options_.checkpoints, step_);
+      }
+    }
+  }
+
+  void write() {
+    const auto& pieces = staging_.pieces();
+    std::vector<storage::PieceToWrite> wanted;
+    std::map<std::pair<std::string, std::int64_t>, std::size_t> by_name;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      wanted.push_back(described(pieces[i]));
+      by_name[{pieces[i].name, pieces[i].begin}] = i;
+    }
+    storage::RankFile file(files(), directory(), file_of(options_.rank),
+                           std::move(wanted));
+    for (const auto& piece : file.pieces()) {
+      auto bytes = staging_.bytes_of(by_name.at({piece.name, piece.begin}));
+      while (!bytes.empty()) {
+        if (is_abandoned()) throw Abandoned();
+        const auto some = std::min(bytes.size(), static_cast<std::size_t>(kChunk));
+        file.append(bytes.first(some));
+        bytes = bytes.subspan(some);
+      }
+    }
+    storage::write_file(files(), directory() / record_of(options_.rank),
+                        file.finish().to_json());
+  }
+
+  void publish() {
+    wait_for(may_publish_);
+    constexpr std::int64_t kLongest = std::int64_t{1} << 30;
+    std::vector<storage::WrittenFile> written;
+    for (int rank = 0; rank < options_.ranks; ++rank) {
+      const auto record = directory() / record_of(rank);
+      if (!std::filesystem::exists(record)) {
+        throw Error(Fault::io, record.string(), " is not there, but rank ", rank,
+                    " has written it: checkpoints need a directory that all nodes "
+                    "share; set run.dir to one");
+      }
+      written.push_back(storage::WrittenFile::from_json(files::read(record, kLongest)));
+      files().remove(record);
+    }
+    const auto path =
+        storage::publish(files(), options_.checkpoints, std::move(head_), written);
+    storage::prune(files(), options_.checkpoints, options_.keep);
+    change([&] {
+      text_ = path.string();
+      told_ |= comm::kSavePublished;
+    });
+  }
+
+  const Options& options_;
+  Staging& staging_;
+  storage::Manifest head_;
+  const std::int64_t step_;
+  const SteadyTime begin_ = Clock::system().now();
+  std::int64_t bytes_ = 0;
+  double blocked_ = 0;  // of the thread that trains
+  const bool never_ = false;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  bool copied_ = false, failed_ = false, abandoned_ = false;
+  bool may_write_ = false, may_publish_ = false;
+  comm::Flags told_ = 0;
+  std::string text_;
+
+  std::jthread thread_;  // last: it uses the rest
+};
+
+Saver::Saver(Options options)
+    : options_(std::move(options)),
+      staging_(std::make_unique<Staging>(options_.device)) {
+  if (options_.files == nullptr) options_.files = &storage::FileSystem::real();
+}
+
+Saver::~Saver() = default;
+
+void Saver::begin(Pieces pieces, storage::Manifest head) {
+  LOCKSTEP_CHECK(!is_busy(), "a save of step ", job_->step(), " is under way");
+  const auto begin = Clock::system().now();
+  staging_->begin(std::move(pieces));
+  job_ = std::make_unique<Job>(options_, *staging_, std::move(head));
+  job_->add_blocked(seconds_between(begin, Clock::system().now()));
+}
+
+void Saver::fence() {
+  if (!is_busy()) return;
+  const auto begin = Clock::system().now();
+  if (staging_->waits_on_host()) {
+    job_->wait_until_copied();
+  } else {
+    staging_->fence_device();
+  }
+  job_->add_blocked(seconds_between(begin, Clock::system().now()));
+}
+
+bool Saver::is_busy() const noexcept {
+  return job_ != nullptr;
+}
+
+comm::Flags Saver::flags() const {
+  return job_ ? job_->flags() : 0;
+}
+
+void Saver::wait(std::chrono::milliseconds limit) {
+  if (job_) job_->wait(limit);
+}
+
+std::optional<Saver::Outcome> Saver::observe(const std::vector<comm::Ballot>& ballots) {
+  if (!job_) return std::nullopt;
+  const auto has = [](comm::Flags flag) {
+    return [flag](const comm::Ballot& b) { return (b.flags & flag) != 0; };
+  };
+  const auto failed =
+      std::find_if(ballots.begin(), ballots.end(), has(comm::kSaveFailed));
+  const bool published = has(comm::kSavePublished)(ballots[0]);
+  if (failed == ballots.end() && !published) {
+    if (has(comm::kSaveOpen)(ballots[0])) job_->may_write();
+    if (std::all_of(ballots.begin(), ballots.end(), has(comm::kSaveWritten))) {
+      job_->may_publish();
+    }
+    return std::nullopt;
+  }
+  if (!published) job_->abandon();
+  Outcome outcome{.step = job_->step(),
+                  .saved = published,
+                  .text = job_->text(),
+                  .bytes = job_->bytes(),
+                  .held_bytes = staging_->held_bytes(),
+                  .blocked_seconds = job_->blocked(),
+                  .seconds = job_->age()};
+  if (outcome.text.empty()) {
+    outcome.text =
+        published ? storage::step_directory(options_.checkpoints, job_->step()).string()
+                  : str("rank ", failed - ballots.begin(),
+                        " could not write its part; its log says why");
+  }
+  job_.reset();
+  return outcome;
+}
+
+}  // namespace lockstep::checkpoint

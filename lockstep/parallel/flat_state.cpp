@@ -1,0 +1,129 @@
+// What a checkpoint holds of the flat buffers: elements by the names of their
+// parameters, whatever the layout, the shards and the number of ranks are.
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/detail/flat_optimizers.h"
+
+namespace lockstep::parallel::detail {
+namespace {
+
+using checkpoint::Piece;
+using checkpoint::Pieces;
+
+bool is_number(const torch::Tensor& state) {
+  return state.dim() == 0;
+}
+
+// "exp_avg" of "conv.weight"; of a single number "optimizer.step".
+std::string name_of(const std::string& state, const std::string& parameter) {
+  if (state == "master") return "master." + parameter;
+  if (state == "ema.average") return "ema." + parameter;
+  return "optimizer." + state + "." + parameter;
+}
+
+std::string name_of_number(const std::string& state) {
+  const bool average = state.rfind("ema.", 0) == 0;
+  return average ? "ema_state." + state.substr(4) : "optimizer." + state;
+}
+
+// The part of a shard that this rank writes: ranks that all have it share the work.
+Shard to_write(const Shard& shard, bool sharded, int rank, int ranks) {
+  if (sharded) return shard;
+  const auto begin = shard.size * rank / ranks;
+  const auto end = shard.size * (rank + 1) / ranks;
+  return {shard.group, shard.offset + begin, end - begin};
+}
+
+// What of `part` belongs to a slot; `flat` holds the elements of `home`.
+void add(Pieces& pieces, const std::string& name, const Parameter& parameter,
+         const Slot& slot, const Shard& part, const Shard& home,
+         const torch::Tensor& flat) {
+  const auto begin = std::max(slot.offset, part.offset);
+  const auto end = std::min(slot.offset + slot.numel, part.offset + part.size);
+  const bool empty = slot.numel == 0 && slot.offset >= part.offset &&
+                     slot.offset < part.offset + part.size;
+  if (begin >= end && !empty) return;
+  pieces.push_back({.name = name,
+                    .data = flat.narrow(0, begin - home.offset,
+                                        std::max<std::int64_t>(0, end - begin)),
+                    .shape = parameter.tensor.sizes().vec(),
+                    .order = checkpoint::order_of(parameter.tensor),
+                    .begin = begin - slot.offset});
+}
+
+}  // namespace
+
+Pieces FlatOptimizers::pieces(bool to_save) const {
+  const torch::NoGradGuard no_grad;
+  const auto& parameters = engine_.parameters();
+  std::int64_t owned = 0, all = 0;
+  for (const auto& piece : pieces_) owned += piece.shard.size;
+  for (const auto& group : layout_) all += group.numel;
+  const bool sharded = owned < all;
+  Pieces result;
+  bool first = data_.rank() == 0;  // single numbers are written once
+  for (const auto& piece : pieces_) {
+    const auto part = to_save
+                          ? to_write(piece.shard, sharded, data_.rank(), data_.size())
+                          : piece.shard;
+    const auto state = piece.state();
+    for (const auto& slot : layout_[part.group].slots) {
+      const auto& parameter = parameters[slot.parameter];
+      if (to_save) {
+        add(result, "model." + parameter.name, parameter, slot, part, {part.group},
+            engine_.values(part.group));
+      }
+      for (const auto& [name, tensor] : state) {
+        if (is_number(tensor)) continue;
+        add(result, name_of(name, parameter.name), parameter, slot, part, piece.shard,
+            tensor);
+      }
+    }
+    for (const auto& [name, tensor] : state) {
+      if (!is_number(tensor) || (to_save && !first)) continue;
+      result.push_back(checkpoint::whole_piece(name_of_number(name), tensor));
+    }
+    first = false;
+  }
+  if (to_save) return result;
+  // Values are whole on every rank.
+  for (std::size_t g = 0; g < layout_.size(); ++g) {
+    const Shard whole{g, 0, layout_[g].numel};
+    for (const auto& slot : layout_[g].slots) {
+      const auto& parameter = parameters[slot.parameter];
+      add(result, "model." + parameter.name, parameter, slot, whole, whole,
+          engine_.values(g));
+    }
+  }
+  return result;
+}
+
+std::vector<checkpoint::Expected> FlatOptimizers::expected() const {
+  std::vector<checkpoint::Expected> all;
+  const auto& parameters = engine_.parameters();
+  for (std::size_t g = 0; g < layout_.size(); ++g) {
+    const auto own =
+        std::find_if(pieces_.begin(), pieces_.end(),
+                     [&](const Piece& piece) { return piece.shard.group == g; });
+    for (const auto& slot : layout_[g].slots) {
+      const auto& parameter = parameters[slot.parameter];
+      const auto shape = parameter.tensor.sizes().vec();
+      all.push_back({"model." + parameter.name,
+                     checkpoint::dtype_name(parameter.tensor.scalar_type()), shape});
+      for (const auto& [name, tensor] : own->state()) {
+        if (is_number(tensor)) continue;
+        all.push_back({name_of(name, parameter.name),
+                       checkpoint::dtype_name(tensor.scalar_type()), shape});
+      }
+    }
+    for (const auto& [name, tensor] : own->state()) {
+      if (!is_number(tensor) || g > 0) continue;
+      all.push_back({name_of_number(name), checkpoint::dtype_name(tensor.scalar_type()),
+                     storage::Shape{}});
+    }
+  }
+  return all;
+}
+
+}  // namespace lockstep::parallel::detail

@@ -1,0 +1,269 @@
+#include "lockstep/train/checkpoints.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include <torch/version.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/text.h"
+#include "lockstep/base/units.h"
+#include "lockstep/checkpoint/load.h"
+#include "lockstep/storage/reader.h"
+
+namespace lockstep::train {
+namespace {
+
+constexpr std::int64_t kLongestConfig = 1 << 20;
+
+// Rank 0's text on every rank.
+std::string told_by_first(const std::string& own, comm::Communicator& cpu) {
+  if (cpu.size() == 1) return own;
+  const auto length =
+      torch::full({1}, static_cast<std::int64_t>(own.size()), torch::kInt64);
+  cpu.broadcast(length, 0).wait();
+  const auto bytes = torch::empty({length.item<std::int64_t>()}, torch::kUInt8);
+  if (cpu.rank() == 0)
+    std::copy(own.begin(), own.end(), bytes.data_ptr<std::uint8_t>());
+  if (bytes.numel() > 0) cpu.broadcast(bytes, 0).wait();
+  const auto* data = bytes.const_data_ptr<std::uint8_t>();
+  return {data, data + bytes.numel()};
+}
+
+checkpoint::Saver::Options saver_options(const Checkpoints::Parts& parts) {
+  const auto& config = parts.config.checkpoint;
+  return {
+      .checkpoints = parts.run.checkpoints(),
+      .rank = parts.world.rank(),
+      .ranks = parts.world.size(),
+      .device = parts.world.data().device(),
+      .keep = {
+          .last = config.keep, .best = config.keep_best, .every = config.keep_every}};
+}
+
+checkpoint::LoadRules rules_of(const config::CheckpointConfig& config) {
+  return {config.allow_missing, config.ignore};
+}
+
+// What belongs to a rank, not to the model: it is there or not.
+bool is_of_a_rank(const std::string& name) {
+  return text::starts_with(name, "rank.");
+}
+
+std::set<std::string> lines_of(const std::string& yaml) {
+  std::set<std::string> lines;
+  for (const auto& line : text::split(yaml, '\n')) {
+    // What follows is where a value came from.
+    const auto plain = text::trim(line.substr(0, line.find(" #")));
+    if (!plain.empty()) lines.emplace(plain);
+  }
+  return lines;
+}
+
+}  // namespace
+
+Checkpoints::Checkpoints(const Parts& parts)
+    : parts_(parts), saver_(saver_options(parts)) {
+  find();
+}
+
+// By rank 0: the newest good one of this run, else of where the config says.
+std::filesystem::path Checkpoints::look(std::string& said) const {
+  const auto& wanted = parts_.config.checkpoint.resume;
+  if (wanted == "never") return {};
+  auto& files = storage::FileSystem::real();
+  for (const auto& line : storage::clean_up(files, parts_.run.checkpoints())) {
+    log::info("checkpoint", line);
+  }
+  const auto newest = [&](const std::filesystem::path& folder) {
+    const auto found = storage::newest_valid(folder, storage::Depth::full);
+    for (const auto& skipped : found.skipped) {
+      said +=
+          fmt::format("{} is left out: {}\n", skipped.path.string(), skipped.reason);
+    }
+    return found.path.value_or(std::filesystem::path());
+  };
+  auto own = newest(parts_.run.checkpoints());
+  if (!own.empty() || wanted == "auto") return own;
+  const std::filesystem::path path(wanted);
+  if (std::filesystem::exists(path / storage::kManifestName)) {
+    storage::verify(path, storage::Depth::full);
+    return std::filesystem::canonical(path);
+  }
+  const bool is_run = std::filesystem::is_directory(path / "checkpoints");
+  auto found = newest(is_run ? path / "checkpoints" : path);
+  if (!found.empty()) return found;
+  throw Error(Fault::config, "checkpoint.resume: '", wanted,
+              "' is no checkpoint, and there is none in it", said.empty() ? "" : ": ",
+              text::trim(said),
+              "; `lockstep checkpoint list RUN` shows those of a run");
+}
+
+void Checkpoints::find() {
+  std::string path, said, error;
+  Fault fault = Fault::io;
+  if (parts_.world.rank() == 0) {
+    try {
+      path = look(said).string();
+    } catch (const Error& failed) {
+      fault = failed.fault();
+      error = failed.what();
+    }
+  }
+  auto& cpu = parts_.world.cpu();
+  error = told_by_first(error, cpu);
+  if (!error.empty()) throw Error(fault, error);
+  for (const auto& line : text::split(said, '\n')) {
+    if (!line.empty()) log::warning("checkpoint", std::string(line));
+  }
+  from_ = told_by_first(path, cpu);
+  if (from_.empty()) return;
+  const auto manifest = storage::verify(from_, storage::Depth::quick);
+  resumed_ = standing_from_json(manifest.state, from_.string());
+  last_step_ = resumed_->steps;
+  log::info("checkpoint", fmt::format("going on after step {}, from {}, saved {}",
+                                      resumed_->steps, from_.string(), manifest.time));
+  if (parts_.world.rank() != 0) return;
+  say_what_differs(manifest);
+  parts_.reporter.resumed(resumed_->steps, from_.string());
+}
+
+void Checkpoints::say_what_differs(const storage::Manifest& manifest) const {
+  const auto now = lines_of(files::read(parts_.run.config(), kLongestConfig));
+  const auto then = lines_of(manifest.config);
+  std::vector<std::string> changed;
+  std::set_difference(now.begin(), now.end(), then.begin(), then.end(),
+                      std::back_inserter(changed));
+  constexpr std::size_t kShown = 10;
+  if (changed.empty()) return;
+  const auto more = changed.size() > kShown ? ", ..." : "";
+  changed.resize(std::min(changed.size(), kShown));
+  log::warning("checkpoint", fmt::format("not as it was when this was saved: {}{}",
+                                         text::join(changed, ", "), more));
+}
+
+void Checkpoints::load(parallel::Strategy& strategy, const checkpoint::Pieces& own) {
+  if (!resumed_) return;
+  strategy.use_order(resumed_->order);
+  const storage::Reader reader(from_);
+  auto manifest = reader.manifest();
+  std::erase_if(manifest.tensors, [](const auto& t) { return is_of_a_rank(t.name); });
+  const auto rules = rules_of(parts_.config.checkpoint);
+  checkpoint::check(manifest, strategy.expected(), rules);
+  checkpoint::load(reader, strategy.to_load(), rules);
+  const auto ranks = reader.manifest().world_size;
+  if (ranks == parts_.world.size()) return checkpoint::load(reader, own, rules);
+  log::info("checkpoint",
+            fmt::format("it was saved by {} ranks and goes on with {}: the samples are "
+                        "the same, sums differ in their last bits",
+                        ranks, parts_.world.size()));
+}
+
+bool Checkpoints::is_due(std::int64_t step) const {
+  const auto every = parts_.config.checkpoint.every;
+  return (asked_ || (every > 0 && step % every == 0)) && step != last_step_;
+}
+
+comm::Flags Checkpoints::tell() const {
+  auto flags = saver_.flags();
+  const auto interval = parts_.config.checkpoint.interval;
+  const bool late = parts_.world.rank() == 0 && interval.count() > 0 &&
+                    Clock::system().now() - last_time_ >= interval;
+  if (late || parts_.stop.take_save()) flags |= comm::kSave;
+  return flags;
+}
+
+void Checkpoints::observe(const std::vector<comm::Ballot>& ballots) {
+  asked_ = (comm::Votes::any(ballots) & comm::kSave) != 0;
+  if (const auto outcome = saver_.observe(ballots)) conclude(*outcome);
+}
+
+void Checkpoints::conclude(const checkpoint::Saver::Outcome& outcome) {
+  parts_.reporter.checkpoint({.step = outcome.step,
+                              .saved = outcome.saved,
+                              .text = outcome.text,
+                              .bytes = outcome.bytes,
+                              .held_bytes = outcome.held_bytes,
+                              .blocked_seconds = outcome.blocked_seconds,
+                              .seconds = outcome.seconds});
+  if (outcome.saved) {
+    last_ = outcome.text;
+    log::info(
+        "checkpoint",
+        fmt::format("{} in {:.2f} s, {} of this rank; training waited {:.1f} ms",
+                    outcome.text, outcome.seconds, units::format_bytes(outcome.bytes),
+                    1e3 * outcome.blocked_seconds));
+    return;
+  }
+  last_step_ = -1;
+  const auto text =
+      fmt::format("no checkpoint of step {}: {}", outcome.step, outcome.text);
+  if (parts_.config.checkpoint.on_failure == config::OnSaveFailure::stop) {
+    throw Error(Fault::io, "checkpoint: ", text, " (checkpoint.on_failure is stop)");
+  }
+  log::warning("checkpoint", text + "; training goes on, those before it stay");
+}
+
+void Checkpoints::save(const parallel::Strategy& strategy, const Save& save) {
+  if (saver_.is_busy() && parts_.config.checkpoint.on_busy == config::OnBusy::skip) {
+    if (parts_.world.rank() == 0) {
+      log::warning("checkpoint",
+                   fmt::format("none of step {}: the one before is still being written "
+                               "(checkpoint.on_busy is skip)",
+                               save.standing.steps));
+    }
+    return;
+  }
+  finish();
+  auto pieces = strategy.to_save();
+  pieces.insert(pieces.end(), save.own.begin(), save.own.end());
+  storage::Manifest head{.step = save.standing.steps,
+                         .time = iso_time(Clock::system().wall()),
+                         .world_size = parts_.world.size(),
+                         .metric = save.metric,
+                         .state = to_json(save.standing)};
+  if (parts_.world.rank() == 0) {
+    head.config = files::read(parts_.run.config(), kLongestConfig);
+    head.versions = {{"libtorch", TORCH_VERSION}};
+  }
+  saver_.begin(std::move(pieces), std::move(head));
+  last_step_ = save.standing.steps;
+  last_time_ = Clock::system().now();
+}
+
+// Ranks go on exchanging ballots until it is there.
+void Checkpoints::finish() {
+  auto& votes = parts_.world.votes();
+  while (saver_.is_busy()) {
+    saver_.wait(std::chrono::milliseconds(20));
+    votes.cast({.flags = saver_.flags()});
+    if (const auto outcome = saver_.observe(votes.count())) conclude(*outcome);
+  }
+}
+
+bool Checkpoints::load_best(parallel::Strategy& strategy, std::int64_t step) {
+  std::string path;
+  if (parts_.world.rank() == 0) {
+    const auto best = storage::named(parts_.run.checkpoints(), storage::kBest);
+    if (best) path = best->string();
+  }
+  path = told_by_first(path, parts_.world.cpu());
+  if (path.empty()) {
+    log::warning("checkpoint",
+                 "checkpoint.load_best: no checkpoint was evaluated; the last weights "
+                 "stay (checkpoint.every and eval.every have to meet)");
+    return false;
+  }
+  const storage::Reader reader{path};
+  if (reader.manifest().step == step) return false;
+  checkpoint::load(reader, strategy.to_load(), {});
+  log::info("checkpoint", fmt::format("the best weights are those of step {}, from {}",
+                                      reader.manifest().step, path));
+  return true;
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/checkpoint/pieces.h"
+#include "lockstep/checkpoint/saver.h"
+#include "lockstep/comm/join.h"
+#include "lockstep/config/config.h"
+#include "lockstep/monitor/run_directory.h"
+#include "lockstep/parallel/strategy.h"
+#include "lockstep/train/report.h"
+#include "lockstep/train/standing.h"
+#include "lockstep/train/stop.h"
+
+namespace lockstep::train {
+
+// The checkpoints of a run: from which one it goes on, when the next is due, and what
+// became of it.
+//
+// Collective: everything but tell() and the getters.
+class Checkpoints {
+ public:
+  struct Parts {
+    const config::Config& config;
+    const monitor::RunDirectory& run;
+    comm::World& world;
+    Reporter& reporter;
+    const StopRequest& stop;
+  };
+  // Finds the one to go on from, by checkpoint.resume; rank 0 looks, and says which it
+  // left out and why. Fault::config if there is none where one was asked for.
+  explicit Checkpoints(const Parts& parts);
+
+  // Where the run goes on; none: it begins.
+  const std::optional<Standing>& resumed() const noexcept { return resumed_; }
+  // Fills the strategy, and of `own` what this rank has saved, if there are as many
+  // ranks as then.
+  void load(parallel::Strategy& strategy, const checkpoint::Pieces& own);
+
+  // Whether one is to be saved after this step, all ranks alike.
+  bool is_due(std::int64_t step) const;
+  // What this rank tells the others: that it wants one, and how far it is with one.
+  comm::Flags tell() const;
+  // What all have told. Throws Fault::io if a save failed and checkpoint.on_failure
+  // says so.
+  void observe(const std::vector<comm::Ballot>& ballots);
+
+  struct Save {
+    Standing standing;
+    std::optional<storage::Metric> metric;  // of an evaluation of just this step
+    checkpoint::Pieces own;                 // of this rank, beside the strategy's
+  };
+  void save(const parallel::Strategy& strategy, const Save& save);
+  // Before the weights change.
+  void fence() { saver_.fence(); }
+  // Waits for what is being written.
+  void finish();
+
+  // The last one that was saved; empty: none.
+  const std::string& last() const noexcept { return last_; }
+  std::int64_t last_step() const noexcept { return last_step_; }
+
+  // The weights of the best one, unless that is of this step. Whether there is one.
+  bool load_best(parallel::Strategy& strategy, std::int64_t step);
+
+ private:
+  void find();
+  std::filesystem::path look(std::string& said) const;
+  void conclude(const checkpoint::Saver::Outcome& outcome);
+  void say_what_differs(const storage::Manifest& manifest) const;
+
+  Parts parts_;
+  checkpoint::Saver saver_;
+  std::optional<Standing> resumed_;
+  std::filesystem::path from_;
+  bool asked_ = false;  // by a rank, in the last ballots
+  SteadyTime last_time_ = Clock::system().now();
+  std::string last_;
+  std::int64_t last_step_ = -1;
+};
+
+}  // namespace lockstep::train

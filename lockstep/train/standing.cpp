@@ -1,0 +1,90 @@
+#include "lockstep/train/standing.h"
+
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// JSON has no infinities, which the best of nothing is.
+Json numbers(const std::map<std::string, double>& values) {
+  Json all = Json::object();
+  for (const auto& [name, value] : values) {
+    if (std::isfinite(value)) {
+      all[name] = value;
+    } else {
+      all[name] = std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+    }
+  }
+  return all;
+}
+
+double number(const Json& value) {
+  return value.is_string() ? std::stod(value.get<std::string>()) : value.get<double>();
+}
+
+std::map<std::string, double> numbers_of(const Json& json) {
+  std::map<std::string, double> values;
+  for (const auto& [name, value] : json.items()) values[name] = number(value);
+  return values;
+}
+
+}  // namespace
+
+std::string to_json(const Standing& standing) {
+  const Json json{
+      {"steps", standing.steps},
+      {"samples", standing.samples},
+      {"position",
+       {{"epoch", standing.position.epoch}, {"consumed", standing.position.consumed}}},
+      {"epoch", standing.epoch},
+      {"train_seconds", standing.train_seconds},
+      {"skipped", standing.skipped},
+      {"skipped_in_a_row", standing.skipped_in_a_row},
+      {"evaluated_at", standing.evaluated_at},
+      {"best_accuracy", standing.best_accuracy},
+      {"early_stop",
+       {{"best", standing.best ? numbers({{"v", *standing.best}})["v"] : Json()},
+        {"waited", standing.waited}}},
+      {"loss_scale", numbers(standing.scaler)},
+      {"schedule", numbers(standing.schedule)},
+      {"micro_batch", standing.micro_batch},
+      {"recompute_every", standing.recompute_every},
+      {"order", standing.order}};
+  return json.dump();
+}
+
+Standing standing_from_json(std::string_view text, const std::string& place) {
+  try {
+    const auto json = Json::parse(text);
+    Standing standing{.steps = json.at("steps"),
+                      .samples = json.at("samples"),
+                      .position = {json.at("position").at("epoch"),
+                                   json.at("position").at("consumed")},
+                      .epoch = json.at("epoch"),
+                      .train_seconds = json.at("train_seconds"),
+                      .skipped = json.at("skipped"),
+                      .skipped_in_a_row = json.at("skipped_in_a_row"),
+                      .evaluated_at = json.at("evaluated_at"),
+                      .best_accuracy = json.at("best_accuracy"),
+                      .waited = json.at("early_stop").at("waited"),
+                      .scaler = numbers_of(json.at("loss_scale")),
+                      .schedule = numbers_of(json.at("schedule")),
+                      .micro_batch = json.at("micro_batch"),
+                      .recompute_every = json.at("recompute_every"),
+                      .order = json.at("order").get<std::vector<std::string>>()};
+    const auto& best = json.at("early_stop").at("best");
+    if (!best.is_null()) standing.best = number(best);
+    return standing;
+  } catch (const std::exception& error) {
+    throw Error(Fault::io, place,
+                ": its state is not that of a training run: ", error.what());
+  }
+}
+
+}  // namespace lockstep::train

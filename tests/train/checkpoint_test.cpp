@@ -1,0 +1,366 @@
+// Exact resume: a run that was cut goes on as if it had not been.
+#include <csignal>
+
+#include "lockstep/base/text.h"
+#include "lockstep/monitor/console.h"
+#include "lockstep/storage/catalog.h"
+#include "lockstep/train/callbacks.h"
+#include "lockstep/train/trainer.h"
+#include "tests/comm/ranks.h"
+#include "tests/train/small_data.h"
+
+namespace lockstep::train {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Loss by step, of the lines that a run has written.
+using Losses = std::map<std::int64_t, double>;
+
+struct Ran {
+  Result result;
+  Losses losses;
+  std::vector<std::string> events;
+};
+
+// Ends after so many steps, as if the power had gone: nothing is saved at the end.
+struct Crash : Callback {
+  explicit Crash(std::int64_t after) : after_step(after) {}
+  void on_step_begin(const Moment& m, const data::Batch&) override {
+    if (m.step == after_step) throw std::runtime_error("crash");
+  }
+  std::int64_t after_step;
+};
+
+Ran run_in(const files::Path& folder, const config::Config& config, comm::World& world,
+           const Extras& extras = {}) {
+  const auto path = folder / "runs" / "r";
+  if (world.rank() == 0 && !std::filesystem::exists(path)) {
+    monitor::RunDirectory::create(folder / "runs", {.name = "r"});
+  }
+  if (world.size() > 1) world.cpu().barrier();
+  const auto run = monitor::RunDirectory::open(path);
+  monitor::Console console({.write = [](std::string_view) {}});
+  const StopRequest stop;
+  Ran ran;
+  {
+    Reporter reporter(run, config.monitor, console,
+                      {.rank = world.rank(), .ranks = world.size()});
+    try {
+      ran.result = train(config, run, reporter, stop, world, extras);
+    } catch (const std::runtime_error& error) {
+      if (std::string(error.what()) != "crash") throw;
+    }
+  }
+  if (world.rank() != 0) return ran;
+  for (const auto& line : monitor::read_metrics(run.metrics())) {
+    if (line.split == monitor::Split::train) ran.losses[line.step] = line.loss;
+  }
+  for (const auto& event : monitor::last_events(run.events(), 100)) {
+    ran.events.push_back(event.kind);
+  }
+  return ran;
+}
+
+Ran run_alone(const files::Path& folder, const config::Config& config,
+              const Extras& extras = {}) {
+  auto world = comm::join({}, {});
+  return run_in(folder, config, world, extras);
+}
+
+Extras crash_after(std::int64_t step) {
+  return {.callbacks = {std::make_shared<Crash>(step)}};
+}
+
+// A run whose result depends on all that a checkpoint has to hold.
+config::Config rich_config() {
+  auto config = test::quick_config();
+  config.model.name = "resnet9";
+  config.model.dropout = 0.3;
+  config.batch.global = 20;  // 200 samples: ten steps an epoch
+  config.batch.micro = 7;    // accumulation, in pieces that are not alike
+  config.augment.crop_padding = 2;
+  config.augment.flip = 0.5;
+  config.optim.clip_norm = 1.0;
+  config.schedule.name = config::Schedule::cosine;
+  config.ema.enabled = true;
+  config.train.steps = 12;
+  config.eval.every = 4;
+  config.checkpoint.every = 3;
+  config.checkpoint.keep = 2;
+  return config;
+}
+
+void expect_same(const Losses& cut, const Losses& unbroken) {
+  ASSERT_EQ(cut.size(), unbroken.size());
+  for (const auto& [step, loss] : unbroken) {
+    ASSERT_TRUE(cut.contains(step)) << step;
+    if (std::isnan(loss)) {  // all since the last line were skipped
+      EXPECT_TRUE(std::isnan(cut.at(step))) << "step " << step;
+    } else {
+      EXPECT_EQ(cut.at(step), loss) << "step " << step;
+    }
+  }
+}
+
+TEST(Checkpoint, ARunThatWasCutThreeTimesHasTheLossesOfAnUnbrokenOne) {
+  const files::TemporaryDirectory one, other;
+  const auto config = rich_config();
+  const auto unbroken = run_alone(one.path(), config);
+  for (const std::int64_t crash : {5, 7, 11}) {
+    const auto cut = run_alone(other.path(), config, crash_after(crash));
+    EXPECT_EQ(cut.result.steps, 0) << "it crashed";
+  }
+  const auto last = run_alone(other.path(), config);
+  EXPECT_GE(last.result.resumed_at.value_or(0), 3);
+  EXPECT_EQ(last.result.steps, 12);
+  EXPECT_THAT(last.events, Contains("resumed"));
+  expect_same(last.losses, unbroken.losses);
+  EXPECT_EQ(last.result.eval->loss, unbroken.result.eval->loss) << "of the average";
+  EXPECT_EQ(last.result.samples, unbroken.result.samples);
+}
+
+TEST(Checkpoint, EveryOptimizerAndPrecisionGoesOnExactly) {
+  for (const auto& [optimizer, mode] :
+       {std::pair{config::Optimizer::sgd, config::Precision::fp16},
+        std::pair{config::Optimizer::lion, config::Precision::bf16_params},
+        std::pair{config::Optimizer::adam, config::Precision::bf16}}) {
+    const files::TemporaryDirectory one, other;
+    auto config = test::quick_config();
+    config.optim.name = optimizer;
+    config.precision.mode = mode;
+    config.precision.growth_interval = 2;
+    config.schedule.name = config::Schedule::plateau;
+    config.schedule.patience = 0;
+    config.train.steps = 12;
+    config.eval.every = 1;
+    config.checkpoint.every = 3;
+    const auto unbroken = run_alone(one.path(), config);
+    run_alone(other.path(), config, crash_after(10));
+    const auto last = run_alone(other.path(), config);
+    EXPECT_GE(last.result.resumed_at.value_or(0), 3) << "one was written by then";
+    expect_same(last.losses, unbroken.losses);
+  }
+}
+
+TEST(Checkpoint, RanksGoOnExactlyAndOtherNumbersOfThemNearly) {
+  const files::TemporaryDirectory folder;
+  const auto losses_of = [&](int ranks, const std::string& name, std::int64_t crash,
+                             config::ShardUpdate sharded) {
+    const auto place = folder.path() / name;
+    const int port = test::free_port();
+    test::as_processes(ranks, [&](int rank) {
+      auto config = rich_config();
+      config.model.name = "mlp";  // no statistics over a rank's part of a batch
+      config.parallel.strategy = config::Strategy::ddp;
+      config.parallel.shard_update = sharded;
+      auto world = comm::join(test::environment_of(rank, ranks, port), {});
+      const auto ran =
+          run_in(place, config, world, crash > 0 ? crash_after(crash) : Extras{});
+      if (crash == 0 && rank == 0) {
+        std::string lines;
+        for (const auto& [step, loss] : ran.losses) {
+          lines += str(step, " ", text::from_double(loss), "\n");
+        }
+        test::write_file(place / "losses", lines);
+      }
+      world.close();
+    });
+    Losses losses;
+    if (crash > 0) return losses;
+    std::istringstream text(test::read_file(place / "losses"));
+    std::int64_t step = 0;
+    for (double loss = 0; text >> step >> loss;) losses[step] = loss;
+    return losses;
+  };
+  using config::ShardUpdate;
+  const auto unbroken = losses_of(2, "unbroken", 0, ShardUpdate::on);
+  ASSERT_EQ(unbroken.size(), 12U);
+  losses_of(2, "cut", 8, ShardUpdate::on);
+  const auto copy = [&](const std::string& to) {
+    std::filesystem::copy(folder.path() / "cut", folder.path() / to,
+                          std::filesystem::copy_options::recursive |
+                              std::filesystem::copy_options::copy_symlinks);
+  };
+  copy("three");
+  copy("one");
+  expect_same(losses_of(2, "cut", 0, ShardUpdate::on), unbroken);
+  for (const auto& [ranks, name, sharded] :
+       {std::tuple{3, "three", ShardUpdate::on}, {1, "one", ShardUpdate::off}}) {
+    const auto other = losses_of(ranks, name, 0, sharded);
+    ASSERT_EQ(other.size(), unbroken.size());
+    for (const auto& [step, loss] : unbroken) {
+      EXPECT_NEAR(other.at(step), loss, 2e-5) << ranks << " ranks, step " << step;
+    }
+  }
+}
+
+TEST(Checkpoint, OneOfAnotherModelIsRefusedByName) {
+  const files::TemporaryDirectory folder;
+  auto config = test::quick_config();
+  config.train.steps = 2;
+  config.checkpoint.every = 2;
+  run_alone(folder.path(), config);
+  config.train.steps = 4;
+  config.model.hidden = 17;
+  const auto refused =
+      test::error_text(Fault::config, [&] { run_alone(folder.path(), config); });
+  EXPECT_THAT(refused, HasSubstr("other shape"));
+  EXPECT_THAT(refused, HasSubstr("[16, 784] instead of [17, 784]"));
+  config.model.hidden = 16;
+  config.optim.name = config::Optimizer::sgd;
+  EXPECT_THAT(
+      test::error_text(Fault::config, [&] { run_alone(folder.path(), config); }),
+      HasSubstr("missing"));
+  config.checkpoint.ignore = "optimizer.*";
+  config.checkpoint.allow_missing = "optimizer.*";
+  EXPECT_EQ(run_alone(folder.path(), config).result.resumed_at, 2);
+}
+
+TEST(Checkpoint, ADamagedOneIsLeftOutAndTheOneBeforeTaken) {
+  const files::TemporaryDirectory folder;
+  auto config = test::quick_config();
+  config.train.steps = 4;
+  config.checkpoint.every = 2;
+  run_alone(folder.path(), config);
+  const auto steps = folder.path() / "runs" / "r" / "checkpoints";
+  const auto file = steps / "step_4" / "rank_0.safetensors";
+  auto bytes = test::read_file(file);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  test::write_file(file, bytes);
+  config.train.steps = 5;
+  EXPECT_EQ(run_alone(folder.path(), config).result.resumed_at, 2);
+}
+
+TEST(Checkpoint, NeverBeginsAnewAndAPathGoesOnFromAnotherRun) {
+  const files::TemporaryDirectory one, other;
+  auto config = test::quick_config();
+  config.train.steps = 4;
+  config.checkpoint.every = 2;
+  const auto first = run_alone(one.path(), config);
+  config.checkpoint.resume = (one.path() / "runs" / "r").string();
+  config.train.steps = 6;
+  const auto second = run_alone(other.path(), config);
+  EXPECT_EQ(second.result.resumed_at, 4);
+  EXPECT_EQ(second.losses.begin()->first, 5);
+  config.checkpoint.resume = "never";
+  EXPECT_FALSE(run_alone(other.path(), config).result.resumed_at);
+  config.checkpoint.resume = (one.path() / "nothing").string();
+  const files::TemporaryDirectory third;
+  EXPECT_THAT(test::error_text(Fault::config, [&] { run_alone(third.path(), config); }),
+              HasSubstr("is no checkpoint"));
+}
+
+TEST(Checkpoint, SignalsAndAFileAskForOne) {
+  struct Asks : Callback {
+    explicit Asks(std::function<void()> how) : ask(std::move(how)) {}
+    void on_step_begin(const Moment& m, const data::Batch&) override {
+      if (m.step == 3) ask();
+    }
+    std::function<void()> ask;
+  };
+  auto config = test::quick_config();
+  config.train.steps = 8;
+  config.checkpoint.every = 0;
+  const auto run = [&](const files::Path& folder, std::function<void()> how) {
+    return run_alone(folder, config, {.callbacks = {std::make_shared<Asks>(how)}});
+  };
+  {
+    const files::TemporaryDirectory folder;
+    const auto ran = run(folder.path(), [] { ::raise(SIGUSR2); });
+    EXPECT_EQ(ran.result.steps, 8) << "it goes on";
+    EXPECT_THAT(ran.events, Contains("checkpoint"));
+  }
+  for (const int signal : {SIGTERM, SIGUSR1, 0}) {
+    const files::TemporaryDirectory folder;
+    config.train.steps = 1'000'000;  // a file is not looked for at every step
+    const auto ran = run(folder.path(), [&] {
+      if (signal != 0) {
+        ::raise(signal);
+      } else {
+        test::write_file(folder.path() / "runs" / "r" / "stop", "");
+      }
+    });
+    EXPECT_LT(ran.result.steps, 1'000'000) << signal;
+    EXPECT_THAT(ran.result.checkpoint, HasSubstr(str("step_", ran.result.steps)));
+    EXPECT_FALSE(std::filesystem::exists(folder.path() / "runs" / "r" / "stop"));
+    config.train.steps = ran.result.steps + 1;
+    EXPECT_EQ(run_alone(folder.path(), config).result.resumed_at, ran.result.steps);
+  }
+}
+
+TEST(Checkpoint, TheEndOfAJobIsKnownAndTimeLimitsSaveToo) {
+  const files::TemporaryDirectory folder, other;
+  auto config = test::quick_config();
+  config.train.steps = 1'000'000;
+  const auto ran =
+      run_alone(folder.path(), config,
+                {.job_end = Clock::system().wall() + std::chrono::seconds(5)});
+  EXPECT_EQ(ran.result.stopped_by, SIGUSR1);
+  EXPECT_TRUE(ran.result.checkpoint.empty()) << "no step was done";
+  config.train.max_time = std::chrono::milliseconds(300);
+  const auto timed = run_alone(other.path(), config);
+  EXPECT_TRUE(timed.result.out_of_time);
+  EXPECT_THAT(timed.result.checkpoint, HasSubstr("step_"));
+}
+
+TEST(Checkpoint, TheBestIsEvaluatedAndWrittenAtTheEnd) {
+  const files::TemporaryDirectory folder;
+  auto config = test::quick_config();
+  config.train.steps = 12;
+  config.optim.lr = 0.5;  // it only gets worse
+  config.eval.every = 2;
+  config.checkpoint.every = 2;
+  config.checkpoint.keep = 1;
+  config.checkpoint.load_best = true;
+  const auto ran = run_alone(folder.path(), config);
+  const auto steps = folder.path() / "runs" / "r" / "checkpoints";
+  const auto best = storage::verify(steps / "best", storage::Depth::full);
+  ASSERT_TRUE(best.metric);
+  EXPECT_NEAR(ran.result.eval->loss, best.metric->value, 1e-6);
+  EXPECT_LE(storage::list_steps(steps).size(), 2U) << "the last and the best";
+}
+
+TEST(Checkpoint, ADiskThatIsFullIsAnEvent) {
+  const files::TemporaryDirectory folder;
+  auto config = test::quick_config();
+  config.train.steps = 4;
+  config.checkpoint.every = 2;
+  // A file where the directory should be made.
+  const auto block = [&](const files::Path& place) {
+    monitor::RunDirectory::create(place / "runs", {.name = "r"});
+    test::write_file(place / "runs" / "r" / "checkpoints", "in the way");
+    config.checkpoint.resume = "never";
+  };
+  block(folder.path());
+  const auto ran = run_alone(folder.path(), config);
+  EXPECT_EQ(ran.result.steps, 4);
+  EXPECT_THAT(ran.events, Contains("checkpoint_failed"));
+  EXPECT_TRUE(ran.result.checkpoint.empty());
+  const files::TemporaryDirectory other;
+  block(other.path());
+  config.checkpoint.on_failure = config::OnSaveFailure::stop;
+  EXPECT_THAT(test::error_text(Fault::io, [&] { run_alone(other.path(), config); }),
+              HasSubstr("checkpoint.on_failure"));
+}
+
+TEST(Checkpoint, WeightsOfAFileAreWhereTrainingBegins) {
+  const files::TemporaryDirectory one, other;
+  auto config = test::quick_config();
+  config.train.steps = 10;
+  config.optim.lr = 0.01;
+  const auto first = run_alone(one.path(), config);
+  config.model.weights = (one.path() / "runs" / "r" / "model.safetensors").string();
+  config.train.steps = 1;
+  config.optim.lr = 1e-12;
+  const auto second = run_alone(other.path(), config);
+  EXPECT_NEAR(second.result.eval->loss, first.result.eval->loss, 1e-4);
+  config.model.hidden = 8;
+  EXPECT_THAT(test::error_text(Fault::config, [&] { run_alone(other.path(), config); }),
+              HasSubstr("other shape"));
+}
+
+}  // namespace
+}  // namespace lockstep::train
