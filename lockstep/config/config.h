@@ -14,6 +14,7 @@
 #include "lockstep/config/optim.h"
 #include "lockstep/config/parallel.h"
 #include "lockstep/config/precision.h"
+#include "lockstep/config/profile.h"
 #include "lockstep/config/run.h"
 #include "lockstep/config/schedule.h"
 #include "lockstep/config/train.h"
@@ -42,6 +43,7 @@ struct Config {
   WatchConfig watch;
   CheckpointConfig checkpoint;
   MonitorConfig monitor;
+  ProfileConfig profile;
 };
 
 // The only list of the sections; each section's describe() is the only list of its
@@ -66,6 +68,7 @@ void describe(Config& c, Visitor& v) {
   v.section("watch", c.watch, "When a rank counts as hanging.");
   v.section("checkpoint", c.checkpoint, "What outlives the process.");
   v.section("monitor", c.monitor, "What is shown and recorded.");
+  v.section("profile", c.profile, "Where the time of a step goes.");
 }
 
 }  // namespace lockstep::config

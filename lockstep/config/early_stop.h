@@ -21,6 +21,7 @@ struct EarlyStopConfig {
   std::string metric = "loss";
   double min_delta = 0;
   BetterMode mode = BetterMode::automatic;
+  double divergence = 0;
 };
 
 template <typename Visitor>
@@ -38,6 +39,11 @@ void describe(EarlyStopConfig& c, Visitor& v) {
   v.field("mode", c.mode,
           {.help = "What is better: min or max; auto: less loss or perplexity, more of "
                    "all else."});
+  v.field("divergence", c.divergence,
+          {.help = "Training ends when its loss, smoothed over the lines of metrics, "
+                   "is so many times the least so far, or is no number any more; 0: "
+                   "it does not.",
+           .range = at_least(0)});
 }
 
 }  // namespace lockstep::config

@@ -22,12 +22,13 @@ enum class Schedule {
   inverse_sqrt,
   wsd,
   plateau,
+  sweep,
 };
 
-constexpr std::array<std::string_view, 11> names_of(Schedule) {
+constexpr std::array<std::string_view, 12> names_of(Schedule) {
   return {"constant",     "linear",     "cosine",      "polynomial",
           "step",         "multi_step", "exponential", "one_cycle",
-          "inverse_sqrt", "wsd",        "plateau"};
+          "inverse_sqrt", "wsd",        "plateau",     "sweep"};
 }
 
 enum class ScheduleUnit { step, epoch };
@@ -80,7 +81,8 @@ void describe_shapes(ScheduleConfig& c, Visitor& v) {
           {.help = "Of one_cycle: share of the steps in which the rate rises.",
            .range = {.low = 0, .high = 1, .low_is_open = true, .high_is_open = true}});
   v.field("start_ratio", c.start_ratio,
-          {.help = "Of one_cycle: learning rate at its start, relative to optim.lr.",
+          {.help = "Of one_cycle and sweep: learning rate at its start, relative to "
+                   "optim.lr.",
            .range = between(0, 1)});
   v.field("decay_share", c.decay_share,
           {.help = "Of wsd: share of the run, at its end, in which the rate falls.",
@@ -90,7 +92,8 @@ void describe_shapes(ScheduleConfig& c, Visitor& v) {
 template <typename Visitor>
 void describe(ScheduleConfig& c, Visitor& v) {
   v.field("name", c.name,
-          {.help = "How the learning rate goes from optim.lr to its end."});
+          {.help = "How the learning rate goes from optim.lr to its end; sweep: up to "
+                   "optim.lr, by the same factor at every step (`lockstep find-lr`)."});
   v.field("unit", c.unit,
           {.help = "The rate moves at every step, or at the start of every epoch."});
   v.field("warmup_steps", c.warmup_steps,

@@ -175,6 +175,11 @@ void check_schedule(Checker& check, const ScheduleConfig& schedule) {
     check.refuse("schedule.step_size",
                  "0, but schedule.name is step; set the steps or epochs between drops");
   }
+  if (schedule.name == Schedule::sweep && schedule.start_ratio == 0) {
+    check.refuse("schedule.start_ratio",
+                 "0, but schedule.name is sweep, which multiplies it up to 1; set it "
+                 "above 0, for example to 1e-8");
+  }
   if (schedule.warmup_steps > 0 && schedule.warmup_epochs > 0) {
     check.refuse("schedule.warmup_epochs",
                  str(schedule.warmup_epochs, ", but schedule.warmup_steps is ",
@@ -271,6 +276,32 @@ void check_comm(Checker& check, const Config& config) {
   }
 }
 
+void check_early_stop(Checker& check, const EarlyStopConfig& early_stop) {
+  const auto ratio = early_stop.divergence;
+  if (ratio == 0 || ratio > 1) return;
+  check.refuse("early_stop.divergence",
+               str(ratio,
+                   " times the least loss is no more than that, so that training "
+                   "would end at once; set it above 1, for example to 4"));
+}
+
+void check_profile(Checker& check, const Config& config) {
+  const auto& text = config.profile.steps;
+  if (text.empty()) return;
+  const auto range = parse_step_range(text);
+  if (!range) {
+    check.refuse("profile.steps",
+                 str("'", text, "' is not first:last, counted from 1, with at most ",
+                     kMostProfiledSteps, " steps; write for example 10:20"));
+    return;
+  }
+  const auto steps = config.train.steps.value_or(0);
+  if (steps == 0 || range->last <= steps) return;
+  check.refuse("profile.steps",
+               str("step ", range->last, " is to be timed, but train.steps is ", steps,
+                   "; end the range at ", steps, " or train longer"));
+}
+
 void check_version(Checker& check, const Config& config) {
   const auto strategy = config.parallel.strategy;
   if (strategy == Strategy::zero) {
@@ -296,6 +327,8 @@ void validate(const Loaded& loaded) {
   check_strategy(check, loaded.config.parallel);
   check_buckets(check, loaded.config.parallel);
   check_comm(check, loaded.config);
+  check_early_stop(check, loaded.config.early_stop);
+  check_profile(check, loaded.config);
   check_version(check, loaded.config);
   check.finish();
 }

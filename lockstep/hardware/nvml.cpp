@@ -21,6 +21,10 @@ struct MemoryInfo {
   unsigned long long total, free, used;
 };
 
+struct Utilization {
+  unsigned gpu, memory;
+};
+
 struct PciInfo {
   char legacy_id[16];
   unsigned domain, bus, device, device_id, subsystem_id;
@@ -80,13 +84,31 @@ class Nvml {
 
   std::vector<Gpu> gpus() const {
     std::vector<Gpu> found;
+    for (auto* device : devices()) found.push_back(describe(device));
+    return found;
+  }
+
+  std::vector<Device> devices() const {
+    std::vector<Device> found;
     unsigned count = 0;
     if (count_(&count) != 0) return found;
     for (unsigned i = 0; i < count; ++i) {
       Device device = nullptr;
-      if (handle_(i, &device) == 0) found.push_back(describe(device));
+      if (handle_(i, &device) == 0) found.push_back(device);
     }
     return found;
+  }
+
+  std::string uuid(Device device) const {
+    std::array<char, 128> text{};
+    return uuid_(device, text.data(), text.size()) == 0 ? text.data() : "";
+  }
+
+  // In percent.
+  std::optional<unsigned> busy(Device device) const {
+    Utilization use{};
+    if (utilization_ == nullptr || utilization_(device, &use) != 0) return std::nullopt;
+    return use.gpu;
   }
 
  private:
@@ -100,6 +122,7 @@ class Nvml {
 
   bool find_all() {
     find(pci_info_, "nvmlDeviceGetPciInfo_v3");  // only for placement: may be missing
+    find(utilization_, "nvmlDeviceGetUtilizationRates");  // only for bench
     return find(init_, "nvmlInit_v2") && find(shutdown_, "nvmlShutdown") &&
            find(error_string_, "nvmlErrorString") &&
            find(count_, "nvmlDeviceGetCount_v2") &&
@@ -115,7 +138,7 @@ class Nvml {
     Gpu gpu;
     std::array<char, 128> text{};
     if (name_(device, text.data(), text.size()) == 0) gpu.name = text.data();
-    if (uuid_(device, text.data(), text.size()) == 0) gpu.uuid = text.data();
+    gpu.uuid = uuid(device);
     MemoryInfo memory{};
     if (memory_(device, &memory) == 0) {
       gpu.memory_total_bytes = static_cast<std::int64_t>(memory.total);
@@ -140,6 +163,7 @@ class Nvml {
   int (*memory_)(Device, MemoryInfo*) = nullptr;
   int (*capability_)(Device, int*, int*) = nullptr;
   int (*pci_info_)(Device, PciInfo*) = nullptr;
+  int (*utilization_)(Device, Utilization*) = nullptr;
   int (*driver_version_)(char*, unsigned) = nullptr;
   int (*cuda_version_)(int*) = nullptr;
 };
@@ -168,13 +192,42 @@ std::vector<Gpu> visible(const std::vector<Gpu>& all, const std::string& wanted)
   return chosen;
 }
 
+// Another root has its own library: a fixture with none has no GPU on any machine.
+std::string library_of(const Path& root) {
+  return root == "/" ? "libnvidia-ml.so.1"
+                     : (root / "usr/lib/libnvidia-ml.so.1").string();
+}
+
+class NvmlReader : public UseReader {
+ public:
+  explicit NvmlReader(Nvml nvml) : nvml_(std::move(nvml)), devices_(nvml_.devices()) {}
+
+  std::map<std::string, double> busy() override {
+    std::map<std::string, double> all;
+    for (auto* device : devices_) {
+      if (const auto percent = nvml_.busy(device)) {
+        all[nvml_.uuid(device)] = *percent / 100.0;
+      }
+    }
+    return all;
+  }
+
+ private:
+  Nvml nvml_;
+  std::vector<Device> devices_;
+};
+
 }  // namespace
 
+std::unique_ptr<UseReader> read_use(const Path& root) {
+  std::string note;
+  auto nvml = Nvml::load(library_of(root), note);
+  if (!nvml) return nullptr;
+  return std::make_unique<NvmlReader>(std::move(*nvml));
+}
+
 void add_gpus(const Path& root, Machine& machine) {
-  // Another root has its own library: a fixture with none has no GPU on any machine.
-  const std::string library =
-      root == "/" ? "libnvidia-ml.so.1" : (root / "usr/lib/libnvidia-ml.so.1").string();
-  const auto nvml = Nvml::load(library, machine.gpu_note);
+  const auto nvml = Nvml::load(library_of(root), machine.gpu_note);
   if (!nvml) return;
   machine.driver_version = nvml->driver_version();
   machine.cuda_driver_version = nvml->cuda_version();

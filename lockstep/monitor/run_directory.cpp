@@ -230,6 +230,7 @@ RunList list_runs(const Path& parent) {
   if (!std::filesystem::exists(parent, error)) return list;
   for (const auto& path : entries_of(parent)) {
     if (path.filename().string().front() == '.') continue;
+    if (std::filesystem::exists(path / kBenchFile, error)) continue;
     if (auto reason = why_no_run(path); !reason.empty()) {
       list.skipped.push_back({path, std::move(reason)});
       continue;

@@ -19,6 +19,9 @@ using Path = std::filesystem::path;
 // one.
 inline constexpr int kRunFormat = 1;
 
+// A directory with this file holds the runs of one `lockstep bench`; it is none itself.
+inline constexpr std::string_view kBenchFile = "bench.json";
+
 // Written to run.json by these names: existing ones never change.
 enum class RunState { planned, running, stopping, done, failed, stopped };
 std::string_view name_of(RunState state) noexcept;
@@ -74,6 +77,7 @@ class RunDirectory {
   Path plan() const { return path_ / "plan.json"; }
   Path events() const { return path_ / "events.jsonl"; }
   Path metrics() const { return path_ / "metrics.jsonl"; }
+  Path trace() const { return path_ / "trace.json"; }
   Path heartbeat() const { return path_ / "heartbeat"; }
   Path log(int rank) const;
   Path error(int rank) const;

@@ -82,6 +82,10 @@ double curve(const ScheduleConfig& c, const Place& place) {
     }
     case Schedule::wsd:
       return wsd(c, place);
+    case Schedule::sweep: {
+      const double rest = length > 1 ? 1 - number(t) / number(length - 1) : 0.0;
+      return std::pow(c.start_ratio, std::max(rest, 0.0));
+    }
   }
   return 1;
 }

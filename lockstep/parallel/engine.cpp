@@ -71,6 +71,11 @@ class Engine::Impl {
     on_relayout_ = std::move(callback);
   }
 
+  void observe(ExchangeObserver* observer) {
+    observer_ = observer;
+    exchange_->observe(observer);
+  }
+
   bool set_sync(bool sync) { return std::exchange(sync_, sync); }
 
   // Leaves the memory alone: the first gradient of a step is copied over it, which is
@@ -239,6 +244,7 @@ class Engine::Impl {
   std::vector<Shard> owned_;
   std::vector<comm::Pending> travelling_;  // values
   std::function<void()> on_relayout_;
+  ExchangeObserver* observer_ = nullptr;
 
   bool sync_ = true;
   bool running_ = false;      // between the first gradient of a pass and its finish()
@@ -282,6 +288,7 @@ void Engine::Impl::lay_out(const std::vector<std::size_t>& order) {
   exchange_ = std::make_unique<detail::Exchange>(
       *buffers_, data_, order, options_,
       [this](const std::vector<std::size_t>& parameters) { collect(parameters); });
+  exchange_->observe(observer_);
   exchange_->wait_for_counts(!rebuilt_);
   exchange_->tell_absences(!(options_.static_graph && checked_));
 }
@@ -296,11 +303,15 @@ comm::Pending Engine::Impl::gather(const torch::Tensor& flat, const Shard& shard
 void Engine::Impl::updated(std::size_t index) {
   if (!shards_) return;
   const auto& shard = owned_[index];
+  if (observer_ != nullptr) observer_->started({Parcel::Of::parameters, index});
   travelling_.push_back(gather(buffers_->values(shard.group), shard));
 }
 
 void Engine::Impl::wait_for_values() {
-  for (auto& pending : travelling_) pending.wait();
+  for (std::size_t i = 0; i < travelling_.size(); ++i) {
+    travelling_[i].wait();
+    if (observer_ != nullptr) observer_->arrived({Parcel::Of::parameters, i});
+  }
   travelling_.clear();
 }
 
@@ -472,6 +483,9 @@ const ExchangeTimes& Engine::times() const noexcept {
 }
 const ExchangeTimes& Engine::device_times() const noexcept {
   return impl_->device_times();
+}
+void Engine::observe(ExchangeObserver* observer) noexcept {
+  impl_->observe(observer);
 }
 
 Engine::NoSync::NoSync(Engine& engine) noexcept

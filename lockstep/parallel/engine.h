@@ -10,6 +10,7 @@
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/parallel/layout.h"
+#include "lockstep/parallel/observer.h"
 #include "lockstep/parallel/shards.h"
 #include "lockstep/parallel/stages.h"
 
@@ -158,6 +159,9 @@ class Engine {
   const ExchangeTimes& times() const noexcept;
   // On a GPU's own clock, of the step before: nothing waits for them. Empty on a CPU.
   const ExchangeTimes& device_times() const noexcept;
+
+  // Tells of what travels from now on; nullptr: nobody. It outlives what it was told.
+  void observe(ExchangeObserver* observer) noexcept;
 
  private:
   class Impl;

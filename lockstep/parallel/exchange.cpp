@@ -85,6 +85,7 @@ void Exchange::begin() {
   for (auto& work : works_) {
     work.missing = work.parameters.size();
     work.pending = {};
+    work.seen = false;
   }
   next_ = 0;
   counts_started_ = false;
@@ -158,7 +159,12 @@ void Exchange::start(std::size_t index, const Flags& used, bool as_if_used) {
   if (work.holds_sum) put_aside(work);
   collect_(work.parameters);
   zero_what_is_missing(work, used, as_if_used);
-  if (data_.size() > 1) send(work);
+  if (data_.size() == 1) return;
+  if (observer_ != nullptr) {
+    tell_of_arrivals();
+    observer_->started({.index = index});
+  }
+  send(work);
 }
 
 // One that halves or gathers sends something else than the gradients themselves.
@@ -239,9 +245,25 @@ void Exchange::start_rest(const Flags& used, bool as_if_used) {
 void Exchange::complete() {
   const torch::NoGradGuard no_grad;
   stamps_.begin_wait();
-  for (auto& work : works_) finish(work);
+  tell_of_arrivals();
+  for (std::size_t w = 0; w < works_.size(); ++w) {
+    finish(works_[w]);
+    if (observer_ == nullptr || works_[w].seen || data_.size() == 1) continue;
+    works_[w].seen = true;
+    observer_->arrived({.index = w});
+  }
   if (counts_started_) counts_pending_.wait();
   stamps_.end_wait();
+}
+
+// What has come since somebody looked last. The host can not see it of a GPU.
+void Exchange::tell_of_arrivals() {
+  if (observer_ == nullptr || data_.size() == 1 || !data_.device().is_cpu()) return;
+  for (std::size_t w = 0; w < next_; ++w) {
+    if (works_[w].seen || !works_[w].pending.done()) continue;
+    works_[w].seen = true;
+    observer_->arrived({.index = w});
+  }
 }
 
 // In the order of the works and their parameters, or of all parameters.

@@ -145,6 +145,9 @@ class Replicated : public Strategy {
   const ExchangeTimes* times() const noexcept override {
     return on_gpu_ ? &engine_.device_times() : &engine_.times();
   }
+  void observe(ExchangeObserver* observer) noexcept override {
+    engine_.observe(observer);
+  }
   const std::vector<Parameter>& parameters() const noexcept override {
     return engine_.parameters();
   }

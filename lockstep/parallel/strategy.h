@@ -108,6 +108,9 @@ class Strategy {
   // Of the last finished step; none if the strategy does not measure them.
   virtual const ExchangeTimes* times() const noexcept { return nullptr; }
 
+  // Between two steps: tells of what travels from now on; nullptr: nobody.
+  virtual void observe(ExchangeObserver*) noexcept {}
+
   virtual const std::vector<Parameter>& parameters() const noexcept = 0;
 };
 

@@ -31,10 +31,14 @@ const std::vector<comm::Ballot>& Attempts::compute(const data::Batch& batch,
                                                    double loss_scale,
                                                    const Tell& tell) {
   auto& votes = parts_.world.votes();
+  // Alone there is nobody to wait for.
+  const auto waiting = parts_.world.data().size() > 1 ? Profiler::Phase::communication
+                                                      : Profiler::Phase::backward;
   for (bool first = true;; first = false) {
     parts_.reporter.beat(steps, Phase::training);
     recovery_.begin(parts_.tally);
     parts_.strategy.begin_step();  // a rank that fails here has left the others
+    parts_.profiler.did(waiting);  // for buffers of rank 0
     const bool fits = attempt(batch, steps, loss_scale);
     auto ballot = tell();
     if (!fits) ballot.flags |= comm::kOutOfMemory;
@@ -42,6 +46,7 @@ const std::vector<comm::Ballot>& Attempts::compute(const data::Batch& batch,
     if (parts_.world.size() > 1) parts_.reporter.beat(steps, Phase::exchanging);
     parts_.strategy.finish(/*failed=*/!fits);
     const auto& ballots = votes.count();
+    parts_.profiler.did(waiting);
     if ((comm::Votes::any(ballots) & comm::kOutOfMemory) != 0) {
       recover(ballots, steps);
       continue;

@@ -6,6 +6,7 @@
 #include "lockstep/comm/join.h"
 #include "lockstep/config/config.h"
 #include "lockstep/parallel/strategy.h"
+#include "lockstep/train/profiler.h"
 #include "lockstep/train/recovery.h"
 #include "lockstep/train/report.h"
 #include "lockstep/train/step.h"
@@ -27,6 +28,7 @@ class Attempts {
     Tally& tally;
     comm::World& world;
     Reporter& reporter;
+    Profiler& profiler;
   };
   explicit Attempts(const Parts& parts);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 
@@ -75,6 +77,22 @@ std::string EarlyStop::because() const {
 void EarlyStop::restore(std::optional<double> best, std::int64_t waited) {
   best_ = best;
   waited_ = waited;
+}
+
+bool Divergence::observe(double loss) {
+  if (ratio_ == 0) return false;
+  now_ = std::isfinite(loss) ? smoothed_.add(loss) : loss;
+  if (!std::isfinite(now_)) return true;
+  if (!has_best_ || now_ < best_) best_ = now_;
+  has_best_ = true;
+  return now_ > ratio_ * best_;
+}
+
+std::string Divergence::because() const {
+  if (!std::isfinite(now_)) return "the loss is no number (early_stop.divergence)";
+  return fmt::format(
+      "the loss, smoothed, is {:.4g}: more than {} times its least, {:.4g}", now_,
+      ratio_, best_);
 }
 
 }  // namespace lockstep::train

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/smoothed.h"
 #include "lockstep/config/early_stop.h"
 #include "lockstep/storage/manifest.h"
 #include "lockstep/train/metrics.h"
@@ -42,6 +43,24 @@ class EarlyStop {
   bool higher_is_better_;
   std::optional<double> best_;
   std::int64_t waited_ = 0;  // evaluations since then
+};
+
+// Whether the training loss, smoothed, has left its best behind
+// (early_stop.divergence). Fed with numbers that all ranks have.
+class Divergence {
+ public:
+  explicit Divergence(double ratio) : ratio_(ratio) {}
+
+  // The loss of a report. True: it is over.
+  bool observe(double loss);
+  std::string because() const;
+
+ private:
+  double ratio_;  // 0: never
+  Smoothed smoothed_{kKeepOfLoss};
+  double now_ = 0;
+  double best_ = 0;
+  bool has_best_ = false;
 };
 
 }  // namespace lockstep::train

@@ -41,6 +41,9 @@ void Progress::step(const data::Batch& batch, const parallel::ExchangeTimes* tim
 TrainReport Progress::report(const At& at, Tally& tally) {
   window_.data_wait_seconds = loader_.waited_seconds() - waited_before_;
   window_.memory = memory_of(world_.data().device());
+  const auto passes = at.passes.value_or(Profiler::Passes());
+  window_.forward_seconds = passes.forward;
+  window_.backward_seconds = passes.backward;
   auto means = world_.size() == 1 ? tally.means() : tally.means(world_.cpu());
   // All steps since the last report were skipped: 0 would look like a loss.
   if (means.count == 0) means.loss = means.accuracy = std::nan("");

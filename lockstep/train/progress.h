@@ -10,6 +10,7 @@
 #include "lockstep/data/loader.h"
 #include "lockstep/parallel/balance.h"
 #include "lockstep/parallel/engine.h"
+#include "lockstep/train/profiler.h"
 #include "lockstep/train/report.h"
 #include "lockstep/train/step.h"
 #include "lockstep/train/window.h"
@@ -38,6 +39,7 @@ class Progress {
     double epoch = 0;
     double lr = 0;
     std::optional<double> gradient_norm;
+    std::optional<Profiler::Passes> passes;  // since the last report
   };
   // The numbers since the last report, of all ranks; reading them waits for the device.
   TrainReport report(const At& at, Tally& tally);

@@ -43,6 +43,27 @@ double rate(std::int64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
 }
 
+// A step, in the mean over the ranks.
+double mean_of(const TrainReport& report, double RankWindow::*seconds) {
+  double sum = 0;
+  for (const auto& rank : report.ranks) sum += rank.*seconds;
+  const auto count = static_cast<double>(report.ranks.size()) *
+                     static_cast<double>(std::max<std::int64_t>(report.steps, 1));
+  return sum / std::max(count, 1.0);
+}
+
+std::vector<Field> fields_of(const monitor::PhaseSplit& split) {
+  std::vector<Field> fields{{"profile_steps", split.steps},
+                            {"profile_step_seconds", split.step_seconds}};
+  for (std::size_t p = 0; p < monitor::kNumPhases; ++p) {
+    const auto phase = static_cast<monitor::StepPhase>(p);
+    fields.push_back(
+        {fmt::format("profile_{}_seconds", monitor::name_of(phase)), split.of(phase)});
+  }
+  fields.push_back({"profile_travel_seconds", split.travel_seconds});
+  return fields;
+}
+
 std::vector<files::Path> heartbeat_files(const monitor::RunDirectory& run) {
   std::vector<files::Path> paths{std::filesystem::absolute(run.heartbeat())};
   const char* launchers = std::getenv("LOCKSTEP_HEARTBEAT");
@@ -50,6 +71,10 @@ std::vector<files::Path> heartbeat_files(const monitor::RunDirectory& run) {
     paths.emplace_back(launchers);
   }
   return paths;
+}
+
+double a_step(const Result& result, double seconds) {
+  return seconds / static_cast<double>(std::max<std::int64_t>(result.steps, 1));
 }
 
 std::string how_it_ended(const Result& result) {
@@ -104,6 +129,13 @@ std::string to_table(const Result& result) {
   rows.push_back({"speed", fmt::format("{} samples/s",
                                        units::format_rate(rate(
                                            result.samples, result.train_seconds)))});
+  if (result.forward_seconds > 0) {
+    const auto ms = [&](double seconds) { return 1e3 * a_step(result, seconds); };
+    rows.push_back(
+        {"passes",
+         fmt::format("forward {:.2f} ms, backward {:.2f} ms a step",
+                     ms(result.forward_seconds), ms(result.backward_seconds))});
+  }
   for (std::size_t r = 0; r < result.memory.size(); ++r) {
     rows.push_back({result.memory.size() == 1 ? "memory" : fmt::format("rank {}", r),
                     device_memory(result.memory[r])});
@@ -114,7 +146,8 @@ std::string to_table(const Result& result) {
                                            result.skipped)});
   }
   if (!result.weights.empty()) rows.push_back({"weights", result.weights});
-  return text::table(rows);
+  if (!result.split) return text::table(rows);
+  return text::table(rows) + "\n" + monitor::to_table(*result.split);
 }
 
 std::string to_json(const Result& result) {
@@ -138,6 +171,14 @@ std::string to_json(const Result& result) {
     }
   }
   if (result.skipped > 0) fields.push_back({"skipped_steps", result.skipped});
+  if (result.forward_seconds > 0) {
+    fields.push_back({"forward_seconds", a_step(result, result.forward_seconds)});
+    fields.push_back({"backward_seconds", a_step(result, result.backward_seconds)});
+  }
+  if (result.split) {
+    const auto more = fields_of(*result.split);
+    fields.insert(fields.end(), more.begin(), more.end());
+  }
   if (!result.memory.empty()) {
     fields.push_back({"memory_bytes", result.memory[0].allocated_bytes});
   }
@@ -179,6 +220,14 @@ double TrainReport::samples_per_second() const {
   return static_cast<double>(means.count) / std::max(seconds, 1e-9);
 }
 
+double TrainReport::forward_seconds() const {
+  return mean_of(*this, &RankWindow::forward_seconds);
+}
+
+double TrainReport::backward_seconds() const {
+  return mean_of(*this, &RankWindow::backward_seconds);
+}
+
 void Reporter::train(const TrainReport& report) {
   const auto& own = report.ranks.at(0);  // what is written is rank 0's
   if (metrics_) {
@@ -188,6 +237,10 @@ void Reporter::train(const TrainReport& report) {
                             {"samples_per_second", report.samples_per_second()},
                             {"data_wait_seconds", own.data_wait_seconds},
                             {"memory_bytes", own.memory.allocated_bytes}};
+    if (report.forward_seconds() > 0) {
+      more.push_back({"forward_seconds", report.forward_seconds()});
+      more.push_back({"backward_seconds", report.backward_seconds()});
+    }
     if (report.gradient_norm) more.push_back({"gradient_norm", *report.gradient_norm});
     if (is_modelled(report.backend)) more.push_back({"backend", report.backend});
     if (const auto& late = report.straggler) {
@@ -322,6 +375,7 @@ void Reporter::finished(const Result& result) {
   console_.finish();
   if (metrics_) metrics_->sync();
   if (!first_) return beat(result.steps, monitor::Phase::finished);
+  if (result.split) events_->write("profile", fields_of(*result.split));
   events_->write(result.stopped_by != 0 ? "stopped" : "done",
                  {{"rank", std::int64_t{0}},
                   {"steps", result.steps},

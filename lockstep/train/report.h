@@ -13,6 +13,7 @@
 #include "lockstep/monitor/heartbeat.h"
 #include "lockstep/monitor/metrics.h"
 #include "lockstep/monitor/run_directory.h"
+#include "lockstep/monitor/timeline.h"
 #include "lockstep/train/metrics.h"
 #include "lockstep/train/step.h"
 #include "lockstep/train/window.h"
@@ -34,6 +35,9 @@ struct TrainReport {
   std::optional<Straggler> straggler;  // none for a single rank
 
   double samples_per_second() const;
+  // A step, in the mean over the ranks; 0 where it is not known.
+  double forward_seconds() const;
+  double backward_seconds() const;
 };
 
 struct EvalReport {
@@ -61,9 +65,13 @@ struct Result {
   std::int64_t samples = 0;
   double train_seconds = 0;  // without evaluation
   double seconds = 0;
-  std::optional<double> train_loss;  // of the last report
-  std::optional<Tally::Means> eval;  // the last one
-  std::vector<MetricValue> metrics;  // of the last evaluation
+  // Of all steps together, in the mean over the ranks; 0 where it is not known.
+  double forward_seconds = 0;
+  double backward_seconds = 0;
+  std::optional<monitor::PhaseSplit> split;  // of profile.steps
+  std::optional<double> train_loss;          // of the last report
+  std::optional<Tally::Means> eval;          // the last one
+  std::vector<MetricValue> metrics;          // of the last evaluation
   double best_accuracy = 0;
   std::int64_t skipped = 0;          // steps whose gradients were not finite
   std::string ended_early;           // why, if early_stop has ended it

@@ -31,6 +31,7 @@
 #include "lockstep/train/find_micro.h"
 #include "lockstep/train/out_of_memory.h"
 #include "lockstep/train/own_state.h"
+#include "lockstep/train/profiler.h"
 #include "lockstep/train/progress.h"
 #include "lockstep/train/step.h"
 #include "lockstep/train/trace.h"
@@ -68,6 +69,7 @@ class Training {
         built_(build(config, world.data().device(), shared)),
         checkpoints_({config, run, world, reporter, stop}),
         strategy_(parallel::make_strategy(config, *built_.model, world)),
+        profiler_(config.profile, built_.policy.device, *strategy_),
         step_({.model = built_.model,
                .strategy = *strategy_,
                .policy = built_.policy,
@@ -82,7 +84,8 @@ class Training {
         progress_(config, world, reporter, loader_),
         tally_(built_.policy.device),
         scaler_(config.precision),
-        early_stop_(config.early_stop) {
+        early_stop_(config.early_stop),
+        divergence_(config.early_stop.divergence) {
     check_same_data(world, shared);
     seed_apart(world, config.run.seed, shared);
     go_on();
@@ -90,7 +93,7 @@ class Training {
       find_micro(shared);
     }
     attempts_.emplace(Attempts::Parts{config, *built_.model, *strategy_, step_, tally_,
-                                      world, reporter});
+                                      world, reporter, profiler_});
     if (const auto& trace = shared.extras.trace) {
       trace_.emplace(*trace, *built_.model, train_data_, world);
     }
@@ -152,19 +155,24 @@ class Training {
     if (config_.eval.sanity_batches > 0 && !leaving_) check_evaluation();
     while (result_.steps < last_step_ && !leaving_) {
       beat(Phase::loading);
+      profiler_.begin_step(result_.steps + 1);
       const auto& batch = *feed_.next();
+      profiler_.did(monitor::StepPhase::data);
       begin_step(batch);
       const double lr = schedule_.lr(result_.steps, batch.begin.epoch);
       take(attempts_->compute(batch, result_.steps, scaler_.scale(),
                               [this] { return ballot(); }));
       if (trace_) show_gradients();
       call([](auto& c, auto& m) { c.on_gradients(m); });
+      profiler_.did_other();
       const bool reports = is_due(config_.train.log_every, result_.steps + 1);
       checkpoints_.fence();
       update(lr, reports);
+      profiler_.did(monitor::StepPhase::optimizer);
       if (trace_) trace_->updated(batch, lr, tally_);
       progress_.step(batch, strategy_->times());
       account(batch, lr);
+      profiler_.end_step(batch.size);
       check_agreed_finite(lr);
       if (reports || result_.steps == 1) report(lr);
       if (result_.steps < last_step_ && !leaving_ && evaluation_is_due(batch)) {
@@ -186,8 +194,10 @@ class Training {
   }
 
   std::function<void(Pass)> observer() {
-    if (callbacks_.empty()) return {};
-    return [this](Pass pass) { call([&](auto& c, auto& m) { c.on_pass(m, pass); }); };
+    return [this](Pass pass) {
+      profiler_.passed(pass);
+      call([&](auto& c, auto& m) { c.on_pass(m, pass); });
+    };
   }
 
   void begin_step(const data::Batch& batch) {
@@ -352,13 +362,19 @@ class Training {
          .epoch = epoch_,
          .lr = lr,
          .gradient_norm =
-             norm_.defined() ? std::optional(norm_.item<double>()) : std::nullopt},
+             norm_.defined() ? std::optional(norm_.item<double>()) : std::nullopt,
+         .passes = profiler_.take_passes()},
         tally_);
     if (report.means.count > 0) {
       check_finite(report.means.loss, lr, world_.size() == 1 ? 0 : kSomeRank);
       result_.train_loss = report.means.loss;
     }
     result_.backend = report.backend;
+    result_.forward_seconds +=
+        report.forward_seconds() * static_cast<double>(report.steps);
+    result_.backward_seconds +=
+        report.backward_seconds() * static_cast<double>(report.steps);
+    if (divergence_.observe(report.means.loss)) end_early(divergence_.because());
     call([&](auto& c, auto& m) { c.on_report(m, report); });
     result_.memory.clear();
     for (const auto& rank : report.ranks) result_.memory.push_back(rank.memory);
@@ -455,6 +471,7 @@ class Training {
     if (result_.stopped_by != 0 || result_.out_of_time) save_last();
     const bool saves = config_.checkpoint.final_weights && result_.steps > 0;
     if (saves) save_final();
+    result_.split = save_profile(profiler_, world_, run_);
     const bool evaluated = evaluated_at_ == result_.steps;
     if (result_.stopped_by == 0 && !evaluated) evaluate_now();
     if (result_.stopped_by == 0 && !result_.out_of_time) save_last();
@@ -547,6 +564,7 @@ class Training {
   const Built built_;
   Checkpoints checkpoints_;
   const std::unique_ptr<parallel::Strategy> strategy_;
+  Profiler profiler_;
   Step step_;
   data::Loader loader_;
   data::DeviceFeed feed_;
@@ -555,6 +573,7 @@ class Training {
   precision::LossScaler scaler_;
   EarlyStop early_stop_;
   OwnState own_{world_};
+  Divergence divergence_;
   std::optional<Attempts> attempts_;  // after each rank has its own generators
   std::optional<Trace> trace_;
 

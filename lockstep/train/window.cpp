@@ -1,7 +1,9 @@
 #include "lockstep/train/window.h"
 
+#include <algorithm>
 #include <array>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <ATen/Context.h>
@@ -18,24 +20,40 @@ DeviceMemory memory_of_host() {
   const auto fields = text::split(files::read("/proc/self/statm", 4096), ' ');
   const auto pages = fields.size() > 1 ? text::to_integer(fields[1]).value_or(0) : 0;
   const auto page = static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE));
-  return {pages * page, pages * page, ::sysconf(_SC_PHYS_PAGES) * page};
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  constexpr std::int64_t kKibibyte = 1024;
+  return {
+      .allocated_bytes = pages * page,
+      .reserved_bytes = pages * page,
+      .total_bytes = ::sysconf(_SC_PHYS_PAGES) * page,
+      .peak_bytes = std::max<std::int64_t>(pages * page, usage.ru_maxrss * kKibibyte)};
 }
 
-constexpr std::size_t kNumbers = 7;
+constexpr std::size_t kNumbers = 10;
 
 std::array<double, kNumbers> numbers_of(const RankWindow& window) {
   return {window.data_wait_seconds,
           window.compute_seconds,
           window.exchange_wait_seconds,
+          window.forward_seconds,
+          window.backward_seconds,
           static_cast<double>(window.samples),
           static_cast<double>(window.memory.allocated_bytes),
           static_cast<double>(window.memory.reserved_bytes),
-          static_cast<double>(window.memory.total_bytes)};
+          static_cast<double>(window.memory.total_bytes),
+          static_cast<double>(window.memory.peak_bytes)};
 }
 
 RankWindow window_of(const double* numbers) {
   const auto whole = [&](int i) { return static_cast<std::int64_t>(numbers[i]); };
-  return {numbers[0], numbers[1], numbers[2], whole(3), {whole(4), whole(5), whole(6)}};
+  return {.data_wait_seconds = numbers[0],
+          .compute_seconds = numbers[1],
+          .exchange_wait_seconds = numbers[2],
+          .forward_seconds = numbers[3],
+          .backward_seconds = numbers[4],
+          .samples = whole(5),
+          .memory = {whole(6), whole(7), whole(8), whole(9)}};
 }
 
 // Until its last gradient was there, beginning where all ranks had the last sums.
@@ -51,7 +69,8 @@ DeviceMemory memory_of(const torch::Device& device) {
   const auto stats = allocator->getDeviceStats(device.index());
   const auto [free, total] = allocator->getMemoryInfo(device.index());
   return {stats.allocated_bytes[0].current,  // 0: all pools together
-          stats.reserved_bytes[0].current, static_cast<std::int64_t>(total)};
+          stats.reserved_bytes[0].current, static_cast<std::int64_t>(total),
+          stats.allocated_bytes[0].peak};
 }
 
 std::vector<RankWindow> gather(const RankWindow& own, comm::Communicator& cpu) {

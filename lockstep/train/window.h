@@ -17,6 +17,7 @@ struct DeviceMemory {
   std::int64_t allocated_bytes = 0;  // by tensors
   std::int64_t reserved_bytes = 0;   // held by the process, for tensors to come, too
   std::int64_t total_bytes = 0;      // of the device
+  std::int64_t peak_bytes = 0;       // the most that was allocated so far
 };
 DeviceMemory memory_of(const torch::Device& device);
 
@@ -25,6 +26,8 @@ struct RankWindow {
   double data_wait_seconds = 0;
   double compute_seconds = 0;  // from the start of a step to its last gradient
   double exchange_wait_seconds = 0;
+  double forward_seconds = 0;  // 0 on a GPU, where nobody waits to know
+  double backward_seconds = 0;
   std::int64_t samples = 0;
   DeviceMemory memory;
 };

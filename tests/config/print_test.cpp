@@ -113,6 +113,7 @@ const std::vector<config::Override>& unusual_values() {
       {"early_stop.metric", "accuracy"},
       {"early_stop.min_delta", "1e-3"},
       {"early_stop.mode", "max"},
+      {"early_stop.divergence", "4.5"},
       {"memory.recompute_every", "2"},
       {"memory.on_out_of_memory", "stop"},
       {"memory.grow_after", "100"},
@@ -181,6 +182,7 @@ const std::vector<config::Override>& unusual_values() {
       {"checkpoint.save_best", "true"},
       {"monitor.sinks", "[]"},
       {"monitor.verbosity", "debug"},
+      {"profile.steps", "3:7"},
   };
   return kValues;
 }

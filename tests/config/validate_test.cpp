@@ -24,6 +24,34 @@ TEST(Validate, DropsOfTheRateAreThoseOfTheScheduleThatHasThem) {
               HasSubstr("schedule.step_size: 0, but schedule.name is step"));
 }
 
+TEST(Validate, ASweepBeginsAboveZero) {
+  EXPECT_THAT(problem_of("schedule: {name: sweep, start_ratio: 0}\n"),
+              HasSubstr("schedule.start_ratio: 0, but schedule.name is sweep"));
+  EXPECT_NO_THROW(with({{"schedule.name", "sweep"}, {"schedule.start_ratio", "1e-8"}}));
+}
+
+TEST(Validate, ALossThatDivergesIsMoreThanTheLeast) {
+  EXPECT_THAT(problem_with("early_stop.divergence", "1"),
+              HasSubstr("early_stop.divergence: 1 times the least loss"));
+  EXPECT_NO_THROW(with({{"early_stop.divergence", "4"}}));
+}
+
+TEST(Validate, ProfiledStepsAreARangeWithinTheRun) {
+  for (const std::string text : {"0:5", "7:6", "x", "1:", ":3", "1:2:3", "1:20000"}) {
+    EXPECT_THAT(problem_with("profile.steps", "'" + text + "'"),
+                HasSubstr("is not first:last"))
+        << text;
+  }
+  EXPECT_THAT(problem_of("train: {steps: 8}\nprofile: {steps: '5:9'}\n"),
+              HasSubstr("step 9 is to be timed, but train.steps is 8"));
+  EXPECT_EQ(with({{"profile.steps", "10:20"}}).profile.steps, "10:20");
+  const auto range = config::parse_step_range("10:20").value();
+  EXPECT_FALSE(range.has(9));
+  EXPECT_TRUE(range.has(10) && range.has(20));
+  EXPECT_FALSE(range.has(21));
+  EXPECT_EQ(config::parse_step_range("12").value().last, 12);
+}
+
 TEST(Validate, AWarmUpIsInStepsOrInEpochs) {
   EXPECT_THAT(problem_of("schedule: {warmup_steps: 5, warmup_epochs: 0.5}\n"),
               HasSubstr("schedule.warmup_epochs: 0.5, but schedule.warmup_steps is 5"));

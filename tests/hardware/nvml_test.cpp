@@ -1,5 +1,6 @@
 #include <cstdlib>
 
+#include "lockstep/hardware/gpu_use.h"
 #include "lockstep/hardware/machine.h"
 #include "tests/support/support.h"
 
@@ -31,6 +32,24 @@ class Nvml : public ::testing::Test {
 
   files::TemporaryDirectory directory_;
 };
+
+TEST_F(Nvml, SaysHowBusyTheGpusAre) {
+  const auto found = detect();
+  const auto begin = Clock::system().now();
+  const hardware::GpuUse use(directory_.path(), std::chrono::milliseconds(1));
+  const std::vector<std::string> both{found.gpus[0].uuid, found.gpus[1].uuid};
+  const auto seen = [&](const std::vector<std::string>& uuids) {
+    return use.mean(uuids, begin, Clock::system().now());
+  };
+  EXPECT_TRUE(test::eventually([&] { return seen(both).has_value(); }));
+  EXPECT_DOUBLE_EQ(seen({both[0]}).value(), 0.75);
+  EXPECT_DOUBLE_EQ(seen(both).value(), 0.5);
+  EXPECT_FALSE(seen({"GPU-nobody"}));
+  EXPECT_FALSE(
+      use.mean(both, begin - std::chrono::hours(2), begin - std::chrono::hours(1)));
+  const hardware::GpuUse none("/nothing/is/here");
+  EXPECT_FALSE(none.mean(both, begin, Clock::system().now()));
+}
 
 TEST_F(Nvml, DescribesEveryGpu) {
   const auto found = detect();

@@ -48,6 +48,18 @@ TEST(Schedule, CurvesGoFromOneToTheFinalRatio) {
   }
 }
 
+TEST(Schedule, ASweepGrowsByOneFactorUpToTheFullRate) {
+  const ScheduleConfig config{.name = Curve::sweep, .start_ratio = 1e-8};
+  EXPECT_NEAR(factor(config, 0, 101), 1e-8, 1e-20);  // rounding
+  for (int step = 1; step < 101; ++step) {
+    EXPECT_NEAR(factor(config, step, 101) / factor(config, step - 1, 101),
+                std::pow(10, 0.08), 1e-12)  // rounding
+        << step;
+  }
+  EXPECT_DOUBLE_EQ(factor(config, 100, 101), 1);
+  EXPECT_DOUBLE_EQ(factor(config, 0, 1), 1);
+}
+
 TEST(Schedule, ARunOfOneStepHasTheFullRate) {
   for (const auto name : {Curve::linear, Curve::cosine, Curve::polynomial,
                           Curve::inverse_sqrt, Curve::wsd, Curve::exponential}) {

@@ -69,6 +69,7 @@ class Exchange {
   void forget_sums();
 
   Stamps& stamps() noexcept { return stamps_; }
+  void observe(ExchangeObserver* observer) noexcept { observer_ = observer; }
 
  private:
   struct Work {
@@ -80,6 +81,7 @@ class Exchange {
     std::vector<std::size_t> parameters;
     std::size_t missing = 0;  // gradients that are not there yet
     bool holds_sum = false;
+    bool seen = false;     // by the observer, to have arrived
     torch::Tensor aside;   // sum of earlier passes of this step
     torch::Tensor wire;    // what travels, where it is not the gradients themselves
     torch::Tensor counts;  // of a GPU: what the counters were after the sum
@@ -95,6 +97,7 @@ class Exchange {
   void read_counters(Work& work);
   void finish(Work& work);
   void sum_in_rank_order(Work& work) const;
+  void tell_of_arrivals();
   bool gathers() const;
   bool has_peers_counts() const;
   bool counts_in_buckets() const { return has_peers_counts() && !scatters_; }
@@ -120,6 +123,7 @@ class Exchange {
   std::optional<c10::Event> copied_;  // of a GPU: late_counts_ are on the host
   torch::Tensor late_counts_;
   Stamps stamps_;
+  ExchangeObserver* observer_ = nullptr;
 };
 
 }  // namespace lockstep::parallel::detail

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+namespace lockstep {
+
+// The mean of values in which older ones count less and less, from the first one on:
+// the start, at 0, is taken out.
+class Smoothed {
+ public:
+  explicit Smoothed(double keep) : keep_(keep) {}
+
+  // The mean with this value.
+  double add(double value) {
+    sum_ = keep_ * sum_ + (1 - keep_) * value;
+    count_ += 1;
+    return sum_ / (1 - std::pow(keep_, static_cast<double>(count_)));
+  }
+
+ private:
+  double keep_;
+  double sum_ = 0;
+  std::int64_t count_ = 0;
+};
+
+// Of the loss of a step or a report.
+inline constexpr double kKeepOfLoss = 0.98;
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/hardware/machine.h"
+
+namespace lockstep::hardware {
+
+namespace detail {
+class UseReader;
+}
+
+// Looks every so often how busy the GPUs are, from its construction to its end. What
+// NVML says is the share of the time in which a GPU had anything to do, over the last
+// sixth of a second to second; not how much of the GPU that took.
+class GpuUse {
+ public:
+  explicit GpuUse(const Path& root = "/",
+                  std::chrono::milliseconds every = std::chrono::milliseconds(50));
+  ~GpuUse();
+  GpuUse(const GpuUse&) = delete;
+  GpuUse& operator=(const GpuUse&) = delete;
+
+  // The mean over these GPUs (Gpu::uuid) and what was seen between two points of the
+  // steady clock, from 0 to 1; nothing if nothing was.
+  std::optional<double> mean(const std::vector<std::string>& uuids, SteadyTime begin,
+                             SteadyTime end) const;
+
+ private:
+  struct Sample {
+    SteadyTime time;
+    std::map<std::string, double> busy;
+  };
+  void look();
+
+  std::unique_ptr<detail::UseReader> reader_;  // of the thread
+  mutable std::mutex mutex_;
+  std::vector<Sample> samples_;  // guarded by mutex_
+  std::jthread thread_;          // last: it uses all of the above
+};
+
+}  // namespace lockstep::hardware
