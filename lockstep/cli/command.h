@@ -106,6 +106,8 @@ struct Command {
 Command train_command();
 Command launch_command();
 Command parity_command();
+Command bench_command();
+Command find_lr_command();
 Command config_command();
 Command runs_command();
 Command status_command();

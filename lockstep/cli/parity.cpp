@@ -15,26 +15,6 @@
 namespace lockstep::cli {
 namespace {
 
-std::vector<int> sizes_of(const std::string& list) {
-  constexpr long long kMost = 1024;  // of parallel.ranks
-  std::vector<int> sizes;
-  for (const auto& word : text::split(list, ',')) {
-    const auto number = text::to_integer(word);
-    if (!number || *number < 1 || *number > kMost) {
-      throw Error(Fault::config, "--ranks: '", word, "' of '", list,
-                  "' is not a number of ranks from 1 to ", kMost,
-                  "; write a list such as 1,2,3");
-    }
-    const auto ranks = static_cast<int>(*number);
-    if (std::find(sizes.begin(), sizes.end(), ranks) != sizes.end()) {
-      throw Error(Fault::config, "--ranks: ", ranks, " is in '", list,
-                  "' twice; a rerun of one size is not compared here");
-    }
-    sizes.push_back(ranks);
-  }
-  return sizes;
-}
-
 // Where the runs are made: DIR of --keep, or one that is gone afterwards, unless a run
 // could not be made, when its logs are needed.
 class Place {
@@ -97,7 +77,7 @@ void announce(const ParityRequest& request, const ParityPlan& plan, Context& con
 // Every size, and PyTorch; fewer if one of them could not be run: its status is that of
 // the command, and it has been said why.
 std::vector<ParityRun> run_all(const ParityRequest& request, const ParityPlan& plan,
-                               const ParityPlace& place, Place& directory) {
+                               const Trials& place, Place& directory) {
   auto& err = place.context.err;
   std::vector<ParityRun> runs;
   for (const auto& size : plan.sizes) {
@@ -180,7 +160,7 @@ std::vector<Option> parity_options() {
 
 ParityRequest parity_request(const Arguments& arguments, const Context& context) {
   ParityRequest request;
-  request.ranks = sizes_of(arguments.value("--ranks").value_or("1,2"));
+  request.ranks = rank_list(arguments.value("--ranks").value_or("1,2"));
   request.steps = arguments.number("--steps", 1).value_or(request.steps);
   request.pytorch = arguments.has("--against");
   request.python = arguments.value("--python")

@@ -12,48 +12,9 @@ namespace {
 
 using config::Origin;
 
-// Sets knobs of the recipe, and remembers those that change what somebody said.
-class Settings {
- public:
-  explicit Settings(config::Loaded& loaded) : loaded_(loaded) {}
-
-  bool typed(const std::string& key) const {
-    const auto source = loaded_.sources.find(key);
-    return source != loaded_.sources.end() &&
-           source->second.origin == Origin::override_;
-  }
-
-  void set(const std::string& key, const std::string& value,
-           const std::string& because) {
-    const auto before = config::get(loaded_, key);
-    if (before == value) return;
-    if (typed(key)) {
-      throw Error(Fault::config, "parity: ", key, "=", before, ": here it is ", value,
-                  ", because ", because, "; leave it out");
-    }
-    const bool said = loaded_.sources[key].origin != Origin::standard;
-    config::set(loaded_, key, value, {Origin::override_, "parity: " + because});
-    if (said) made_.push_back({key, value, str("not ", before, ": ", because)});
-  }
-
-  std::vector<planner::Choice> take() { return std::move(made_); }
-
- private:
-  config::Loaded& loaded_;
-  std::vector<planner::Choice> made_;
-};
-
 void make_short(Settings& settings, const config::Config& config, std::int64_t steps) {
-  settings.set("train.epochs", "auto", "--steps decides");
-  settings.set("train.steps", str(steps), "--steps decides");
-  settings.set("train.max_time", "0s", "every size makes all steps");
+  only_steps(settings, config, steps);
   settings.set("train.log_every", "1", "every step is compared");
-  if (config.schedule.warmup_steps > steps) {
-    settings.set("schedule.warmup_steps", str(steps), "there are no more steps");
-  }
-  settings.set("eval.every", "0", "the evaluation is not compared");
-  settings.set("data.eval_samples", "16", "the evaluation is not compared");
-  settings.set("checkpoint.final_weights", "false", "the trace holds the weights");
 }
 
 // How the samples of a step are cut; by whoever was said to decide it.
@@ -108,7 +69,7 @@ void make_sizes_comparable(Settings& settings, const config::Config& config,
 
 ParityPlan parity_plan(const ParityRequest& request, config::Loaded wanted,
                        const hardware::Machine& machine) {
-  Settings settings(wanted);
+  Settings settings(wanted, "parity");
   if (settings.typed("parallel.ranks")) {
     throw Error(Fault::config, "parity: parallel.ranks is what --ranks lists; leave ",
                 "parallel.ranks=", config::get(wanted, "parallel.ranks"), " out");

@@ -83,7 +83,7 @@ void require_pytorch(const std::string& python, const config::Config& config) {
   }
 }
 
-ParityRun run_pytorch(const ParityPlace& place, const planner::Plan& plan,
+ParityRun run_pytorch(const Trials& place, const planner::Plan& plan,
                       const ParityRequest& request, const ParityRun& reference) {
   monitor::NewRun wanted{.name = "pytorch",
                          .record = monitor::record_of_this_process(),

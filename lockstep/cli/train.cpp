@@ -207,6 +207,12 @@ std::vector<Option> train_options() {
       {.name = "--amp",
        .help = "Compute in bf16 where that is safe (precision.mode=bf16)."},
       {.name = "--ema", .help = "Keep and evaluate an average of the weights (ema)."},
+      {.name = "--profile",
+       .value = "steps=A:B",
+       .help = "Time the phases of steps A to B on every rank: trace.json, for "
+               "chrome://tracing or Perfetto, and a table at the end (profile.steps)."},
+      {.name = "--find-lr",
+       .refusal = "is a command of its own: lockstep find-lr RECIPE"},
       {.name = "--run-dir",
        .value = "DIR",
        .help = "The directory of this run; it must not exist yet (default: the next "

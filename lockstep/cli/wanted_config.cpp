@@ -63,6 +63,12 @@ void add_training(const Arguments& arguments, Overrides& knobs) {
         std::pair("--lr", "optim.lr")}) {
     if (const auto value = arguments.value(option)) knobs.push_back({key, *value});
   }
+  if (const auto steps = arguments.value("--profile")) {
+    constexpr std::string_view kPrefix = "steps=";
+    const bool named = text::starts_with(*steps, kPrefix);
+    knobs.push_back(
+        {"profile.steps", quoted(named ? steps->substr(kPrefix.size()) : *steps)});
+  }
   if (arguments.has("--amp")) knobs.push_back({"precision.mode", "bf16"});
   if (arguments.has("--ema")) knobs.push_back({"ema.enabled", "true"});
 }

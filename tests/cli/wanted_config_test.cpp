@@ -56,6 +56,16 @@ TEST_F(WantedConfig, OptionsAreShortForTheKnobsThatPeopleChangeMost) {
   EXPECT_THAT(refusal({"--lr", "0.1", "optim.lr=0.2"}), HasSubstr("set twice"));
 }
 
+TEST_F(WantedConfig, AProfileIsARangeOfSteps) {
+  for (const std::string words : {"steps=2:3", "2:3"}) {
+    const auto loaded = wanted({"--profile", words}, "train: {steps: 3}\n");
+    EXPECT_EQ(loaded.config.profile.steps, "2:3") << words;
+  }
+  EXPECT_THAT(refusal({"--profile", "steps=2:9"}), HasSubstr("train.steps is 3"));
+  EXPECT_THAT(refusal({"--profile", "epochs=1"}),
+              HasSubstr("profile.steps: 'epochs=1'"));
+}
+
 TEST_F(WantedConfig, RunDirNamesTheVeryDirectory) {
   const auto loaded =
       wanted({"--run-dir", "some where/it's mine/"}, "run: {seed: 7}\n");

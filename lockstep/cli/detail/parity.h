@@ -8,6 +8,7 @@
 
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/detail/tensor_file.h"
+#include "lockstep/cli/detail/trial.h"
 #include "lockstep/launcher/job.h"
 #include "lockstep/monitor/trace.h"
 #include "lockstep/planner/plan.h"
@@ -43,14 +44,6 @@ struct ParityPlan {
 ParityPlan parity_plan(const ParityRequest& request, config::Loaded wanted,
                        const hardware::Machine& machine);
 
-// Makes runs below one directory.
-struct ParityPlace {
-  std::filesystem::path directory;
-  std::filesystem::path worker;
-  Context& context;
-  launcher::Signals& signals;
-};
-
 // A run that ended, and where its trace is.
 struct ParityRun {
   std::string name;  // "2 ranks"
@@ -59,7 +52,7 @@ struct ParityRun {
   launcher::JobResult result;
 };
 
-ParityRun run_size(const ParityPlace& place, const planner::Plan& plan,
+ParityRun run_size(const Trials& trials, const planner::Plan& plan,
                    const ParityRequest& request);
 
 // Fault::hardware unless `python` imports PyTorch, Fault::config for a model that the
@@ -68,7 +61,7 @@ void require_pytorch(const std::string& python, const config::Config& config);
 
 // The same training by PyTorch's own DDP, at the largest size, from the weights and the
 // samples in the trace of `reference`.
-ParityRun run_pytorch(const ParityPlace& place, const planner::Plan& plan,
+ParityRun run_pytorch(const Trials& place, const planner::Plan& plan,
                       const ParityRequest& request, const ParityRun& reference);
 
 // Of the tensors of one kind: the largest |a - b|, and the largest of it relative to

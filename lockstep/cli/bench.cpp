@@ -1,0 +1,229 @@
+// lockstep bench RECIPE: the same training with several strategies and sizes, timed.
+#include "lockstep/cli/detail/bench.h"
+
+#include <algorithm>
+#include <ostream>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
+#include "lockstep/base/text.h"
+#include "lockstep/cli/detail/output.h"
+#include "lockstep/cli/detail/train.h"
+#include "lockstep/hardware/gpu_use.h"
+
+namespace lockstep::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kStrategies[] = "single,data_parallel,ddp";
+
+std::vector<config::Strategy> strategy_list(const std::string& list) {
+  std::vector<config::Strategy> strategies;
+  const auto known = text::split(kStrategies, ',');
+  for (const auto& word : text::split(list, ',')) {
+    std::optional<config::Strategy> found;
+    for (const auto strategy :
+         {config::Strategy::single, config::Strategy::data_parallel,
+          config::Strategy::ddp}) {
+      if (word == name_of(strategy)) found = strategy;
+    }
+    if (!found) {
+      throw Error(Fault::config, "--strategies: '", word, "' of '", list,
+                  "' is none of ", kStrategies, text::did_you_mean(word, known));
+    }
+    if (std::find(strategies.begin(), strategies.end(), *found) != strategies.end()) {
+      throw Error(Fault::config, "--strategies: ", word, " is in '", list, "' twice");
+    }
+    strategies.push_back(*found);
+  }
+  return strategies;
+}
+
+// DIR of --run-dir, or the next bench_0001 beside the runs.
+fs::path make_directory(const Arguments& arguments, const fs::path& runs) {
+  if (const auto given = arguments.value("--run-dir")) {
+    if (files::make_new_directory(*given)) return *given;
+    throw Error(Fault::config, "--run-dir: ", *given,
+                " exists already; name a new directory");
+  }
+  for (int number = 1;; ++number) {
+    const auto path = runs / fmt::format("bench_{:04}", number);
+    if (files::make_new_directory(path)) return path;
+  }
+}
+
+// The GPUs of a run's ranks, as CUDA counts them.
+std::vector<std::string> gpus_of(const config::ParallelConfig& parallel,
+                                 const hardware::Machine& machine) {
+  std::vector<std::string> uuids;
+  for (int rank = 0; rank < parallel.ranks.value(); ++rank) {
+    const auto place = static_cast<std::size_t>(rank);
+    const auto id = parallel.device_ids.empty()
+                        ? place
+                        : static_cast<std::size_t>(parallel.device_ids.at(place));
+    if (id < machine.gpus.size()) uuids.push_back(machine.gpus[id].uuid);
+  }
+  return uuids;
+}
+
+SteadyTime steady(double seconds) {
+  return SteadyTime(std::chrono::duration_cast<SteadyTime::duration>(
+      std::chrono::duration<double>(seconds)));
+}
+
+// What came of a combination, and whether somebody wants to stop.
+struct Tried {
+  BenchRow row;
+  launcher::JobResult result;
+};
+
+Tried try_one(const BenchCase& which, const config::Loaded& wanted,
+              const hardware::Machine& machine, const Trials& trials) {
+  Tried tried{.row = {.which = which}, .result = {.exit = kExitOk}};
+  try {
+    const auto plan = bench_plan(which, wanted, machine);
+    const auto run = make_trial(trials, plan);
+    std::optional<hardware::GpuUse> use;
+    const auto& parallel = plan.config.config.parallel;
+    if (parallel.device == config::Device::cuda) use.emplace();
+    tried.result = run_trial(trials, plan, run);
+    if (tried.result.state != monitor::RunState::done) {
+      throw Error(Fault::internal, tried.result.message);
+    }
+    const auto timeline = monitor::read_chrome_trace(run.trace());
+    tried.row = measured(which, plan, timeline, machine.logical_cores);
+    if (use) {
+      tried.row.busy = use->mean(gpus_of(parallel, machine), steady(timeline.begin()),
+                                 steady(timeline.end()));
+    }
+  } catch (const Error& error) {
+    tried.row.error = error.what();
+  }
+  return tried;
+}
+
+void save(const fs::path& directory, const std::string& json, const std::string& text) {
+  files::write_atomically(directory / monitor::kBenchFile, json);
+  if (!text.empty()) files::write_atomically(directory / "bench.txt", text);
+}
+
+int bench(const Arguments& arguments, Context& context) {
+  const auto request = bench_request(arguments);
+  const auto machine = hardware::detect();
+  auto wanted = config::load(arguments.operand("RECIPE").value_or(""),
+                             arguments.overrides(), context.environment);
+  const auto settings = shorten(wanted, request);
+  const auto worker = find_worker(context);
+  for (const auto& line : request.left_out) context.err << "lockstep: " << line << "\n";
+  launcher::Signals signals;
+  const auto directory = make_directory(arguments, wanted.config.run.dir);
+  context.err << plan_text({wanted, settings}, context.color_err) << "bench  "
+              << printable(directory.string()) << std::endl;
+  save(directory, bench_json({}, request, directory.string()), "");
+  std::vector<BenchRow> rows;
+  for (const auto& which : request.cases) {
+    context.err << "lockstep: " << request.all_steps() << " steps of " << which.text()
+                << std::endl;
+    auto tried = try_one(which, wanted, machine, {directory, worker, context, signals});
+    const auto state = tried.result.state;
+    const bool stops =
+        tried.result.exit != kExitOk && state == monitor::RunState::stopped;
+    if (!tried.row.error.empty()) {
+      print_error(context, str("bench: ", which.text(), ": ", tried.row.error));
+    }
+    if (stops) return tried.result.exit;
+    rows.push_back(std::move(tried.row));
+  }
+  add_efficiency(rows);
+  const auto json = bench_json(rows, request, directory.string());
+  const auto text = bench_text(rows, request);
+  save(directory, json, text);
+  context.out << (arguments.has("--json") ? json : text);
+  const bool failed = std::any_of(rows.begin(), rows.end(),
+                                  [](const auto& row) { return !row.error.empty(); });
+  return failed ? kExitFailed : kExitOk;
+}
+
+std::vector<Option> bench_options() {
+  return {{.name = "--strategies",
+           .value = "LIST",
+           .help = str("Strategies to compare (default: ", kStrategies, ").")},
+          {.name = "--ranks",
+           .value = "LIST",
+           .help = "Numbers of ranks, each with each strategy (default: 1,2)."},
+          {.name = "--steps",
+           .value = "N",
+           .help = "Steps of each that are timed (default: 20)."},
+          {.name = "--warmup",
+           .value = "N",
+           .help = "Steps before them that are not (default: 5)."},
+          {.name = "--run-dir",
+           .value = "DIR",
+           .help = "Keep runs and results in this new directory (default: the next "
+                   "bench_0001 among the runs).",
+           .completes = Completes::directory},
+          {.name = "--json", .help = "The result as one JSON object."}};
+}
+
+}  // namespace
+
+BenchRequest bench_request(const Arguments& arguments) {
+  BenchRequest request;
+  request.steps = arguments.number("--steps", 1).value_or(request.steps);
+  request.warmup = arguments.number("--warmup", 0).value_or(request.warmup);
+  if (request.steps > config::kMostProfiledSteps) {
+    throw Error(Fault::config, "--steps: ", request.steps, " are more than ",
+                config::kMostProfiledSteps, ", which would make traces too large");
+  }
+  const auto sizes = rank_list(arguments.value("--ranks").value_or("1,2"));
+  for (const auto strategy :
+       strategy_list(arguments.value("--strategies").value_or(kStrategies))) {
+    for (const auto ranks : sizes) {
+      const BenchCase which{strategy, ranks};
+      if (strategy == config::Strategy::single && ranks > 1) {
+        request.left_out.push_back(
+            str(which.text(), " is left out: single is one rank"));
+      } else {
+        request.cases.push_back(which);
+      }
+    }
+  }
+  if (request.cases.empty()) {
+    throw Error(Fault::config,
+                "--ranks: single is one rank, so that nothing is left "
+                "to time; add 1 to --ranks, or ddp to --strategies");
+  }
+  return request;
+}
+
+Command bench_command() {
+  return {
+      .name = "bench",
+      .summary = "Time a recipe with several strategies and numbers of ranks.",
+      .usage = "lockstep bench RECIPE [options] [section.key=value]...",
+      .details =
+          "  lockstep bench recipes/fashion_mnist.yaml --ranks 1,2\n"
+          "  lockstep bench recipes/fashion_mnist.yaml --strategies single,ddp "
+          "batch.per_rank=64\n\n"
+          "Trains a few steps of each combination, one after the other, and shows time "
+          "per\n"
+          "step, samples/s, how busy the machine was, memory, and how well it scales. "
+          "With\n"
+          "batch.global all share one batch; with batch.per_rank it grows with the "
+          "ranks.\n"
+          "Evaluation and saving are off. Each run leaves its trace.json. Exit status: "
+          "0 all\n"
+          "were timed, 1 one failed; the others are shown.\n",
+      .operands =
+          {{.name = "RECIPE",
+            .help = "A YAML or JSON file with the knobs of the run; -: standard input.",
+            .completes = Completes::file}},
+      .options = bench_options(),
+      .takes_overrides = true,
+      .run = bench};
+}
+
+}  // namespace lockstep::cli
