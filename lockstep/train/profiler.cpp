@@ -6,6 +6,9 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
+
 #include "lockstep/base/log.h"
 #include "lockstep/train/window.h"
 
@@ -77,17 +80,26 @@ Profiler::~Profiler() {
 
 void Profiler::begin_step(std::int64_t step) {
   step_ = step;
+  in_step_ = true;
   profiling_ = range_ && range_->has(step);
   if (device_.is_cpu()) last_ = Clock::system().now();
   if (!profiling_) return;
-  if (records_.empty()) cpu_begin_ = cpu_seconds();
+  if (records_.empty()) begin_profile();
   strategy_.observe(this);
   under_way_.clear();
   step_moment_ = device_.is_cpu() ? moments_.take(last_) : moments_.take();
   last_moment_ = step_moment_;
 }
 
+// The most memory is that of the profiled steps; what a host had can not be forgotten.
+void Profiler::begin_profile() {
+  cpu_begin_ = cpu_seconds();
+  if (device_.is_cpu()) return;
+  at::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
+}
+
 void Profiler::did(Phase phase) {
+  if (!in_step_) return;
   if (device_.is_cpu()) {
     const auto now = Clock::system().now();
     const auto took = seconds_between(last_, now);
@@ -114,6 +126,7 @@ void Profiler::passed(Pass pass) {
 }
 
 void Profiler::end_step(std::int64_t samples) {
+  in_step_ = false;
   if (!profiling_) return;
   add({.kind = Span::Kind::step, .index = samples}, step_moment_, moments_.take());
   strategy_.observe(nullptr);

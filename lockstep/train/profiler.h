@@ -68,12 +68,14 @@ class Profiler : public parallel::ExchangeObserver {
     std::size_t end = 0;
   };
 
+  void begin_profile();
   void add(const Span& span, std::size_t begin, std::size_t end);
   std::vector<Span> settled();
 
   const std::optional<config::StepRange> range_;
   const torch::Device device_;
   parallel::Strategy& strategy_;
+  bool in_step_ = false;    // batches are also computed to see whether they fit
   bool profiling_ = false;  // this step
   std::int64_t step_ = 0;
   SteadyTime last_;  // on a CPU

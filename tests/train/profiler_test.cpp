@@ -212,6 +212,15 @@ TEST(Profile, ForwardAndBackwardStandInEveryLineOfMetrics) {
   }
 }
 
+// What is computed to see whether it fits is no step; run_profiled() holds the sums
+// against the time of the steps.
+TEST(Profile, TriesOfAMicroBatchDoNotCount) {
+  auto config = profiled_config();
+  config.memory.find_micro = true;
+  config.memory.host_limit = 1 << 30;
+  EXPECT_TRUE(run_profiled(1, config).timeline);
+}
+
 TEST(Profile, ARunThatEndsBeforeItLeavesNoTrace) {
   auto config = profiled_config();
   config.profile.steps = "100:200";
