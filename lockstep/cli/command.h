@@ -111,6 +111,7 @@ Command find_lr_command();
 Command config_command();
 Command runs_command();
 Command status_command();
+Command checkpoint_command();
 Command doctor_command();
 Command version_command();
 Command completion_command();

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/config/load.h"
 
@@ -45,6 +46,28 @@ Json json_or_null(const std::optional<T>& value) {
 }
 
 }  // namespace
+
+monitor::RunDirectory find_run(std::string_view command,
+                               const std::optional<std::string>& run,
+                               const std::string& directory) {
+  const auto list = monitor::list_runs(directory);
+  if (!run) {
+    if (!list.runs.empty()) return list.runs.front().directory;
+    throw Error(Fault::config, command, ": there is no run in '", directory,
+                "'; `lockstep train RECIPE` makes one, --dir names another place");
+  }
+  std::error_code ignored;
+  const std::filesystem::path by_id = std::filesystem::path(directory) / *run;
+  if (std::filesystem::exists(by_id / "run.json", ignored)) {
+    return monitor::RunDirectory::open(by_id);
+  }
+  if (std::filesystem::exists(*run, ignored)) return monitor::RunDirectory::open(*run);
+  std::vector<std::string> known;
+  for (const auto& entry : list.runs) known.push_back(entry.record.id);
+  const auto hint = text::did_you_mean(*run, known);
+  throw Error(Fault::config, command, ": there is no run '", *run, "' in '", directory,
+              "'", hint.empty() ? "; `lockstep runs` lists the runs" : hint);
+}
 
 RunView view_of(const monitor::RunDirectory& run, const Clock& clock) {
   RunView view;

@@ -17,32 +17,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kShownEvents = 5;
 
-monitor::RunDirectory newest_in(const std::string& directory) {
-  auto list = monitor::list_runs(directory);
-  if (list.runs.empty()) {
-    throw Error(Fault::config, "status: there is no run in '", directory,
-                "'; `lockstep train RECIPE` makes one, --dir names another place");
-  }
-  return list.runs.front().directory;
-}
-
-// A path, or the id of a run in `directory`.
-monitor::RunDirectory find_run(const std::string& run, const std::string& directory) {
-  std::error_code ignored;
-  const std::filesystem::path by_id = std::filesystem::path(directory) / run;
-  if (std::filesystem::exists(by_id / "run.json", ignored)) {
-    return monitor::RunDirectory::open(by_id);
-  }
-  if (std::filesystem::exists(run, ignored)) return monitor::RunDirectory::open(run);
-  std::vector<std::string> known;
-  for (const auto& entry : monitor::list_runs(directory).runs) {
-    known.push_back(entry.record.id);
-  }
-  const auto hint = text::did_you_mean(run, known);
-  throw Error(Fault::config, "status: there is no run '", run, "' in '", directory, "'",
-              hint.empty() ? "; `lockstep runs` lists the runs" : hint);
-}
-
 std::string value_text(const monitor::Field& field) {
   if (const auto* word = std::get_if<std::string>(&field.value)) return *word;
   if (const auto* real = std::get_if<double>(&field.value)) {
@@ -107,8 +81,7 @@ Json events_json(const std::vector<monitor::Event>& events) {
 
 int status(const Arguments& arguments, Context& context) {
   const auto directory = arguments.value("--dir").value_or(default_run_dir(context));
-  const auto wanted = arguments.operand("RUN");
-  const auto run = wanted ? find_run(*wanted, directory) : newest_in(directory);
+  const auto run = find_run("status", arguments.operand("RUN"), directory);
   const auto view = view_of(run);
   const auto events = monitor::last_events(run.events(), kShownEvents);
   if (arguments.has("--json")) {

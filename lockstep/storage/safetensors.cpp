@@ -78,4 +78,36 @@ std::string header_text(const std::vector<SafetensorsEntry>& entries,
   return length + json;
 }
 
+void read_in_pieces(const std::filesystem::path& path, std::int64_t begin,
+                    std::int64_t bytes, const Give& give) {
+  constexpr std::int64_t kPiece = 4 << 20;
+  const InputFile file(path);
+  std::vector<std::byte> memory(static_cast<std::size_t>(std::min(kPiece, bytes)));
+  for (std::int64_t at = 0; at < bytes; at += kPiece) {
+    const auto piece =
+        std::span(memory).first(static_cast<std::size_t>(std::min(kPiece, bytes - at)));
+    file.read(begin + at, piece);
+    give(piece);
+  }
+}
+
+void write_safetensors(
+    const std::filesystem::path& path, const std::vector<SafetensorsEntry>& entries,
+    const std::function<void(const SafetensorsEntry&, const Give&)>& fill) {
+  const auto header = header_text(entries);
+  files::write_atomically(path, [&](int fd) {
+    files::write_all(fd, header, path);
+    for (const auto& entry : entries) {
+      auto left = entry.end - entry.begin;
+      fill(entry, [&](std::span<const std::byte> bytes) {
+        left -= static_cast<std::int64_t>(bytes.size());
+        LOCKSTEP_CHECK(left >= 0, entry.name, " has more bytes than it should");
+        files::write_all(
+            fd, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
+      });
+      LOCKSTEP_CHECK(left == 0, entry.name, " lacks ", left, " bytes");
+    }
+  });
+}
+
 }  // namespace lockstep::storage

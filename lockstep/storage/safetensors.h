@@ -1,8 +1,11 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,5 +55,16 @@ void place(std::vector<SafetensorsEntry>& entries);
 // JSON padded with spaces to a multiple of eight.
 std::string header_text(const std::vector<SafetensorsEntry>& entries,
                         const std::map<std::string, std::string>& metadata = {});
+
+// The bytes of a file from `begin` on, in pieces of some megabytes.
+using Give = std::function<void(std::span<const std::byte>)>;
+void read_in_pieces(const std::filesystem::path& path, std::int64_t begin,
+                    std::int64_t bytes, const Give& give);
+
+// Writes a file, whole or not at all, with the memory of one piece: `fill` is called
+// for every entry in turn and gives its bytes, in as many pieces as it likes.
+void write_safetensors(
+    const std::filesystem::path& path, const std::vector<SafetensorsEntry>& entries,
+    const std::function<void(const SafetensorsEntry&, const Give&)>& fill);
 
 }  // namespace lockstep::storage

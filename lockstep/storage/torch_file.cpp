@@ -36,15 +36,6 @@ const PickleValue* state_dict_in(const PickleValue& top) {
   return nullptr;
 }
 
-// How far apart neighbours are in memory, if rows follow each other without gaps.
-bool is_row_major(const TorchTensor& tensor) {
-  const auto strides = strides_of(tensor.shape, {});
-  for (std::size_t i = 0; i < strides.size(); ++i) {
-    if (tensor.shape[i] > 1 && tensor.strides[i] != strides[i]) return false;
-  }
-  return true;
-}
-
 // Where element `index` of the row-major order is in the storage.
 std::int64_t element_of(const TorchTensor& tensor, std::int64_t index) {
   auto at = tensor.offset;
@@ -56,6 +47,14 @@ std::int64_t element_of(const TorchTensor& tensor, std::int64_t index) {
 }
 
 }  // namespace
+
+bool is_row_major(const TorchTensor& tensor) {
+  const auto strides = strides_of(tensor.shape, {});
+  for (std::size_t i = 0; i < strides.size(); ++i) {
+    if (tensor.shape[i] > 1 && tensor.strides[i] != strides[i]) return false;
+  }
+  return true;
+}
 
 struct TorchFile::Impl {
   explicit Impl(const Path& path) : file(path) {}

@@ -23,6 +23,10 @@ struct TorchTensor {
   std::int64_t storage_bytes = 0;
 };
 
+// Whether its elements lie in row-major order without gaps; others cost the memory of
+// the storage to read.
+bool is_row_major(const TorchTensor& tensor);
+
 // A file that Python's torch.save() wrote of a state dict, or of a dict that holds one
 // under "model", "state_dict", "model_state_dict" or "module". The pickle in it is read
 // by a reader that can build tensors, dicts and plain values, and nothing else: nothing

@@ -47,8 +47,8 @@ class BashCompletion : public ::testing::Test {
 
 TEST_F(BashCompletion, OffersTheCommands) {
   EXPECT_THAT(bash_offers({""}),
-              IsSupersetOf({"train", "launch", "config", "runs", "status", "doctor",
-                            "version", "completion", "help"}));
+              IsSupersetOf({"train", "launch", "config", "runs", "status", "checkpoint",
+                            "doctor", "version", "completion", "help"}));
   EXPECT_THAT(bash_offers({"tr"}), ElementsAre("train"));
 }
 

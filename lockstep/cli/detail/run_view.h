@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "lockstep/cli/command.h"
 #include "lockstep/monitor/events.h"
@@ -33,6 +34,12 @@ struct RunView {
 RunView view_of(const monitor::RunDirectory& run, const Clock& clock = Clock::system());
 
 std::string to_json(const RunView& view);
+
+// By its path, or its id in `directory`; without a word the newest one there.
+// Fault::config, beginning with the command, if there is none.
+monitor::RunDirectory find_run(std::string_view command,
+                               const std::optional<std::string>& run,
+                               const std::string& directory);
 
 // Where runs are when nobody says it: run.dir, which the environment may set.
 std::string default_run_dir(const Context& context);

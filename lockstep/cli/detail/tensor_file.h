@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/storage/safetensors.h"
+
 namespace lockstep::cli {
 
 // A safetensors file of numbers, read without LibTorch.
@@ -15,11 +17,7 @@ class TensorFile {
   // Fault::io, with what is wrong, for a file that is not one, or not whole.
   static TensorFile read(const std::filesystem::path& path);
 
-  struct Entry {
-    std::vector<std::int64_t> shape;
-    std::string dtype;  // "F32", "F64"
-    std::size_t begin = 0, end = 0;
-  };
+  using Entry = storage::SafetensorsEntry;
   const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }
 
   bool has(std::string_view name) const {
@@ -29,13 +27,11 @@ class TensorFile {
   std::vector<double> values(std::string_view name) const;
 
  private:
-  void parse();
-  void check(const std::string& name, const Entry& entry) const;
   [[noreturn]] void refuse(const std::string& why) const;
 
   std::filesystem::path path_;
   std::string bytes_;
-  std::size_t data_ = 0;  // where the tensors begin
+  std::int64_t data_ = 0;  // where the tensors begin
   std::map<std::string, Entry, std::less<>> entries_;
 };
 

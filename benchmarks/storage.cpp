@@ -1,0 +1,139 @@
+// How fast is a checkpoint written and read, with every byte hashed?
+//
+//   bench_storage [MEGABYTES] [ROUNDS] [FOLDER]
+//
+// In turn, in FOLDER (default: here): plain O_DIRECT writes of the same bytes from
+// aligned memory with one fsync, the publisher, plain reads, the reader. Medians, one
+// JSON line.
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "lockstep/base/files.h"
+#include "lockstep/storage/publish.h"
+#include "lockstep/storage/reader.h"
+
+using namespace lockstep;  // NOLINT: a program of one file
+
+namespace {
+
+using Path = std::filesystem::path;
+using Steady = std::chrono::steady_clock;
+
+constexpr std::size_t kWrite = 8 << 20;
+
+double seconds_since(Steady::time_point begin) {
+  return std::chrono::duration<double>(Steady::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+std::span<std::byte> aligned(std::size_t bytes) {
+  auto* memory = static_cast<std::byte*>(std::aligned_alloc(4096, bytes));
+  for (std::size_t i = 0; i < bytes; i += 8) {
+    const auto word = i * 0x9E3779B97F4A7C15ULL;
+    std::memcpy(memory + i, &word, 8);
+  }
+  return {memory, bytes};
+}
+
+double plain_write(const Path& path, std::span<const std::byte> bytes) {
+  const auto begin = Steady::now();
+  const files::Descriptor file(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_DIRECT | O_CLOEXEC, 0644));
+  if (!file) files::fail("write", path, errno);
+  for (std::size_t at = 0; at < bytes.size(); at += kWrite) {
+    const auto part = bytes.subspan(at, std::min(kWrite, bytes.size() - at));
+    if (::pwrite(file.get(), part.data(), part.size(), static_cast<off_t>(at)) < 0) {
+      files::fail("write", path, errno);
+    }
+  }
+  ::fsync(file.get());
+  return seconds_since(begin);
+}
+
+double published(const Path& folder, std::span<const std::byte> bytes,
+                 std::int64_t step) {
+  const auto begin = Steady::now();
+  auto& files = storage::FileSystem::real();
+  const auto partial = storage::begin_save(files, folder, step);
+  const auto count = static_cast<std::int64_t>(bytes.size());
+  storage::RankFile file(files, partial, "rank_0.safetensors",
+                         {{"x", "U8", {count}, {}, 0, count}});
+  file.append(bytes);
+  storage::publish(files, folder, {.step = step}, {file.finish()});
+  return seconds_since(begin);
+}
+
+void forget(const Path& path) {
+  const files::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
+}
+
+double plain_read(const Path& path, std::span<std::byte> out) {
+  forget(path);
+  const auto begin = Steady::now();
+  const files::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  for (std::size_t at = 0; at < out.size();) {
+    const auto got = ::pread(file.get(), out.data() + at,
+                             std::min(kWrite, out.size() - at), static_cast<off_t>(at));
+    if (got <= 0) files::fail("read", path, errno);
+    at += static_cast<std::size_t>(got);
+  }
+  return seconds_since(begin);
+}
+
+double verified_read(const Path& checkpoint, std::span<std::byte> out) {
+  forget(checkpoint / "rank_0.safetensors");
+  const auto begin = Steady::now();
+  storage::Reader(checkpoint).read("x", out);
+  return seconds_since(begin);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::size_t megabytes = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 512;
+  const int rounds = argc > 2 ? std::atoi(argv[2]) : 5;
+  const files::TemporaryDirectory folder(argc > 3 ? Path(argv[3]) : Path("."));
+  const auto bytes = aligned(megabytes << 20), out = aligned(megabytes << 20);
+  std::vector<double> plain, ours, read, ours_read, share, read_share;
+  for (int round = 0; round <= rounds; ++round) {
+    const auto file = folder.path() / "plain";
+    const double a = plain_write(file, bytes);
+    const double b = published(folder.path() / "checkpoints", bytes, round);
+    const double c = plain_read(file, out);
+    const double d = verified_read(folder.path() / "checkpoints/last", out);
+    std::filesystem::remove(file);
+    std::filesystem::remove_all(folder.path() / "checkpoints");
+    if (round == 0) continue;  // the first one finds cold buffers
+    plain.push_back(a);
+    ours.push_back(b);
+    share.push_back(a / b);
+    read.push_back(c);
+    ours_read.push_back(d);
+    read_share.push_back(c / d);
+  }
+  const auto rate = [&](const std::vector<double>& seconds) {
+    return static_cast<double>(megabytes) / median(seconds);
+  };
+  fmt::print(
+      "{{\"megabytes\": {}, \"rounds\": {}, \"plain_write_mb_s\": {:.0f}, "
+      "\"publish_mb_s\": {:.0f}, \"write_share\": {:.3f}, \"plain_read_mb_s\": {:.0f}, "
+      "\"verified_read_mb_s\": {:.0f}, \"read_share\": {:.3f}}}\n",
+      megabytes, rounds, rate(plain), rate(ours), median(share), rate(read),
+      rate(ours_read), median(read_share));
+  std::free(bytes.data());
+  std::free(out.data());
+  return 0;
+}

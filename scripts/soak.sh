@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Tests that take as long as you give them. Findings are kept in build-fuzz/findings.
+#
+#   scripts/soak.sh fuzz [SECONDS]   every fuzzer for that long (default: 60), under the
+#                                    address and undefined-behaviour sanitizers
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+memory_mb=2048  # of a fuzzer; an input has at most 64 kB, so more is a finding
+
+soak_fuzz() {
+  local seconds="${1:-60}" build="$root/build-fuzz" target failed=no
+  [[ "$seconds" =~ ^[1-9][0-9]*$ ]] || fail 2 "'$seconds' is no number of seconds"
+  "$root/scripts/setup.sh" --no-build
+  install_packages clang-14
+  (cd "$root" && cmake --preset fuzz >&2) || fail 3 "configuring failed: CMake's message is above"
+  local targets=(safetensors manifest pickle torch_file)
+  ninja -C "$build" -j "$(build_jobs)" fuzz_seeds "${targets[@]/#/fuzz_}" >&2 || fail 1 "the build failed"
+  "$build/fuzz/fuzz_seeds" "$build/corpus"
+  mkdir -p "$build/findings"
+  for target in "${targets[@]}"; do
+    say "fuzz_$target for $seconds s"
+    "$build/fuzz/fuzz_$target" -max_total_time="$seconds" -max_len=65536 -rss_limit_mb="$memory_mb" \
+      -timeout=10 -print_final_stats=1 -artifact_prefix="$build/findings/$target-" "$build/corpus/$target" \
+      >"$build/fuzz_$target.log" 2>&1 || failed=yes
+    grep -E 'number_of_executed_units|peak_rss|ERROR|SUMMARY' "$build/fuzz_$target.log" || true
+  done
+  [[ "$failed" == no ]] || fail 1 "there are findings in $build/findings; the logs are beside it"
+}
+
+case "${1:-}" in
+  fuzz) soak_fuzz "${@:2}" ;;
+  -h | --help) sed -n '2,/^set/{/^#/s/^# \?//p}' "$0" ;;
+  *) fail 2 "say what to do: scripts/soak.sh fuzz [SECONDS]" ;;
+esac
