@@ -12,7 +12,10 @@ namespace {
 
 // Large enough that the disk is busy, small enough that memory held is no matter.
 constexpr std::int64_t kBufferBytes = 8 << 20;
-constexpr std::int64_t kMostBuffers = 3;  // one is filled, one is written, one waits
+constexpr std::int64_t kMostBuffers = 4;  // one is filled, two are written, one waits
+constexpr std::int64_t kMostWorkers = 2;
+// Copied, then hashed while it is in the cache: memory is read once.
+constexpr std::size_t kPortion = 64 << 10;
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
   return (value + step - 1) / step * step;
@@ -25,7 +28,8 @@ BlockWriter::BlockWriter(std::unique_ptr<OutputFile> file, std::int64_t total_by
     : file_(std::move(file)),
       total_bytes_(total_bytes),
       block_bytes_(options.block_bytes),
-      direct_(options.caching == Caching::direct) {
+      direct_(options.caching == Caching::direct),
+      digests_(options.block_bytes) {
   LOCKSTEP_CHECK(block_bytes_ > 0 && (block_bytes_ & (block_bytes_ - 1)) == 0,
                  block_bytes_);
   const auto granule = std::max(block_bytes_, kDirectAlignment);
@@ -39,9 +43,11 @@ BlockWriter::BlockWriter(std::unique_ptr<OutputFile> file, std::int64_t total_by
     if (memory == nullptr) throw std::bad_alloc();
     spare_.emplace_back(static_cast<std::byte*>(memory));
   }
-  blocks_.reserve(static_cast<std::size_t>(total_bytes / block_bytes_ + 1));
   file_->reserve(total_bytes);
-  worker_ = std::thread([this] { work(); });
+  const auto num_workers = std::min(kMostWorkers, num_buffers_);
+  for (std::int64_t i = 0; i < num_workers; ++i) {
+    workers_.emplace_back([this] { work(); });
+  }
 }
 
 BlockWriter::~BlockWriter() {
@@ -51,7 +57,7 @@ BlockWriter::~BlockWriter() {
     waiting_.clear();
   }
   changed_.notify_all();
-  if (worker_.joinable()) worker_.join();
+  for (auto& worker : workers_) worker.join();
 }
 
 BlockWriter::Memory BlockWriter::take_buffer() {
@@ -70,21 +76,16 @@ void BlockWriter::append(Bytes bytes) {
   while (!bytes.empty()) {
     if (!current_) current_ = take_buffer();
     const auto room = static_cast<std::size_t>(capacity_ - filled_);
-    const auto part = bytes.first(std::min(room, bytes.size()));
+    const auto part = bytes.first(std::min({room, bytes.size(), kPortion}));
     std::memcpy(current_.get() + filled_, part.data(), part.size());
+    digests_.add(part);
     filled_ += static_cast<std::int64_t>(part.size());
     bytes = bytes.subspan(part.size());
     if (filled_ == capacity_) hand_over();
   }
 }
 
-// Hashed here, not by the thread that writes: the disk must not wait for it.
 void BlockWriter::hand_over() {
-  for (std::int64_t at = 0; at < filled_; at += block_bytes_) {
-    const auto size = std::min(block_bytes_, filled_ - at);
-    blocks_.push_back(
-        digest_of(Bytes(current_.get() + at, static_cast<std::size_t>(size))));
-  }
   auto bytes = filled_;
   if (direct_) {
     bytes = rounded_up(filled_, kDirectAlignment);
@@ -104,13 +105,13 @@ std::vector<Digest> BlockWriter::finish() {
   if (filled_ > 0) hand_over();
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return failure_ || (waiting_.empty() && !busy_); });
+    changed_.wait(lock, [&] { return failure_ || (waiting_.empty() && busy_ == 0); });
     if (failure_) std::rethrow_exception(failure_);
   }
   if (direct_ && total_bytes_ % kDirectAlignment != 0) file_->truncate(total_bytes_);
   file_->sync();
   file_->close();
-  return std::move(blocks_);
+  return digests_.finish();
 }
 
 void BlockWriter::work() {
@@ -120,7 +121,7 @@ void BlockWriter::work() {
     if (waiting_.empty()) return;
     auto filled = std::move(waiting_.front());
     waiting_.pop_front();
-    busy_ = true;
+    ++busy_;
     lock.unlock();
     std::exception_ptr failure;
     try {
@@ -130,7 +131,7 @@ void BlockWriter::work() {
       failure = std::current_exception();
     }
     lock.lock();
-    busy_ = false;
+    --busy_;
     spare_.push_back(std::move(filled.memory));
     if (failure && !failure_) failure_ = failure;
     changed_.notify_all();

@@ -134,7 +134,6 @@ void update_links(FileSystem& files, const Path& checkpoints, std::int64_t step)
       replace_link(files, checkpoints, kBest, *step_of(best->filename().string()));
     }
   }
-  files.sync_directory(checkpoints);
 }
 
 }  // namespace lockstep::storage

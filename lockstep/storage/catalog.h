@@ -84,7 +84,7 @@ Pruned prune(FileSystem& files, const Path& checkpoints, const Keep& keep,
 // it did, a line each.
 std::vector<std::string> clean_up(FileSystem& files, const Path& checkpoints);
 
-// Points `last` at `step`, and `best` at the best by metric.
+// Points `last` at `step`, and `best` at the best by metric. The caller syncs.
 void update_links(FileSystem& files, const Path& checkpoints, std::int64_t step);
 
 }  // namespace lockstep::storage

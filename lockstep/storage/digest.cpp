@@ -1,5 +1,7 @@
 #include "lockstep/storage/digest.h"
 
+#include <algorithm>
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -38,6 +40,44 @@ Digest digest_of(const std::vector<Digest>& blocks) {
     append_big_endian(bytes, block.low);
   }
   return digest_of(std::string_view(bytes));
+}
+
+struct BlockDigests::State {
+  XXH3_state_t hash;
+  std::int64_t block_bytes = 0;
+  std::int64_t filled = 0;  // of the block
+  std::vector<Digest> blocks;
+
+  void end_block() {
+    const auto digest = XXH3_128bits_digest(&hash);
+    blocks.push_back({digest.high64, digest.low64});
+    XXH3_128bits_reset(&hash);
+    filled = 0;
+  }
+};
+
+BlockDigests::BlockDigests(std::int64_t block_bytes)
+    : state_(std::make_unique<State>()) {
+  state_->block_bytes = block_bytes;
+  XXH3_128bits_reset(&state_->hash);
+}
+
+BlockDigests::~BlockDigests() = default;
+
+void BlockDigests::add(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const auto room = static_cast<std::size_t>(state_->block_bytes - state_->filled);
+    const auto part = bytes.first(std::min(room, bytes.size()));
+    XXH3_128bits_update(&state_->hash, part.data(), part.size());
+    state_->filled += static_cast<std::int64_t>(part.size());
+    bytes = bytes.subspan(part.size());
+    if (state_->filled == state_->block_bytes) state_->end_block();
+  }
+}
+
+std::vector<Digest> BlockDigests::finish() {
+  if (state_->filled > 0) state_->end_block();
+  return std::move(state_->blocks);
 }
 
 std::string to_hex(const Digest& digest) {

@@ -3,6 +3,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,6 +25,20 @@ Digest digest_of(std::string_view text);
 
 // Of a file, made from those of its blocks in order.
 Digest digest_of(const std::vector<Digest>& blocks);
+
+// The digests of the blocks of a stream whose bytes come in pieces.
+class BlockDigests {
+ public:
+  explicit BlockDigests(std::int64_t block_bytes);
+  ~BlockDigests();
+
+  void add(std::span<const std::byte> bytes);
+  std::vector<Digest> finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 // 32 lower-case hexadecimal digits, the high half first, as xxhsum prints them.
 std::string to_hex(const Digest& digest);

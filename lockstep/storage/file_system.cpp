@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
@@ -30,12 +31,13 @@ class RealFile : public OutputFile {
     if (!file_) files::fail("create", path_, errno);
   }
 
+  // Not fallocate(): direct writes into room that it has taken were half as fast.
   void reserve(std::int64_t bytes) override {
-    if (bytes == 0) return;
-    while (::fallocate(file_.get(), 0, 0, bytes) != 0) {
-      if (errno == EINTR) continue;
-      if (errno == EOPNOTSUPP || errno == ENOSYS) return;
-      files::fail("reserve room for", path_, errno);
+    struct statvfs info {};
+    if (::fstatvfs(file_.get(), &info) != 0 || info.f_frsize == 0) return;
+    const auto blocks = static_cast<std::uint64_t>(bytes) / info.f_frsize;
+    if (info.f_blocks > 0 && blocks > info.f_bavail) {
+      files::fail("find room for", path_, ENOSPC);
     }
   }
 

@@ -17,13 +17,14 @@ using Bytes = std::span<const std::byte>;
 
 // A file that is being written. All errors are Fault::io with path and remedy.
 //
-// Threads:  one at a time, not always the same one.
+// Threads:  any number write at once, to different places; for the rest one at a time.
 // Lifetime: the destructor closes without syncing and never throws.
 class OutputFile {
  public:
   virtual ~OutputFile() = default;
 
-  // Takes the room for `bytes`, so that a full disk is met before the work.
+  // Makes sure that there is room for `bytes` now, so that a full disk is met before
+  // the work.
   virtual void reserve(std::int64_t bytes) = 0;
   // All of `bytes`, at that place of the file.
   virtual void write(std::int64_t offset, Bytes bytes) = 0;

@@ -74,28 +74,22 @@ void check_sizes(const Manifest& manifest, const Path& directory) {
   }
 }
 
-// Where an old checkpoint of the step stands, it does so until the new one is in its
-// place.
-void put_in_place(FileSystem& files, const Path& checkpoints, std::int64_t step) {
+// Gives the checkpoint its name. Where an old one of the step stands, it does so until
+// the new one is in its place; then it is aside, in the directory that is returned.
+Path put_in_place(FileSystem& files, const Path& checkpoints, std::int64_t step) {
   const auto partial = partial_directory(checkpoints, step);
   const auto place = step_directory(checkpoints, step);
   if (!is_there(place)) {
     files.rename(partial, place);
-    files.sync_directory(checkpoints);
-    return;
+    return {};
   }
-  if (files.exchange(partial, place)) {
-    files.sync_directory(checkpoints);
-    remove_tree(files, partial);
-    return;
-  }
+  if (files.exchange(partial, place)) return partial;
   // In two steps; a crash between them is put right by settle().
   const auto aside = checkpoints / hidden_name(step, Suffix::replaced);
   files.rename(place, aside);
   files.sync_directory(checkpoints);
   files.rename(partial, place);
-  files.sync_directory(checkpoints);
-  remove_tree(files, aside);
+  return aside;
 }
 
 }  // namespace
@@ -124,8 +118,11 @@ Path publish(FileSystem& files, const Path& checkpoints, Manifest head,
   check_sizes(manifest, partial);
   write_file(files, partial / kManifestName, to_text(manifest));
   files.sync_directory(partial);
-  put_in_place(files, checkpoints, manifest.step);
+  const auto old = put_in_place(files, checkpoints, manifest.step);
   update_links(files, checkpoints, manifest.step);
+  // Only now is it safe from a power cut, and the old one may go.
+  files.sync_directory(checkpoints);
+  if (!old.empty()) remove_tree(files, old);
   return step_directory(checkpoints, manifest.step);
 }
 

@@ -18,7 +18,7 @@
 namespace lockstep::storage {
 
 // Cuts a stream of bytes into blocks, hashes each, and hands them to the disk in large
-// aligned writes that a thread of its own makes.
+// aligned writes that threads of its own make.
 class BlockWriter {
  public:
   // `total_bytes` is what will come in all.
@@ -59,17 +59,17 @@ class BlockWriter {
   std::int64_t filled_ = 0;          // of current_
   std::int64_t appended_begin_ = 0;  // where current_ goes
   std::int64_t appended_ = 0;        // in all
-  std::vector<Digest> blocks_;
+  BlockDigests digests_;
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::deque<Filled> waiting_;
   std::vector<Memory> spare_;
-  bool busy_ = false;
+  int busy_ = 0;  // buffers that are being written
   bool over_ = false;
   std::exception_ptr failure_;
 
-  std::thread worker_;
+  std::vector<std::thread> workers_;
 };
 
 }  // namespace lockstep::storage

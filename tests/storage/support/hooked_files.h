@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -95,7 +96,7 @@ class HookedFiles : public storage::FileSystem {
       } catch (...) {
         const auto half = bytes.size() / 2 / storage::kDirectAlignment *
                           static_cast<std::size_t>(storage::kDirectAlignment);
-        if (!std::exchange(files_.tore_, true)) {
+        if (!files_.tore_.exchange(true)) {
           under_->write(offset, bytes.first(half));
         }
         throw;
@@ -127,7 +128,7 @@ class HookedFiles : public storage::FileSystem {
   }
 
   Hook told_;
-  bool tore_ = false;
+  std::atomic<bool> tore_ = false;
   std::mutex mutex_;  // files are written by threads of their own
 };
 
