@@ -1,5 +1,6 @@
 // `lockstep checkpoint`: every action over small checkpoints.
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
 
 #include "lockstep/monitor/run_directory.h"
 #include "lockstep/storage/safetensors.h"
@@ -179,6 +180,33 @@ TEST_F(CheckpointCommand, ExportTakesTheAverageWhereThereIsOne) {
   const auto bytes = test::read_file(out);
   EXPECT_EQ(bytes.substr(bytes.size() - 16),
             test::numbers(2, 3) + test::numbers(2, 1));  // mean, then w's average
+}
+
+TEST_F(CheckpointCommand, ExportAndDiffNeedMuchLessMemoryThanTheModel) {
+  constexpr std::int64_t kBytes = 96 << 20;
+  auto& files = storage::FileSystem::real();
+  const auto partial = storage::begin_save(files, checkpoints(), 5);
+  {
+    storage::RankFile file(files, partial, "rank_0.safetensors",
+                           {{"model.w", "U8", {kBytes}, {}, 0, kBytes}});
+    const std::string megabyte(1 << 20, 'x');
+    for (int i = 0; i < 96; ++i) file.append(std::as_bytes(std::span(megabyte)));
+    storage::publish(files, checkpoints(), {.step = 5}, {file.finish()});
+  }
+  const auto memory_kb = [] {
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+  };
+  const auto child = test::in_child([&] {
+    const auto before = memory_kb();
+    const auto out = path("model.safetensors").string();
+    const auto place = (checkpoints() / "step_5").string();
+    if (run({"export", "run", "--to", out}).status != 0) return 1;
+    if (run({"diff", place, place}).status != 0) return 2;
+    return memory_kb() - before < 48 << 10 ? 0 : 3;  // half of the model
+  });
+  EXPECT_EQ(child, 0);
 }
 
 TEST_F(CheckpointCommand, ExportForHuggingFaceHasAConfig) {
