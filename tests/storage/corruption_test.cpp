@@ -36,6 +36,7 @@ class Corruption : public testing::Test {
 
 TEST_F(Corruption, EveryFlippedBitIsFoundAndNamed) {
   std::size_t flips = 0;
+  const auto place = folder_.path() / "step_2";
   for (const auto& name : names_) {
     const auto content = read_file(path(name));
     const files::Descriptor file(::open(path(name).c_str(), O_RDWR | O_CLOEXEC));
@@ -43,7 +44,11 @@ TEST_F(Corruption, EveryFlippedBitIsFoundAndNamed) {
       for (int bit = 0; bit < 8; ++bit, ++flips) {
         const char byte = static_cast<char>(content[at] ^ 1 << bit);
         ASSERT_EQ(::pwrite(file.get(), &byte, 1, static_cast<off_t>(at)), 1);
-        expect_fallback(name, str("bit ", bit, " of byte ", at));
+        const auto what = str("bit ", bit, " of byte ", at);
+        const auto error = error_of([&] { storage::verify(place, Depth::full); });
+        ASSERT_TRUE(error.has_value()) << name << ": " << what;
+        ASSERT_THAT(error->what(), testing::HasSubstr(path(name).string())) << what;
+        if (flips % 97 == 0) expect_fallback(name, what);
         if (HasFatalFailure()) return;
       }
       ASSERT_EQ(::pwrite(file.get(), &content[at], 1, static_cast<off_t>(at)), 1);
