@@ -2,13 +2,11 @@
 
 #include <condition_variable>
 
-#include "lockstep/hardware/detail/nvml.h"
-
 namespace lockstep::hardware {
 
 GpuUse::GpuUse(const Path& root, std::chrono::milliseconds every)
-    : reader_(detail::read_use(root)) {
-  if (!reader_) return;
+    : meter_(root) {
+  if (meter_.gpus().empty()) return;
   thread_ = std::jthread([this, every](const std::stop_token& stop) {
     std::mutex unused;
     std::condition_variable_any ended;
@@ -23,7 +21,12 @@ GpuUse::GpuUse(const Path& root, std::chrono::milliseconds every)
 GpuUse::~GpuUse() = default;
 
 void GpuUse::look() {
-  auto busy = reader_->busy();
+  std::map<std::string, double> busy;
+  const auto statuses = meter_.read();
+  for (std::size_t i = 0; i < statuses.size(); ++i) {
+    const auto percent = statuses[i].utilization_percent;
+    if (percent) busy[meter_.gpus()[i].uuid] = static_cast<double>(*percent) / 100;
+  }
   const std::lock_guard lock(mutex_);
   samples_.push_back({Clock::system().now(), std::move(busy)});
 }

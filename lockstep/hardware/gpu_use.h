@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -10,13 +9,10 @@
 #include <vector>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/hardware/gpu_meter.h"
 #include "lockstep/hardware/machine.h"
 
 namespace lockstep::hardware {
-
-namespace detail {
-class UseReader;
-}
 
 // Looks every so often how busy the GPUs are, from its construction to its end. What
 // NVML says is the share of the time in which a GPU had anything to do, over the last
@@ -41,7 +37,7 @@ class GpuUse {
   };
   void look();
 
-  std::unique_ptr<detail::UseReader> reader_;  // of the thread
+  const GpuMeter meter_;  // of the thread
   mutable std::mutex mutex_;
   std::vector<Sample> samples_;  // guarded by mutex_
   std::jthread thread_;          // last: it uses all of the above

@@ -83,11 +83,6 @@ void apply_version_1(CgroupLimits& limits, std::string_view controller,
   }
 }
 
-std::int64_t meminfo_bytes(const std::string& meminfo, std::string_view key) {
-  const auto value = line_value(meminfo, key);  // "24572020 kB"
-  return text::to_integer(value.substr(0, value.find(' '))).value_or(0) * 1024;
-}
-
 }  // namespace
 
 std::string read_or_empty(const Path& path) {
@@ -110,6 +105,11 @@ std::string line_value(const std::string& text, std::string_view key) {
     }
   }
   return "";
+}
+
+std::int64_t meminfo_bytes(const std::string& meminfo, std::string_view key) {
+  const auto value = line_value(meminfo, key);  // "24572020 kB"
+  return text::to_integer(value.substr(0, value.find(' '))).value_or(0) * 1024;
 }
 
 std::set<int> cpu_list(std::string_view list) {

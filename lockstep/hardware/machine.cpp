@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "lockstep/base/text.h"
+#include "lockstep/hardware/detail/host.h"
 #include "lockstep/hardware/detail/limits.h"
 #include "lockstep/hardware/detail/nvml.h"
 
@@ -37,9 +38,8 @@ std::optional<int> omp_num_threads(const Path& root) {
   return static_cast<int>(*threads);
 }
 
-}  // namespace
-
-Machine detect(const Path& root) {
+// All but the GPUs.
+Machine detect_host(const Path& root) {
   Machine machine;
   machine.hostname = first_line(root / "proc/sys/kernel/hostname");
   machine.kernel = first_line(root / "proc/sys/kernel/osrelease");
@@ -56,7 +56,24 @@ Machine detect(const Path& root) {
   machine.memory_available_bytes = memory.available_bytes;
 
   machine.omp_num_threads = omp_num_threads(root);
-  detail::add_gpus(root, machine);
+  return machine;
+}
+
+}  // namespace
+
+Machine detect(const Path& root) {
+  auto machine = detect_host(root);
+  detail::add_gpus(root, detail::Depth::basic, machine);
+  return machine;
+}
+
+Machine inspect(const Path& run_directory, const Path& root) {
+  auto machine = detect_host(root);
+  detail::add_gpus(root, detail::Depth::full, machine);
+  detail::add_cpu_facts(root, machine);
+  detail::add_memory_facts(root, machine);
+  machine.disk = detail::disk_of(run_directory, root);
+  machine.network = detail::network_interfaces(root);
   return machine;
 }
 

@@ -6,18 +6,45 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/hardware/gpu.h"
+
 namespace lockstep::hardware {
 
 using Path = std::filesystem::path;
 
-struct Gpu {
-  int index = 0;  // as CUDA counts: after CUDA_VISIBLE_DEVICES
-  std::string name;
-  std::string uuid;
-  std::string pci_id;  // as in /sys/bus/pci/devices: "0000:3b:00.0"; "" if not known
+struct CpuCache {
+  int level = 0;
+  std::string type;  // "data", "instruction", "unified"
+  std::int64_t size_bytes = 0;
+  int count = 0;  // how many there are of it in the machine
+};
+
+struct NumaNode {
+  int node = 0;
+  std::string cpus;  // "0-15,32-47"
   std::int64_t memory_total_bytes = 0;
-  int compute_major = 0;
-  int compute_minor = 0;
+  std::int64_t memory_free_bytes = 0;
+};
+
+// Where a directory lies.
+struct Disk {
+  std::string path;
+  std::string mount;
+  std::string filesystem;  // "ext4", "nfs4", "overlay"
+  std::int64_t total_bytes = 0;
+  std::int64_t free_bytes = 0;  // for us
+  bool writable = false;
+  std::optional<bool> rotational;
+};
+
+struct NetworkInterface {
+  std::string name;
+  std::string kind;   // "loopback", "ethernet", "infiniband", "wireless", "virtual"
+  std::string state;  // "up", "down", "unknown"
+  std::optional<int> speed_mbits;
+  std::optional<int> mtu;
+  std::optional<int> numa_node;
+  std::vector<std::string> addresses;
 };
 
 // What this process may use of the machine, not what the machine is made of: a
@@ -33,14 +60,34 @@ struct Machine {
   std::int64_t memory_total_bytes = 0;      // of the cgroup, where it has a limit
   std::int64_t memory_available_bytes = 0;  // what can still be allocated
   std::vector<Gpu> gpus;
-  std::string driver_version;          // of NVIDIA's driver, "" without one
-  std::string cuda_driver_version;     // the newest CUDA it can run, "13.0"
-  std::string gpu_note;                // why there is no GPU, "" when there is one
+  std::string driver_version;       // of NVIDIA's driver, "" without one
+  std::string cuda_driver_version;  // the newest CUDA it can run, "13.0"
+  std::string gpu_note;             // why there is no GPU, "" when there is one
+  std::vector<UnusableGpu> unusable_gpus;
   std::optional<int> omp_num_threads;  // of the environment, if it is a number above 0
+
+  // From here on only inspect() looks.
+  std::vector<GpuPair> gpu_pairs;
+  std::vector<std::string>
+      cpu_extensions;  // those that matter here: "avx2", "amx_bf16"
+  std::vector<CpuCache> cpu_caches;
+  std::optional<double> max_cpu_mhz;
+  std::vector<NumaNode> numa_nodes;
+  std::optional<double> cgroup_cores;  // the quota, if there is one
+  std::optional<std::int64_t> cgroup_memory_bytes;
+  std::int64_t swap_total_bytes = 0;
+  std::int64_t swap_free_bytes = 0;
+  std::optional<std::int64_t> shared_memory_bytes;  // room of /dev/shm
+  std::optional<Disk> disk;                         // of the run directory
+  std::vector<NetworkInterface> network;
 };
 
 // Reads /proc and /sys below `root` (tests have such trees as fixtures) and, for GPUs,
 // NVML if it is there. What can not be found is left at its default: this never fails.
 Machine detect(const Path& root = "/");
+
+// All there is to know, for a report: also libcuda, processes, links, disks, networks.
+// Makes no CUDA context. `run_directory` need not exist yet.
+Machine inspect(const Path& run_directory, const Path& root = "/");
 
 }  // namespace lockstep::hardware

@@ -1,13 +1,9 @@
-// The only file that knows NVML: a table of functions found at run time, declared here,
-// because no distribution ships its header. The ABI is append-only.
+// GPUs as NVML lists them: which there are, and which of them CUDA would show.
 #include "lockstep/hardware/detail/nvml.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
-#include <memory>
-#include <optional>
-
-#include <dlfcn.h>
 
 #include "lockstep/base/str.h"
 #include "lockstep/base/text.h"
@@ -16,232 +12,221 @@
 namespace lockstep::hardware::detail {
 namespace {
 
-using Device = void*;
-struct MemoryInfo {
-  unsigned long long total, free, used;
-};
+constexpr int kLost = 15;
+constexpr int kResetRequired = 16;
 
-struct Utilization {
-  unsigned gpu, memory;
-};
+std::string text_of(const NvmlText& function, NvmlDevice device) {
+  std::array<char, 128> text{};
+  const int code = function(device, text.data(), text.size());
+  return code == kNvmlSuccess ? std::string(text.data()) : "";
+}
 
-struct PciInfo {
-  char legacy_id[16];
-  unsigned domain, bus, device, device_id, subsystem_id;
-  char id[32];  // "00000000:3B:00.0"
-};
+std::string driver_version(const Nvml& nvml) {
+  std::array<char, 96> version{};
+  const int code = nvml.driver_version(version.data(), version.size());
+  return code == kNvmlSuccess ? version.data() : "";
+}
 
-// The kernel writes small letters and four digits of the domain.
-std::string kernel_pci_id(const PciInfo& info) {
+std::string cuda_version(const Nvml& nvml) {
+  int version = 0;  // 13000 is 13.0
+  if (nvml.cuda_version(&version) != kNvmlSuccess) return "";
+  return str(version / 1000, ".", version % 1000 / 10);
+}
+
+// What makes a GPU a GPU. The code of what failed, if a lost one gave itself away.
+int identify(const Nvml& nvml, NvmlDevice device, Gpu& gpu) {
+  gpu.name = text_of(nvml.name, device);
+  gpu.uuid = text_of(nvml.uuid, device);
+  NvmlMemory memory{};
+  const int code = nvml.memory(device, &memory);
+  if (code == kNvmlSuccess) {
+    gpu.memory_total_bytes = static_cast<std::int64_t>(memory.total);
+  }
+  nvml.capability(device, &gpu.compute_major, &gpu.compute_minor);
+  NvmlPci pci{};
+  if (nvml.pci(device, &pci) == kNvmlSuccess) gpu.pci_id = kernel_pci_id(pci);
+  return code == kLost || code == kResetRequired ? code : kNvmlSuccess;
+}
+
+std::vector<FoundGpu> instances_of(const Nvml& nvml, const FoundGpu& whole) {
+  std::vector<FoundGpu> instances;
+  unsigned capacity = 0;
+  if (nvml.mig_capacity(whole.device, &capacity) != kNvmlSuccess) return instances;
+  for (unsigned i = 0; i < capacity; ++i) {
+    FoundGpu found{.gpu = {}, .device = nullptr};
+    // Numbers have gaps: an instance that was removed leaves its own.
+    if (nvml.mig_handle(whole.device, i, &found.device) != kNvmlSuccess) continue;
+    identify(nvml, found.device, found.gpu);
+    found.gpu.nvml_index = whole.gpu.nvml_index;
+    found.gpu.mig_parent = whole.gpu.uuid;
+    found.gpu.compute_major = whole.gpu.compute_major;
+    found.gpu.compute_minor = whole.gpu.compute_minor;
+    if (found.gpu.pci_id.empty()) found.gpu.pci_id = whole.gpu.pci_id;
+    if (found.gpu.name.empty()) found.gpu.name = whole.gpu.name + " MIG";
+    instances.push_back(std::move(found));
+  }
+  return instances;
+}
+
+const FoundGpu* shown_of(const GpuFamily& family) {
+  if (!family.mig) return &family.whole;
+  return family.instances.empty() ? nullptr : &family.instances.front();
+}
+
+// An entry of CUDA_VISIBLE_DEVICES: a number, or the beginning of a UUID.
+const FoundGpu* named_by(const std::string& entry, const std::vector<GpuFamily>& all) {
+  if (const auto index = text::to_integer(entry)) {
+    if (*index < 0 || *index >= static_cast<long long>(all.size())) return nullptr;
+    return shown_of(all[static_cast<std::size_t>(*index)]);
+  }
+  if (entry.empty()) return nullptr;
+  for (const auto& family : all) {
+    for (const auto& instance : family.instances) {
+      if (text::starts_with(instance.gpu.uuid, entry)) return &instance;
+    }
+    if (text::starts_with(family.whole.gpu.uuid, entry)) return shown_of(family);
+  }
+  return nullptr;
+}
+
+void add_cuda_facts(const CudaDevice& from, Gpu& to) {
+  to.multiprocessors = from.multiprocessors;
+  to.max_threads_per_block = from.max_threads_per_block;
+  to.max_threads_per_multiprocessor = from.max_threads_per_multiprocessor;
+  to.shared_memory_per_block_bytes = from.shared_memory_per_block_bytes;
+  to.shared_memory_per_multiprocessor_bytes =
+      from.shared_memory_per_multiprocessor_bytes;
+  to.l2_bytes = from.l2_bytes;
+  if (from.memory_bus_bits) to.memory_bus_bits = from.memory_bus_bits;
+}
+
+std::vector<FoundGpu> in_cudas_order(const std::vector<GpuFamily>& all,
+                                     const std::vector<CudaDevice>& cuda) {
+  std::vector<FoundGpu> result;
+  for (const auto& device : cuda) {
+    for (const auto& family : all) {
+      auto candidates = family.instances;
+      candidates.push_back(family.whole);
+      for (auto& candidate : candidates) {
+        if (bare_uuid(candidate.gpu.uuid) != device.uuid) continue;
+        add_cuda_facts(device, candidate.gpu);
+        result.push_back(std::move(candidate));
+      }
+    }
+  }
+  return result;
+}
+
+// CUDA numbers unlike GPUs by speed, and of instances it shows one: only libcuda knows.
+bool order_is_cudas_secret(const std::vector<GpuFamily>& all, const Path& root) {
+  const bool mig = std::any_of(all.begin(), all.end(),
+                               [](const auto& family) { return family.mig; });
+  if (mig || all.empty()) return mig;
+  if (variable(root, "CUDA_DEVICE_ORDER") == "PCI_BUS_ID") return false;
+  return std::any_of(all.begin(), all.end(), [&](const auto& family) {
+    return family.whole.gpu.name != all.front().whole.gpu.name;
+  });
+}
+
+std::string why_none(const std::vector<GpuFamily>& all, const Machine& machine,
+                     const std::optional<std::string>& wanted) {
+  if (!all.empty() && wanted) {
+    return str("CUDA_VISIBLE_DEVICES='", *wanted, "' hides all of them (", all.size(),
+               " in the machine)");
+  }
+  if (!all.empty()) return "they are in MIG mode and have no instance";
+  if (machine.unusable_gpus.empty()) return "the NVIDIA driver shows no GPU";
+  const auto& first = machine.unusable_gpus.front();
+  return str("GPU ", first.nvml_index, " can not be used: ", first.reason,
+             machine.unusable_gpus.size() > 1 ? ", nor can the others" : "");
+}
+
+}  // namespace
+
+std::string nvidia_library(const Path& root, const std::string& name) {
+  return root == "/" ? name : (root / "usr/lib" / name).string();
+}
+
+std::string kernel_pci_id(const NvmlPci& info) {
   const auto id = text::lower(std::string(info.id, ::strnlen(info.id, sizeof info.id)));
   const auto colon = id.find(':');
   if (colon == std::string::npos) return "";
   return colon > 4 ? id.substr(colon - 4) : id;
 }
 
-struct CloseLibrary {
-  void operator()(void* library) const noexcept { ::dlclose(library); }
-};
-
-class Nvml {
- public:
-  // Nothing, and why in `note`, if it is not there or does not work.
-  static std::optional<Nvml> load(const std::string& library, std::string& note) {
-    Nvml nvml;
-    nvml.library_.reset(::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL));
-    if (!nvml.library_) {
-      note = "no NVIDIA driver (libnvidia-ml.so.1 is not there)";
-      return std::nullopt;
+std::vector<GpuFamily> all_gpus(const Nvml& nvml, std::vector<UnusableGpu>& unusable) {
+  std::vector<GpuFamily> all;
+  unsigned count = 0;
+  if (nvml.count(&count) != kNvmlSuccess) return all;
+  for (unsigned i = 0; i < count; ++i) {
+    GpuFamily family;
+    auto& whole = family.whole;
+    whole.gpu.nvml_index = static_cast<int>(i);
+    int code = nvml.handle(i, &whole.device);
+    if (code == kNvmlSuccess) code = identify(nvml, whole.device, whole.gpu);
+    if (code != kNvmlSuccess) {
+      unusable.push_back({whole.gpu.nvml_index, nvml.error_text(code)});
+      continue;
     }
-    if (!nvml.find_all()) {
-      note =
-          "libnvidia-ml.so.1 lacks a function of NVML; is the driver older than 450?";
-      return std::nullopt;
-    }
-    if (const int code = nvml.init_(); code != 0) {
-      note = str("NVML does not start: ", nvml.error_string_(code));
-      return std::nullopt;
-    }
-    nvml.started_ = true;
-    return nvml;
+    unsigned now = 0, after_reset = 0;
+    family.mig =
+        nvml.mig_mode(whole.device, &now, &after_reset) == kNvmlSuccess && now == 1;
+    if (family.mig) family.instances = instances_of(nvml, whole);
+    all.push_back(std::move(family));
   }
-
-  Nvml(Nvml&&) = default;
-  ~Nvml() {
-    if (library_ && started_) shutdown_();
-  }
-
-  std::string driver_version() const {
-    std::array<char, 96> version{};
-    return driver_version_(version.data(), version.size()) == 0 ? version.data() : "";
-  }
-
-  std::string cuda_version() const {
-    int version = 0;  // 13000 is 13.0
-    if (cuda_version_(&version) != 0) return "";
-    return str(version / 1000, ".", version % 1000 / 10);
-  }
-
-  std::vector<Gpu> gpus() const {
-    std::vector<Gpu> found;
-    for (auto* device : devices()) found.push_back(describe(device));
-    return found;
-  }
-
-  std::vector<Device> devices() const {
-    std::vector<Device> found;
-    unsigned count = 0;
-    if (count_(&count) != 0) return found;
-    for (unsigned i = 0; i < count; ++i) {
-      Device device = nullptr;
-      if (handle_(i, &device) == 0) found.push_back(device);
-    }
-    return found;
-  }
-
-  std::string uuid(Device device) const {
-    std::array<char, 128> text{};
-    return uuid_(device, text.data(), text.size()) == 0 ? text.data() : "";
-  }
-
-  // In percent.
-  std::optional<unsigned> busy(Device device) const {
-    Utilization use{};
-    if (utilization_ == nullptr || utilization_(device, &use) != 0) return std::nullopt;
-    return use.gpu;
-  }
-
- private:
-  Nvml() = default;
-
-  template <typename Function>
-  bool find(Function*& function, const char* name) {
-    function = reinterpret_cast<Function*>(::dlsym(library_.get(), name));
-    return function != nullptr;
-  }
-
-  bool find_all() {
-    find(pci_info_, "nvmlDeviceGetPciInfo_v3");  // only for placement: may be missing
-    find(utilization_, "nvmlDeviceGetUtilizationRates");  // only for bench
-    return find(init_, "nvmlInit_v2") && find(shutdown_, "nvmlShutdown") &&
-           find(error_string_, "nvmlErrorString") &&
-           find(count_, "nvmlDeviceGetCount_v2") &&
-           find(handle_, "nvmlDeviceGetHandleByIndex_v2") &&
-           find(name_, "nvmlDeviceGetName") && find(uuid_, "nvmlDeviceGetUUID") &&
-           find(memory_, "nvmlDeviceGetMemoryInfo") &&
-           find(capability_, "nvmlDeviceGetCudaComputeCapability") &&
-           find(driver_version_, "nvmlSystemGetDriverVersion") &&
-           find(cuda_version_, "nvmlSystemGetCudaDriverVersion_v2");
-  }
-
-  Gpu describe(Device device) const {
-    Gpu gpu;
-    std::array<char, 128> text{};
-    if (name_(device, text.data(), text.size()) == 0) gpu.name = text.data();
-    gpu.uuid = uuid(device);
-    MemoryInfo memory{};
-    if (memory_(device, &memory) == 0) {
-      gpu.memory_total_bytes = static_cast<std::int64_t>(memory.total);
-    }
-    capability_(device, &gpu.compute_major, &gpu.compute_minor);
-    PciInfo pci{};
-    if (pci_info_ != nullptr && pci_info_(device, &pci) == 0) {
-      gpu.pci_id = kernel_pci_id(pci);
-    }
-    return gpu;
-  }
-
-  std::unique_ptr<void, CloseLibrary> library_;
-  bool started_ = false;
-  int (*init_)() = nullptr;
-  int (*shutdown_)() = nullptr;
-  const char* (*error_string_)(int) = nullptr;
-  int (*count_)(unsigned*) = nullptr;
-  int (*handle_)(unsigned, Device*) = nullptr;
-  int (*name_)(Device, char*, unsigned) = nullptr;
-  int (*uuid_)(Device, char*, unsigned) = nullptr;
-  int (*memory_)(Device, MemoryInfo*) = nullptr;
-  int (*capability_)(Device, int*, int*) = nullptr;
-  int (*pci_info_)(Device, PciInfo*) = nullptr;
-  int (*utilization_)(Device, Utilization*) = nullptr;
-  int (*driver_version_)(char*, unsigned) = nullptr;
-  int (*cuda_version_)(int*) = nullptr;
-};
-
-// An entry of CUDA_VISIBLE_DEVICES: a number, or the beginning of a UUID.
-std::optional<std::size_t> position_of(const std::string& entry,
-                                       const std::vector<Gpu>& all) {
-  if (const auto index = text::to_integer(entry)) {
-    if (*index < 0 || *index >= static_cast<long long>(all.size())) return std::nullopt;
-    return static_cast<std::size_t>(*index);
-  }
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (!entry.empty() && text::starts_with(all[i].uuid, entry)) return i;
-  }
-  return std::nullopt;
+  return all;
 }
 
-// CUDA's own rule: the list ends at the first entry that names no device.
-std::vector<Gpu> visible(const std::vector<Gpu>& all, const std::string& wanted) {
-  std::vector<Gpu> chosen;
-  for (const auto& entry : text::split(wanted, ',')) {
-    const auto position = position_of(std::string(text::trim(entry)), all);
-    if (!position) break;
-    chosen.push_back(all[*position]);
+std::vector<FoundGpu> visible_gpus(const std::vector<GpuFamily>& all,
+                                   const std::optional<std::string>& wanted,
+                                   const std::optional<std::vector<CudaDevice>>& cuda) {
+  if (cuda) return in_cudas_order(all, *cuda);
+  std::vector<FoundGpu> chosen;
+  if (!wanted) {
+    for (const auto& family : all) {
+      if (const auto* shown = shown_of(family)) chosen.push_back(*shown);
+    }
+  } else {
+    // CUDA's own rule: the list ends at the first entry that names no device.
+    for (const auto& entry : text::split(*wanted, ',')) {
+      const auto* found = named_by(std::string(text::trim(entry)), all);
+      if (found == nullptr) break;
+      chosen.push_back(*found);
+    }
   }
+  // A process can use one instance, and then nothing else.
+  const auto instance = std::find_if(chosen.begin(), chosen.end(), [](const auto& gpu) {
+    return !gpu.gpu.mig_parent.empty();
+  });
+  if (instance != chosen.end()) chosen = {*instance};
   return chosen;
 }
 
-// Another root has its own library: a fixture with none has no GPU on any machine.
-std::string library_of(const Path& root) {
-  return root == "/" ? "libnvidia-ml.so.1"
-                     : (root / "usr/lib/libnvidia-ml.so.1").string();
-}
-
-class NvmlReader : public UseReader {
- public:
-  explicit NvmlReader(Nvml nvml) : nvml_(std::move(nvml)), devices_(nvml_.devices()) {}
-
-  std::map<std::string, double> busy() override {
-    std::map<std::string, double> all;
-    for (auto* device : devices_) {
-      if (const auto percent = nvml_.busy(device)) {
-        all[nvml_.uuid(device)] = *percent / 100.0;
-      }
-    }
-    return all;
-  }
-
- private:
-  Nvml nvml_;
-  std::vector<Device> devices_;
-};
-
-}  // namespace
-
-std::unique_ptr<UseReader> read_use(const Path& root) {
-  std::string note;
-  auto nvml = Nvml::load(library_of(root), note);
-  if (!nvml) return nullptr;
-  return std::make_unique<NvmlReader>(std::move(*nvml));
-}
-
-void add_gpus(const Path& root, Machine& machine) {
-  const auto nvml = Nvml::load(library_of(root), machine.gpu_note);
-  if (!nvml) return;
-  machine.driver_version = nvml->driver_version();
-  machine.cuda_driver_version = nvml->cuda_version();
-  const auto all = nvml->gpus();
+std::vector<FoundGpu> usable_gpus(const Nvml& nvml, const Path& root, Depth depth,
+                                  Machine& machine) {
+  machine.driver_version = driver_version(nvml);
+  machine.cuda_driver_version = cuda_version(nvml);
+  const auto all = all_gpus(nvml, machine.unusable_gpus);
   const auto wanted = variable(root, "CUDA_VISIBLE_DEVICES");
-  machine.gpus = wanted ? visible(all, *wanted) : all;
-  for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
-    machine.gpus[i].index = static_cast<int>(i);
+  const bool ask_cuda = depth == Depth::full || order_is_cudas_secret(all, root);
+  auto gpus = visible_gpus(all, wanted, ask_cuda ? cuda_devices(root) : std::nullopt);
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    gpus[i].gpu.index = static_cast<int>(i);
   }
-  if (!machine.gpus.empty()) return;
-  machine.gpu_note = all.empty()
-                         ? "the NVIDIA driver shows no GPU"
-                         : str("CUDA_VISIBLE_DEVICES='", *wanted,
-                               "' hides all of them (", all.size(), " in the machine)");
+  if (gpus.empty()) machine.gpu_note = why_none(all, machine, wanted);
+  return gpus;
+}
+
+void add_gpus(const Path& root, Depth depth, Machine& machine) {
+  const auto nvml =
+      Nvml::load(nvidia_library(root, "libnvidia-ml.so.1"), machine.gpu_note);
+  if (!nvml) return;
+  auto gpus = usable_gpus(*nvml, root, depth, machine);
+  if (depth == Depth::full) {
+    for (auto& found : gpus) add_details(*nvml, root, found);
+    machine.gpu_pairs = read_pairs(*nvml, gpus);
+  }
+  for (auto& found : gpus) machine.gpus.push_back(std::move(found.gpu));
 }
 
 }  // namespace lockstep::hardware::detail

@@ -18,6 +18,9 @@ std::string read_or_empty(const Path& path);
 // The value of a "Key : value" line, trimmed; "" without one.
 std::string line_value(const std::string& text, std::string_view key);
 
+// A value of /proc/meminfo, 0 without one.
+std::int64_t meminfo_bytes(const std::string& meminfo, std::string_view key);
+
 // "0-3,8,10-11" -> 0 1 2 3 8 10 11; what is no number is left out.
 std::set<int> cpu_list(std::string_view list);
 

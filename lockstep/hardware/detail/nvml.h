@@ -1,24 +1,59 @@
 #pragma once
 
-#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "lockstep/hardware/detail/cuda_driver.h"
+#include "lockstep/hardware/detail/nvml_library.h"
 #include "lockstep/hardware/machine.h"
 
 namespace lockstep::hardware::detail {
 
+enum class Depth { basic, full };
+
+// A GPU, or an instance of one, with the handle that NVML knows it by.
+struct FoundGpu {
+  Gpu gpu;
+  NvmlDevice device = nullptr;
+};
+
+// A GPU and, in MIG mode, its instances; the whole is of no use then.
+struct GpuFamily {
+  FoundGpu whole;
+  bool mig = false;
+  std::vector<FoundGpu> instances;
+};
+
+// As the kernel writes it: small letters and four digits of the domain.
+std::string kernel_pci_id(const NvmlPci& info);
+
+// The library below `root`: a fixture with none has no GPU on any machine.
+std::string nvidia_library(const Path& root, const std::string& name);
+
+// Every GPU that the driver counts, in its order; those that fail go to `unusable`.
+std::vector<GpuFamily> all_gpus(const Nvml& nvml, std::vector<UnusableGpu>& unusable);
+
+GpuStatus read_status(const Nvml& nvml, NvmlDevice device);
+
+// What inspect() adds to a GPU, libcuda's part excepted.
+void add_details(const Nvml& nvml, const Path& root, FoundGpu& found);
+
+std::vector<GpuPair> read_pairs(const Nvml& nvml, const std::vector<FoundGpu>& gpus);
+
+// What CUDA would show, in its order: libcuda's own list where there is one, else by
+// CUDA's rules for CUDA_VISIBLE_DEVICES. `wanted` is that variable.
+std::vector<FoundGpu> visible_gpus(const std::vector<GpuFamily>& all,
+                                   const std::optional<std::string>& wanted,
+                                   const std::optional<std::vector<CudaDevice>>& cuda);
+
+// Those of `root`'s machine that CUDA would show. With a note in `machine` if none.
+std::vector<FoundGpu> usable_gpus(const Nvml& nvml, const Path& root, Depth depth,
+                                  Machine& machine);
+
 // Fills the GPU fields of `machine`, or its gpu_note. The library is loaded at run
 // time: a machine without one is ordinary, and so is one whose library lacks a symbol.
-void add_gpus(const Path& root, Machine& machine);
-
-class UseReader {
- public:
-  virtual ~UseReader() = default;
-  // The share of the time, of the last moments, in which each GPU had work; by UUID.
-  virtual std::map<std::string, double> busy() = 0;
-};
-// None where there is no NVML.
-std::unique_ptr<UseReader> read_use(const Path& root);
+void add_gpus(const Path& root, Depth depth, Machine& machine);
 
 }  // namespace lockstep::hardware::detail

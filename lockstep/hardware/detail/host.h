@@ -1,0 +1,13 @@
+#pragma once
+
+#include "lockstep/hardware/machine.h"
+
+// What inspect() adds beside the GPUs, one function each.
+namespace lockstep::hardware::detail {
+
+void add_cpu_facts(const Path& root, Machine& machine);
+void add_memory_facts(const Path& root, Machine& machine);
+Disk disk_of(const Path& directory, const Path& root);
+std::vector<NetworkInterface> network_interfaces(const Path& root);
+
+}  // namespace lockstep::hardware::detail

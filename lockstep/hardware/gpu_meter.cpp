@@ -1,0 +1,41 @@
+#include "lockstep/hardware/gpu_meter.h"
+
+#include "lockstep/hardware/detail/nvml.h"
+
+namespace lockstep::hardware {
+
+struct GpuMeter::Impl {
+  std::unique_ptr<detail::Nvml> nvml;
+  std::vector<Gpu> gpus;
+  std::vector<detail::NvmlDevice> devices;
+};
+
+GpuMeter::GpuMeter(const Path& root) : impl_(std::make_unique<Impl>()) {
+  std::string note;
+  impl_->nvml =
+      detail::Nvml::load(detail::nvidia_library(root, "libnvidia-ml.so.1"), note);
+  if (!impl_->nvml) return;
+  Machine machine;
+  for (auto& found :
+       detail::usable_gpus(*impl_->nvml, root, detail::Depth::basic, machine)) {
+    detail::add_details(*impl_->nvml, root, found);
+    impl_->gpus.push_back(std::move(found.gpu));
+    impl_->devices.push_back(found.device);
+  }
+}
+
+GpuMeter::~GpuMeter() = default;
+
+const std::vector<Gpu>& GpuMeter::gpus() const noexcept {
+  return impl_->gpus;
+}
+
+std::vector<GpuStatus> GpuMeter::read() const {
+  std::vector<GpuStatus> statuses;
+  for (const auto device : impl_->devices) {
+    statuses.push_back(detail::read_status(*impl_->nvml, device));
+  }
+  return statuses;
+}
+
+}  // namespace lockstep::hardware

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "lockstep/hardware/machine.h"
+
+namespace lockstep::hardware {
+
+// Reads what the GPUs of this process are doing, again and again: the driver's library
+// stays open between two readings.
+//
+// Threads: one at a time.
+class GpuMeter {
+ public:
+  // Never fails: without a driver, or with GPUs that are gone, there is nothing to
+  // read.
+  explicit GpuMeter(const Path& root = "/");
+  ~GpuMeter();
+  GpuMeter(const GpuMeter&) = delete;
+  GpuMeter& operator=(const GpuMeter&) = delete;
+
+  // Those that CUDA shows, in its order, as detect() describes them, and the limits
+  // that alerts compare with.
+  const std::vector<Gpu>& gpus() const noexcept;
+
+  // One for each of gpus().
+  std::vector<GpuStatus> read() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::hardware

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+
+#include "lockstep/hardware/machine.h"
+
+// The machine as one JSON object: docs/hardware.md. It can be made on one machine, or
+// by hand, and planned for on another.
+namespace lockstep::hardware {
+
+// "format" in it. A reader refuses a newer one.
+inline constexpr int kMachineFormat = 1;
+
+// Every field by its name in machine.h and gpu.h; null where nothing is known.
+std::string to_json(const Machine& machine);
+
+// What is left out keeps its default; numbers of bytes may be text ("80GB"). GPUs that
+// give no index are counted. A wrong type or an unknown name is Fault::config and names
+// its place: "gpus[1].memory_total_bytes". `origin` is the file, for errors.
+Machine from_json(const std::string& text, const std::string& origin);
+
+Machine load(const Path& path);
+
+}  // namespace lockstep::hardware
