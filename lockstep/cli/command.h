@@ -112,6 +112,8 @@ Command config_command();
 Command runs_command();
 Command status_command();
 Command checkpoint_command();
+Command hardware_command();
+Command gpus_command();
 Command doctor_command();
 Command version_command();
 Command completion_command();

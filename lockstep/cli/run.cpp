@@ -91,7 +91,7 @@ const std::vector<Command>& commands() {
     std::vector<Command> all = {
         train_command(),      launch_command(), parity_command(),  bench_command(),
         find_lr_command(),    config_command(), runs_command(),    status_command(),
-        checkpoint_command(), doctor_command(), version_command(), completion_command(),
+        checkpoint_command(), hardware_command(), gpus_command(), doctor_command(), version_command(), completion_command(),
         help_command(),
     };
     // `help` takes the name of any command, itself included.

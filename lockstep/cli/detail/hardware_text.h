@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+
+#include "lockstep/hardware/machine.h"
+
+namespace lockstep::cli {
+
+// The report of `lockstep hardware`, for people; "n/a" where nothing is known.
+std::string hardware_text(const hardware::Machine& machine);
+
+// One line a GPU; "" without any.
+std::string gpu_table(const hardware::Machine& machine);
+
+}  // namespace lockstep::cli

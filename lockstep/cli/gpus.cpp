@@ -1,0 +1,104 @@
+// lockstep gpus: the GPUs on a line each, or the best free ones of them.
+#include <algorithm>
+#include <ostream>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/units.h"
+#include "lockstep/cli/command.h"
+#include "lockstep/cli/detail/hardware_text.h"
+#include "lockstep/cli/detail/output.h"
+#include "lockstep/cli/detail/run_view.h"
+#include "lockstep/hardware/choose_gpus.h"
+#include "lockstep/hardware/json.h"
+
+namespace lockstep::cli {
+namespace {
+
+hardware::GpuWish wish_of(const Arguments& arguments) {
+  hardware::GpuWish wish{.only_free = arguments.has("--free"), .count = {}};
+  if (const auto given = arguments.value("--min-memory")) {
+    const auto bytes = units::parse_bytes(*given);
+    if (!bytes || *bytes < 0) {
+      throw Error(Fault::config, "--min-memory: '", *given,
+                  "' is not an amount of memory; write 20GB or 20GiB");
+    }
+    wish.min_memory_bytes = *bytes;
+  }
+  if (const auto count = arguments.number("--count", 1)) {
+    constexpr long long kMost = 1 << 20;
+    wish.count = static_cast<int>(std::min(*count, kMost));
+  }
+  return wish;
+}
+
+void warn(Context& context, const hardware::Machine& machine,
+          const hardware::GpuChoice& choice, int wanted) {
+  context.err << "lockstep: " << toned("warning:", Tone::yellow, context.color_err)
+              << " " << wanted << " GPU" << (wanted == 1 ? " was" : "s were")
+              << " asked for, " << choice.chosen.size() << " will do\n";
+  if (machine.gpus.empty()) {
+    context.err << "  there is no GPU: " << printable(machine.gpu_note) << "\n";
+  }
+  for (const auto& [index, reason] : choice.rejected) {
+    context.err << "  GPU " << index << ": " << printable(reason) << "\n";
+  }
+}
+
+int list(const hardware::Machine& machine, Context& context) {
+  if (machine.gpus.empty()) {
+    context.err << "no GPU: " << printable(machine.gpu_note) << "\n";
+  }
+  context.out << printable(gpu_table(machine));
+  return kExitOk;
+}
+
+int gpus(const Arguments& arguments, Context& context) {
+  const auto wish = wish_of(arguments);
+  const auto from = arguments.value("--from");
+  const auto machine =
+      from ? hardware::load(*from) : hardware::inspect(default_run_dir(context));
+  const bool chooses = wish.only_free || wish.min_memory_bytes > 0 || wish.count ||
+                       arguments.has("--export") || arguments.has("--uuid");
+  if (!chooses) return list(machine, context);
+  const auto choice = hardware::choose_gpus(machine, wish);
+  const auto value =
+      hardware::visible_devices(machine, choice.chosen, arguments.has("--uuid"));
+  if (arguments.has("--export")) context.out << "export CUDA_VISIBLE_DEVICES=";
+  context.out << value << "\n";
+  const int wanted = wish.count.value_or(1);
+  if (choice.chosen.size() >= static_cast<std::size_t>(wanted)) return kExitOk;
+  warn(context, machine, choice, wanted);
+  return arguments.has("--strict") ? kExitEnvironment : kExitOk;
+}
+
+}  // namespace
+
+Command gpus_command() {
+  return {
+      .name = "gpus",
+      .summary = "List the GPUs, or choose the best free ones.",
+      .usage = "lockstep gpus [--free] [--min-memory 20GB] [--count N] [--export]",
+      .details =
+          "Without options: a line for each GPU. With one: the value of "
+          "CUDA_VISIBLE_DEVICES\nfor the best GPUs, by free memory, then how busy "
+          "they are, then the links between\nthem. An example:\n\n"
+          "  eval \"$(lockstep gpus --free --min-memory 20GB --count 4 --export)\"\n",
+      .options = {{.name = "--free", .help = "Only those on which nobody computes."},
+                  {.name = "--min-memory",
+                   .value = "SIZE",
+                   .help = "Only those with this much free memory."},
+                  {.name = "--count",
+                   .value = "N",
+                   .help = "This many; fewer, with a warning, where there are fewer."},
+                  {.name = "--strict",
+                   .help = "Fewer than --count ends with status 3."},
+                  {.name = "--uuid", .help = "UUIDs instead of numbers."},
+                  {.name = "--export", .help = "As a line for a shell to evaluate."},
+                  {.name = "--from",
+                   .value = "FILE",
+                   .help = "Of a machine from `lockstep hardware --json`.",
+                   .completes = Completes::file}},
+      .run = gpus};
+}
+
+}  // namespace lockstep::cli
