@@ -1,18 +1,20 @@
 #pragma once
 
 #include <array>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/units.h"
 #include "lockstep/config/enums.h"
 #include "lockstep/config/field.h"
 
 namespace lockstep::config {
 
-enum class Sink { console, jsonl };
+enum class Sink { console, jsonl, csv, tensorboard, prometheus, wandb };
 
-constexpr std::array<std::string_view, 2> names_of(Sink) {
-  return {"console", "jsonl"};
+constexpr std::array<std::string_view, 6> names_of(Sink) {
+  return {"console", "jsonl", "csv", "tensorboard", "prometheus", "wandb"};
 }
 
 enum class Verbosity { quiet, normal, debug };
@@ -24,15 +26,90 @@ constexpr std::array<std::string_view, 3> names_of(Verbosity) {
 struct MonitorConfig {
   std::vector<Sink> sinks = {Sink::console, Sink::jsonl};
   Verbosity verbosity = Verbosity::normal;
+  units::Duration sample_every = std::chrono::seconds(1);
+  units::Duration system_every = std::chrono::seconds(10);
+  int prometheus_port = 0;
+  std::string prometheus_address = "127.0.0.1";
+  std::string prometheus_file;
+  bool dcgm_names = false;
+  std::string wandb_project = "lockstep";
+  std::string wandb_entity;
+  bool alerts = true;
+  units::Duration alert_after = std::chrono::seconds(30);
+  double alert_temperature = 85;
+  double alert_memory = 0.97;
+  double alert_utilization = 0.2;
+  double alert_data_wait = 0.3;
+  units::Duration alert_no_step = std::chrono::minutes(5);
 };
+
+template <typename Visitor>
+void describe_alerts(MonitorConfig& c, Visitor& v) {
+  v.field("alerts", c.alerts,
+          {.help = "Say when something is wrong: an event and a line on the terminal.",
+           .affects = Affects::output});
+  v.field("alert_after", c.alert_after,
+          {.help = "How long a condition has to last, and to be over, to count.",
+           .affects = Affects::output});
+  v.field(
+      "alert_temperature", c.alert_temperature,
+      {.help = "A GPU at this many degrees Celsius; its own limit less 3 if that is "
+               "lower.",
+       .range = between(0, 200),
+       .affects = Affects::output});
+  v.field("alert_memory", c.alert_memory,
+          {.help = "More than this share of a GPU's memory, or of the host's, in use.",
+           .range = between(0, 1),
+           .affects = Affects::output});
+  v.field("alert_utilization", c.alert_utilization,
+          {.help = "A GPU that computes less than this share of the time; 0: never.",
+           .range = between(0, 1),
+           .affects = Affects::output});
+  v.field("alert_data_wait", c.alert_data_wait,
+          {.help = "More than this share of the time spent waiting for data.",
+           .range = between(0, 1),
+           .affects = Affects::output});
+  v.field("alert_no_step", c.alert_no_step,
+          {.help = "No step for this long while training; 0s: never.",
+           .affects = Affects::output});
+}
 
 template <typename Visitor>
 void describe(MonitorConfig& c, Visitor& v) {
   v.field("sinks", c.sinks,
-          {.help = "Where metrics go: the terminal, metrics.jsonl.",
+          {.help = "Where metrics go: the terminal, metrics.jsonl, and files for other "
+                   "programs.",
            .affects = Affects::output});
   v.field("verbosity", c.verbosity,
           {.help = "How much is said on the terminal.", .affects = Affects::output});
+  v.field("sample_every", c.sample_every,
+          {.help = "How often GPUs, CPU, memory, disk and network are looked at; 0s: "
+                   "never.",
+           .affects = Affects::output});
+  v.field("system_every", c.system_every,
+          {.help = "How often the mean of these goes to the sinks.",
+           .affects = Affects::output});
+  v.field("prometheus_port", c.prometheus_port,
+          {.help = "Port at which the prometheus sink answers; 0: only the file.",
+           .range = between(0, 65535),
+           .affects = Affects::output});
+  v.field("prometheus_address", c.prometheus_address,
+          {.help = "Address that it listens at; 0.0.0.0 for everybody.",
+           .affects = Affects::output});
+  v.field(
+      "prometheus_file", c.prometheus_file,
+      {.help = "The prometheus sink's file, for node_exporter's textfile collector; "
+               "empty: metrics.prom in the run directory.",
+       .affects = Affects::output});
+  v.field("dcgm_names", c.dcgm_names,
+          {.help = "Give GPUs in prometheus the names of NVIDIA's DCGM exporter, too.",
+           .affects = Affects::output});
+  v.field("wandb_project", c.wandb_project,
+          {.help = "The project of the wandb sink.", .affects = Affects::output});
+  v.field("wandb_entity", c.wandb_entity,
+          {.help = "Its team or user; empty: whoever synchronises the run.",
+           .affects = Affects::output});
+  describe_alerts(c, v);
 }
 
 }  // namespace lockstep::config

@@ -67,6 +67,11 @@ Machine detect(const Path& root) {
   return machine;
 }
 
+HostMemory host_memory(const Path& root) {
+  const auto memory = detail::memory(root);
+  return {memory.total_bytes, memory.available_bytes};
+}
+
 Machine inspect(const Path& run_directory, const Path& root) {
   auto machine = detect_host(root);
   detail::add_gpus(root, detail::Depth::full, machine);

@@ -86,6 +86,13 @@ struct Machine {
 // NVML if it is there. What can not be found is left at its default: this never fails.
 Machine detect(const Path& root = "/");
 
+// Only the memory, cheap enough to be asked for every second.
+struct HostMemory {
+  std::int64_t total_bytes = 0;
+  std::int64_t available_bytes = 0;
+};
+HostMemory host_memory(const Path& root = "/");
+
 // All there is to know, for a report: also libcuda, processes, links, disks, networks.
 // Makes no CUDA context. `run_directory` need not exist yet.
 Machine inspect(const Path& run_directory, const Path& root = "/");

@@ -78,6 +78,8 @@ class RunDirectory {
   Path events() const { return path_ / "events.jsonl"; }
   Path metrics() const { return path_ / "metrics.jsonl"; }
   Path trace() const { return path_ / "trace.json"; }
+  Path system() const { return path_ / "system.jsonl"; }
+  Path summary() const { return path_ / "summary.json"; }
   Path heartbeat() const { return path_ / "heartbeat"; }
   Path log(int rank) const;
   Path error(int rank) const;

@@ -201,7 +201,13 @@ Reporter::Reporter(const monitor::RunDirectory& run,
         path, who.rank, is_replica_ ? 1 : who.ranks));
   }
   if (first_) events_.emplace(run.events());
-  if (first_ && has(config, config::Sink::jsonl)) metrics_.emplace(run.metrics());
+  if (first_) {
+    telemetry_ = std::make_unique<monitor::Telemetry>(run, config,
+                                                      [this](const std::string& note) {
+                                                        if (show_)
+                                                          console_.print(note + "\n");
+                                                      });
+  }
   beat(0, monitor::Phase::starting);
 }
 
@@ -230,13 +236,14 @@ double TrainReport::backward_seconds() const {
 
 void Reporter::train(const TrainReport& report) {
   const auto& own = report.ranks.at(0);  // what is written is rank 0's
-  if (metrics_) {
+  if (telemetry_) {
     std::vector<Field> more{{"epoch", report.epoch},
                             {"accuracy", report.means.accuracy},
                             {"lr", report.lr},
                             {"samples_per_second", report.samples_per_second()},
                             {"data_wait_seconds", own.data_wait_seconds},
-                            {"memory_bytes", own.memory.allocated_bytes}};
+                            {"memory_bytes", own.memory.allocated_bytes},
+                            {"memory_reserved_bytes", own.memory.reserved_bytes}};
     if (report.forward_seconds() > 0) {
       more.push_back({"forward_seconds", report.forward_seconds()});
       more.push_back({"backward_seconds", report.backward_seconds()});
@@ -248,10 +255,10 @@ void Reporter::train(const TrainReport& report) {
       more.push_back({"straggler_rank", std::int64_t{late->rank}});
       more.push_back({"straggler_seconds", late->late_seconds});
     }
-    metrics_->write({.step = report.step,
-                     .split = monitor::Split::train,
-                     .loss = report.means.loss,
-                     .more = std::move(more)});
+    telemetry_->metrics({.step = report.step,
+                         .split = monitor::Split::train,
+                         .loss = report.means.loss,
+                         .more = std::move(more)});
   }
   if (first_ && !told_memory_) {
     for (std::size_t r = 0; r < report.ranks.size(); ++r) {
@@ -284,11 +291,11 @@ void Reporter::eval(const EvalReport& report) {
     if (name.starts_with("accuracy_class_")) continue;
     shown += fmt::format("  {} {:.4f}", name, value);
   }
-  if (metrics_) {
-    metrics_->write({.step = report.step,
-                     .split = monitor::Split::eval,
-                     .loss = report.means.loss,
-                     .more = std::move(more)});
+  if (telemetry_) {
+    telemetry_->metrics({.step = report.step,
+                         .split = monitor::Split::eval,
+                         .loss = report.means.loss,
+                         .more = std::move(more)});
   }
   if (show_) {
     console_.print(fmt::format(
@@ -361,6 +368,7 @@ void Reporter::skipped(std::int64_t step, double loss_scale) {
 
 void Reporter::step(std::int64_t step) {
   beat(step, monitor::Phase::training);
+  if (telemetry_) telemetry_->step(step);
   if (show_) console_.tick(step);
 }
 
@@ -373,9 +381,10 @@ void Reporter::beat(std::int64_t step, monitor::Phase phase) noexcept {
 
 void Reporter::finished(const Result& result) {
   console_.finish();
-  if (metrics_) metrics_->sync();
   if (!first_) return beat(result.steps, monitor::Phase::finished);
   if (result.split) events_->write("profile", fields_of(*result.split));
+  const int exit = result.stopped_by != 0 ? 128 + result.stopped_by : kExitOk;
+  telemetry_->finish({.exit = exit, .steps = result.steps});
   events_->write(result.stopped_by != 0 ? "stopped" : "done",
                  {{"rank", std::int64_t{0}},
                   {"steps", result.steps},

@@ -11,9 +11,9 @@
 #include "lockstep/monitor/console.h"
 #include "lockstep/monitor/events.h"
 #include "lockstep/monitor/heartbeat.h"
-#include "lockstep/monitor/metrics.h"
 #include "lockstep/monitor/run_directory.h"
 #include "lockstep/monitor/timeline.h"
+#include "lockstep/monitor/telemetry.h"
 #include "lockstep/train/metrics.h"
 #include "lockstep/train/step.h"
 #include "lockstep/train/window.h"
@@ -134,9 +134,9 @@ class Reporter {
   const bool is_replica_;
   bool show_ = true;
   bool told_memory_ = false;
-  std::optional<monitor::MetricsWriter> metrics_;
   std::optional<monitor::EventWriter> events_;
   std::vector<std::unique_ptr<monitor::HeartbeatWriter>> heartbeats_;
+  std::unique_ptr<monitor::Telemetry> telemetry_;  // of rank 0
 };
 
 }  // namespace lockstep::train

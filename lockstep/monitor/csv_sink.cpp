@@ -1,0 +1,71 @@
+// metrics.csv: a row for each number, so that a metric that comes later needs no new
+// column and a file that was cut off is still a table.
+#include "lockstep/base/str.h"
+#include "lockstep/base/text.h"
+#include "lockstep/monitor/sink.h"
+
+namespace lockstep::monitor {
+namespace {
+
+constexpr std::string_view kHeader = "time,step,split,metric,gpu,value";
+
+// Names of metrics are free: one with a comma or a quote is quoted.
+std::string cell(std::string_view text) {
+  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + "\"";
+}
+
+class CsvSink : public Sink {
+ public:
+  explicit CsvSink(const SinkContext& context)
+      : clock_(context.clock), rows_(open(context.run.path() / "metrics.csv")) {}
+
+  std::string_view name() const noexcept override { return "csv"; }
+
+  void metrics(const Metrics& metrics) override {
+    const auto time = text::from_double(unix_seconds(clock_.wall()));
+    std::string rows;
+    for (const auto& [metric, value] : numbers_of(metrics)) {
+      rows += str(rows.empty() ? "" : "\n", time, ",", metrics.step, ",",
+                  name_of(metrics.split), ",", cell(metric), ",,",
+                  text::from_double(value));
+    }
+    rows_.write(rows);
+  }
+
+  void system(const SystemSample& sample) override {
+    const auto time = text::from_double(sample.time);
+    std::string rows;
+    for (const auto& reading : sample.readings) {
+      rows += str(rows.empty() ? "" : "\n", time, ",", sample.step, ",system,",
+                  reading.name, ",", reading.gpu ? str(*reading.gpu) : "", ",",
+                  text::from_double(reading.value));
+    }
+    if (!rows.empty()) rows_.write(rows);
+  }
+
+  void finish(const RunEnd&) override { rows_.sync(); }
+
+ private:
+  // A restarted run goes on with its file.
+  static files::LineWriter open(const files::Path& path) {
+    std::error_code error;
+    const auto size = std::filesystem::file_size(path, error);
+    files::LineWriter rows(path);
+    if (error || size == 0) rows.write(kHeader);
+    return rows;
+  }
+
+  const Clock& clock_;
+  files::LineWriter rows_;
+};
+
+}  // namespace
+
+std::unique_ptr<Sink> make_csv_sink(const SinkContext& context) {
+  return std::make_unique<CsvSink>(context);
+}
+
+}  // namespace lockstep::monitor

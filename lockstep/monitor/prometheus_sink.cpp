@@ -1,0 +1,144 @@
+// The newest numbers for Prometheus: a file that is replaced with every sample, and a
+// port to ask at.
+#include <mutex>
+
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+#include "lockstep/monitor/catalogue.h"
+#include "lockstep/monitor/detail/prometheus_text.h"
+#include "lockstep/monitor/detail/text_server.h"
+#include "lockstep/monitor/sink.h"
+
+namespace lockstep::monitor {
+namespace {
+
+using detail::Labels;
+
+std::string_view name_of(MetricKind kind) {
+  return kind == MetricKind::counter ? "counter" : "gauge";
+}
+
+class PrometheusSink : public Sink {
+ public:
+  explicit PrometheusSink(const SinkContext& context)
+      : run_(context.run.read_record().id),
+        host_(record_of_this_process().host),
+        file_(context.config.prometheus_file.empty()
+                  ? context.run.path() / "metrics.prom"
+                  : files::Path(context.config.prometheus_file)),
+        dcgm_names_(context.config.dcgm_names),
+        gpus_(context.gpus) {
+    write_file();  // one that can not be written shows now
+    if (context.config.prometheus_port == 0) return;
+    server_.emplace(context.config.prometheus_address, context.config.prometheus_port,
+                    [this] {
+                      const std::lock_guard lock(mutex_);
+                      return text_.render();
+                    });
+    log::info("monitor", str("prometheus: http://", context.config.prometheus_address,
+                             ":", server_->port(), "/metrics"));
+  }
+
+  std::string_view name() const noexcept override { return "prometheus"; }
+
+  void metrics(const Metrics& metrics) override {
+    const std::lock_guard lock(mutex_);
+    const auto split = std::string(monitor::name_of(metrics.split));
+    if (metrics.split == Split::train) {
+      set("step", {{"run", run_}}, static_cast<double>(metrics.step));
+    }
+    for (const auto& [metric, value] : numbers_of(metrics)) {
+      set(metric, {{"run", run_}, {"split", split}}, value);
+    }
+  }
+
+  void live(const SystemSample& sample) override {
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& reading : sample.readings) add(reading);
+    }
+    write_file();
+  }
+
+  void finish(const RunEnd&) override { write_file(); }
+
+ private:
+  void set(std::string_view metric, const Labels& labels, double value) {
+    const auto* info = find_metric(metric);
+    text_.set(
+        prometheus_name(metric),
+        {.help = info != nullptr ? std::string(info->help) : "A metric of the run.",
+         .type =
+             std::string(name_of(info != nullptr ? info->kind : MetricKind::gauge))},
+        labels, value);
+  }
+
+  void add(const Reading& reading) {
+    Labels labels{{"run", run_}};
+    if (!reading.gpu) return set(reading.name, labels, reading.value);
+    const auto& gpu = gpus_.at(static_cast<std::size_t>(*reading.gpu));
+    labels.emplace_back("gpu", str(*reading.gpu));
+    labels.emplace_back("uuid", gpu.uuid);
+    set(reading.name, labels, reading.value);
+    if (dcgm_names_) add_dcgm(reading, gpu);
+  }
+
+  void add_dcgm(const Reading& reading, const hardware::Gpu& gpu) {
+    const auto* info = find_metric(reading.name);
+    if (info == nullptr || info->dcgm.empty()) return;
+    text_.set(
+        std::string(info->dcgm),
+        {.help = std::string(info->help), .type = std::string(name_of(info->kind))},
+        {{"gpu", str(gpu.nvml_index)},
+         {"UUID", gpu.uuid},
+         {"pci_bus_id", gpu.pci_id},
+         {"device", str("nvidia", gpu.nvml_index)},
+         {"modelName", gpu.name},
+         {"hostname", host_}},
+        reading.value * info->dcgm_factor);
+  }
+
+  // Renamed into place, so that a collector never sees half of it; not synced, because
+  // the next one comes in a second.
+  void write_file() {
+    std::string text;
+    {
+      const std::lock_guard lock(mutex_);
+      text = text_.render();
+    }
+    auto beside = file_;
+    beside += str(".new-", ::getpid());
+    {
+      std::error_code ignored;
+      std::filesystem::remove(beside, ignored);
+      files::LineWriter writer(beside);
+      if (!text.empty())
+        writer.write(std::string_view(text).substr(0, text.size() - 1));
+    }
+    std::error_code error;
+    std::filesystem::rename(beside, file_, error);
+    if (error) {
+      std::filesystem::remove(beside, error);
+      throw Error(Fault::io, "prometheus: '", file_.string(), "' can not be replaced");
+    }
+  }
+
+  const std::string run_, host_;
+  const files::Path file_;
+  const bool dcgm_names_;
+  const std::vector<hardware::Gpu>& gpus_;
+  std::mutex mutex_;  // guards text_: the server reads it
+  detail::PrometheusText text_;
+  std::optional<detail::TextServer> server_;  // last: ends before what it reads
+};
+
+}  // namespace
+
+std::unique_ptr<Sink> make_prometheus_sink(const SinkContext& context) {
+  return std::make_unique<PrometheusSink>(context);
+}
+
+}  // namespace lockstep::monitor

@@ -1,0 +1,188 @@
+#include "lockstep/monitor/system_probe.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
+#include "lockstep/base/text.h"
+
+namespace lockstep::monitor {
+namespace {
+
+std::string read_or_empty(const hardware::Path& path) {
+  try {
+    return files::read(path, 4 << 20);
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+// The words of a line, several spaces taken as one.
+std::vector<std::string> words_of(std::string_view line) {
+  auto words = text::split(line, ' ');
+  std::erase(words, "");
+  return words;
+}
+
+std::optional<double> number_after(const std::string& text, std::string_view key) {
+  for (const auto& line : text::split(text, '\n')) {
+    if (!text::starts_with(line, key)) continue;
+    const auto words = words_of(std::string_view(line).substr(key.size()));
+    if (!words.empty()) return text::to_double(words.front());
+  }
+  return std::nullopt;
+}
+
+template <typename T>
+void add(SystemSample& sample, std::string_view name, int gpu,
+         const std::optional<T>& value, double factor = 1) {
+  if (!value) return;
+  sample.readings.push_back({name, gpu, static_cast<double>(*value) * factor});
+}
+
+bool is_throttled(const std::vector<std::string>& reasons) {
+  return std::any_of(reasons.begin(), reasons.end(), [](const std::string& reason) {
+    return reason != "idle" && reason != "display" && reason != "clocks_setting" &&
+           reason != "sync_boost";
+  });
+}
+
+void add_gpu(SystemSample& sample, int gpu, const hardware::GpuStatus& status) {
+  add(sample, "gpu_utilization_ratio", gpu, status.utilization_percent, 0.01);
+  add(sample, "gpu_memory_utilization_ratio", gpu, status.memory_utilization_percent,
+      0.01);
+  add(sample, "gpu_memory_used_bytes", gpu, status.memory_used_bytes);
+  add(sample, "gpu_memory_free_bytes", gpu, status.memory_free_bytes);
+  add(sample, "gpu_memory_reserved_bytes", gpu, status.memory_reserved_bytes);
+  add(sample, "gpu_temperature_celsius", gpu, status.temperature_celsius);
+  add(sample, "gpu_power_watts", gpu, status.power_watts);
+  add(sample, "gpu_energy_joules", gpu, status.energy_joules);
+  add(sample, "gpu_sm_clock_hertz", gpu, status.sm_clock_mhz, 1e6);
+  add(sample, "gpu_memory_clock_hertz", gpu, status.memory_clock_mhz, 1e6);
+  if (status.throttle_reasons) {
+    add(sample, "gpu_throttled", gpu,
+        std::optional(is_throttled(*status.throttle_reasons) ? 1 : 0));
+  }
+  add(sample, "gpu_ecc_corrected", gpu, status.ecc_corrected);
+  add(sample, "gpu_ecc_uncorrected", gpu, status.ecc_uncorrected);
+  add(sample, "gpu_pcie_replays", gpu, status.pcie_replays);
+  add(sample, "gpu_nvlink_sent_bytes", gpu, status.nvlink_sent_bytes);
+  add(sample, "gpu_nvlink_received_bytes", gpu, status.nvlink_received_bytes);
+}
+
+}  // namespace
+
+SystemProbe::SystemProbe(hardware::Path run_directory, const hardware::Path& root,
+                         const Clock& clock)
+    : run_directory_(std::move(run_directory)),
+      root_(root),
+      clock_(clock),
+      meter_(root) {}
+
+SystemSample SystemProbe::read() {
+  SystemSample sample;
+  sample.time = unix_seconds(clock_.wall());
+  sample.gpus = meter_.read();
+  for (std::size_t i = 0; i < sample.gpus.size(); ++i) {
+    add_gpu(sample, static_cast<int>(i), sample.gpus[i]);
+  }
+  read_cpu(sample);
+  read_process(sample);
+  read_memory(sample);
+  read_disk(sample);
+  read_network(sample);
+  return sample;
+}
+
+// "cpu  user nice system idle iowait irq softirq steal guest guest_nice"
+void SystemProbe::read_cpu(SystemSample& sample) {
+  const auto text = read_or_empty(root_ / "proc/stat");
+  const auto words = words_of(std::string_view(text).substr(0, text.find('\n')));
+  if (words.size() < 6 || words[0] != "cpu") return;
+  double all = 0, idle = 0;
+  for (std::size_t i = 1; i < std::min<std::size_t>(words.size(), 9); ++i) {
+    const auto ticks = text::to_double(words[i]).value_or(0);
+    all += ticks;
+    if (i == 4 || i == 5) idle += ticks;
+  }
+  const auto before = std::exchange(cpu_, std::pair(all - idle, all));
+  if (!before || all <= before->second) return;
+  const auto busy = (all - idle - before->first) / (all - before->second);
+  sample.readings.push_back(
+      {"cpu_utilization_ratio", std::nullopt, std::clamp(busy, 0.0, 1.0)});
+}
+
+void SystemProbe::read_process(SystemSample& sample) {
+  const auto page = static_cast<double>(::sysconf(_SC_PAGESIZE));
+  const auto pages = words_of(read_or_empty(root_ / "proc/self/statm"));
+  if (pages.size() > 1) {
+    sample.readings.push_back({"process_memory_bytes", std::nullopt,
+                               text::to_double(pages[1]).value_or(0) * page});
+  }
+  // Behind the name, which may hold anything: state is the third field, utime the 14th.
+  const auto stat = read_or_empty(root_ / "proc/self/stat");
+  const auto fields = words_of(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
+  if (fields.size() > 12) {
+    const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
+    const auto seconds = (text::to_double(fields[11]).value_or(0) +
+                          text::to_double(fields[12]).value_or(0)) /
+                         ticks;
+    const auto now = clock_.now();
+    const auto before = std::exchange(process_seconds_, std::pair(seconds, now));
+    const double passed = before ? seconds_between(before->second, now) : 0;
+    if (passed > 0) {
+      sample.readings.push_back(
+          {"process_cpu_cores", std::nullopt, (seconds - before->first) / passed});
+    }
+  }
+  const auto io = read_or_empty(root_ / "proc/self/io");
+  if (const auto bytes = number_after(io, "read_bytes:")) {
+    sample.readings.push_back({"process_read_bytes", std::nullopt, *bytes});
+  }
+  if (const auto bytes = number_after(io, "write_bytes:")) {
+    sample.readings.push_back({"process_written_bytes", std::nullopt, *bytes});
+  }
+}
+
+void SystemProbe::read_memory(SystemSample& sample) const {
+  const auto memory = hardware::host_memory(root_);
+  if (memory.total_bytes <= 0) return;
+  sample.readings.push_back({"host_memory_total_bytes", std::nullopt,
+                             static_cast<double>(memory.total_bytes)});
+  sample.readings.push_back(
+      {"host_memory_used_bytes", std::nullopt,
+       static_cast<double>(memory.total_bytes - memory.available_bytes)});
+}
+
+void SystemProbe::read_disk(SystemSample& sample) const {
+  std::error_code error;
+  const auto space = std::filesystem::space(run_directory_, error);
+  if (error) return;
+  sample.readings.push_back(
+      {"disk_free_bytes", std::nullopt, static_cast<double>(space.available)});
+}
+
+// "  eth0: bytes packets errs drop fifo frame compressed multicast bytes ...": received
+// first, sent from the ninth number on.
+void SystemProbe::read_network(SystemSample& sample) const {
+  double received = 0, sent = 0;
+  bool any = false;
+  for (const auto& line : text::split(read_or_empty(root_ / "proc/net/dev"), '\n')) {
+    const auto colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    if (text::trim(std::string_view(line).substr(0, colon)) == "lo") continue;
+    const auto numbers = words_of(std::string_view(line).substr(colon + 1));
+    if (numbers.size() < 9) continue;
+    received += text::to_double(numbers[0]).value_or(0);
+    sent += text::to_double(numbers[8]).value_or(0);
+    any = true;
+  }
+  if (!any) return;
+  sample.readings.push_back({"network_received_bytes", std::nullopt, received});
+  sample.readings.push_back({"network_sent_bytes", std::nullopt, sent});
+}
+
+}  // namespace lockstep::monitor

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/hardware/gpu_meter.h"
+
+namespace lockstep::monitor {
+
+// One number of the catalogue at one moment; `gpu` where it is one of a GPU.
+struct Reading {
+  std::string_view name;
+  std::optional<int> gpu;
+  double value = 0;
+};
+
+struct SystemSample {
+  double time = 0;        // seconds since 1970
+  std::int64_t step = 0;  // the last finished one
+  std::vector<Reading> readings;
+  std::vector<hardware::GpuStatus> gpus;
+};
+
+// Looks at GPUs, CPU, memory, disk and network. What can not be read is left out.
+//
+// Threads: one at a time.
+class SystemProbe {
+ public:
+  explicit SystemProbe(hardware::Path run_directory, const hardware::Path& root = "/",
+                       const Clock& clock = Clock::system());
+
+  // CPU times are those since the reading before, so the first has none.
+  SystemSample read();
+
+  const std::vector<hardware::Gpu>& gpus() const noexcept { return meter_.gpus(); }
+
+ private:
+  void read_cpu(SystemSample& sample);
+  void read_process(SystemSample& sample);
+  void read_memory(SystemSample& sample) const;
+  void read_disk(SystemSample& sample) const;
+  void read_network(SystemSample& sample) const;
+
+  const hardware::Path run_directory_;
+  const hardware::Path root_;
+  const Clock& clock_;
+  hardware::GpuMeter meter_;
+  std::optional<std::pair<double, double>> cpu_;                  // busy, all
+  std::optional<std::pair<double, SteadyTime>> process_seconds_;  // of CPU, when
+};
+
+}  // namespace lockstep::monitor

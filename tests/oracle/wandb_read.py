@@ -1,0 +1,48 @@
+"""W&B's own reader of offline runs finds the run of the story that sinks_test.cpp tells."""
+import glob
+import json
+import os
+import re
+import sys
+
+from wandb.proto import wandb_internal_pb2 as pb
+from wandb.sdk.internal.datastore import DataStore
+
+(file,) = glob.glob(os.path.join(sys.argv[1], "offline-run-*", "run-*.wandb"))
+assert re.search(r"offline-run-\d{8}_\d{6}-([a-z0-9]{8})/run-\1\.wandb$", file), file
+store = DataStore()
+store.open_for_scan(file)
+records = []
+while (data := store.scan_data()) is not None:
+    record = pb.Record()
+    record.ParseFromString(data)
+    records.append(record)
+kinds = [record.WhichOneof("record_type") for record in records]
+assert [record.num for record in records] == list(range(1, len(records) + 1))
+assert kinds[:2] == ["header", "run"], kinds
+assert kinds[-4:] == ["summary", "exit", "final", "footer"], kinds
+assert kinds.count("stats") == 2 and kinds.count("history") == 11, kinds
+
+run = records[1].run
+assert run.project == "lockstep" and run.display_name == "0001" and run.host == "testhost"
+config = {item.key: json.loads(item.value_json) for item in run.config.update}
+assert config["optim"]["name"] == "adamw" and "batch" in config, config.keys()
+assert run.start_time.seconds > 1.6e9
+
+history = []
+for record in records:
+    if record.WhichOneof("record_type") == "history":
+        row = {item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
+        assert row["_step"] == record.history.step.num
+        history.append(row)
+assert [row["_step"] for row in history] == list(range(0, 11))
+assert history[0]["train/" + "x" * 100_000] == 7
+assert history[4]["train/loss"] == 0.25 and history[4]["train/lr"] == 0.001
+assert history[10]["train/loss"] == 0.1 and history[10]["eval/accuracy"] == 0.75
+
+stats = records[kinds.index("stats")].stats
+values = {item.key: json.loads(item.value_json) for item in stats.item}
+assert values["gpu.0.powerWatts"] == 300.5 and values["cpu"] == 25.0, values
+summary = {item.key: json.loads(item.value_json) for item in records[-4].summary.update}
+assert summary["eval/loss"] == 0.125, summary
+assert records[-3].exit.exit_code == 0
