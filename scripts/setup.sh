@@ -149,34 +149,48 @@ provide_nvcc() {
 }
 
 # Built in place, because a virtual environment holds its own path; the stamp comes last,
-# so an interrupted one is made again.
+# so an interrupted one is completed. One that works is kept: pip fetches what it lacks.
 provide_oracle() {
   [[ "$with_oracle" == yes ]] || return 0
   if [[ "${LOCKSTEP_ORACLE:-on}" == off ]]; then
     say "LOCKSTEP_ORACLE=off: tests that compare with PyTorch will be skipped"
     return
   fi
-  local wanted="torch==$torch_version numpy safetensors"
+  # The last three read what our sinks write; later ones of wandb have no reader in Python.
+  local wanted="torch==$torch_version numpy safetensors tensorboard==2.21.0 wandb==0.28.0 prometheus-client==0.26.0"
+  local python="$oracle/bin/python"
   # Its interpreter may have gone with an upgrade of the system.
-  complete "$oracle" "$wanted" && "$oracle/bin/python" -c '' 2>/dev/null && return
+  complete "$oracle" "$wanted" && "$python" -c '' 2>/dev/null && [[ -x "$oracle/bin/promtool" ]] && return
   worked=yes
   need_space 12 "the Python oracle of the tests"
   lock_cache
-  if ! complete "$oracle" "$wanted" || ! "$oracle/bin/python" -c '' 2>/dev/null; then
-    say "fetching PyTorch $torch_version for the tests into $oracle (about 2.5 GB, 4.7 GB on disk; LOCKSTEP_ORACLE=off leaves it out)"
-    rm -rf "$oracle"
-    local python
-    python="$(python_with_venv)"
-    "$python" -m venv "$oracle" || fail 3 "could not make a virtual environment in $oracle"
-    mkdir "$oracle/tmp"
+  if ! complete "$oracle" "$wanted" || ! "$python" -c '' 2>/dev/null; then
+    say "fetching PyTorch $torch_version and others for the tests into $oracle (about 2.5 GB, 4.8 GB on disk; LOCKSTEP_ORACLE=off leaves it out)"
+    if ! "$python" -c '' 2>/dev/null; then
+      rm -rf "$oracle"
+      "$(python_with_venv)" -m venv "$oracle" || fail 3 "could not make a virtual environment in $oracle"
+    fi
+    mkdir -p "$oracle/tmp"
     # shellcheck disable=SC2086  # the requirements are words
-    TMPDIR="$oracle/tmp" "$oracle/bin/python" -m pip install --disable-pip-version-check \
+    TMPDIR="$oracle/tmp" "$python" -m pip install --disable-pip-version-check \
       $wanted >&2 ||
       fail 3 "fetching the oracle failed: pip's message is above; LOCKSTEP_ORACLE=off does without it"
     rm -rf "$oracle/tmp"
     printf '%s' "$wanted" >"$oracle/$stamp"
   fi
+  [[ -x "$oracle/bin/promtool" ]] || fetch_promtool
   unlock_cache
+}
+
+# Prometheus's own checker, out of its package: installing that would start a server.
+fetch_promtool() {
+  say "fetching promtool for the tests (20 MB)"
+  rm -rf "$oracle/tmp"
+  mkdir "$oracle/tmp"
+  (cd "$oracle/tmp" && apt-get -q download prometheus >&2 && dpkg -x prometheus_*.deb package) ||
+    fail 3 "fetching the package prometheus failed: apt-get's message is above; run apt-get update, or LOCKSTEP_ORACLE=off does without it"
+  mv "$oracle/tmp/package/usr/bin/promtool" "$oracle/bin/"
+  rm -rf "$oracle/tmp"
 }
 
 # Configures when something that CMake can not notice by itself has changed.

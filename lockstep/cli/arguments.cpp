@@ -161,6 +161,11 @@ class Parser {
   }
 
   void take_operand(const std::string& word) {
+    if (next_operand_ > 0 && next_operand_ == command_.operands.size() &&
+        command_.operands.back().repeats) {
+      result_.repeated_.push_back(word);
+      return;
+    }
     if (next_operand_ >= command_.operands.size()) {
       throw Error(
           Fault::config, "unexpected '", word, "' after `lockstep ", command_.name, "`",
@@ -170,6 +175,7 @@ class Parser {
     const auto& operand = command_.operands[next_operand_++];
     check_choice(operand.name, word, operand.choices);
     result_.operands_[operand.name] = word;
+    if (operand.repeats) result_.repeated_.push_back(word);
   }
 
   void check_operands() const {

@@ -44,6 +44,7 @@ struct Operand {
   std::vector<std::string> choices =
       {};  // any other value is refused, with a suggestion
   Completes completes = Completes::nothing;
+  bool repeats = false;  // of the last one only: takes all words that are left
 };
 
 // What was typed, checked against the declaration.
@@ -59,6 +60,9 @@ class Arguments {
   // By the declared name; nothing when it was optional and left out.
   std::optional<std::string> operand(std::string_view name) const;
 
+  // All words of one that repeats, in order.
+  const std::vector<std::string>& repeated() const noexcept { return repeated_; }
+
   // The program and its arguments, of a command that takes one.
   const std::vector<std::string>& program() const noexcept { return program_; }
 
@@ -71,6 +75,7 @@ class Arguments {
   std::map<std::string, std::string, std::less<>> operands_;
   std::vector<std::pair<std::string, std::string>> assignments_;
   std::vector<std::string> program_;
+  std::vector<std::string> repeated_;
 };
 
 // The world as a command sees it; made by apps/lockstep.cpp, or by a test.
@@ -112,6 +117,8 @@ Command config_command();
 Command runs_command();
 Command status_command();
 Command checkpoint_command();
+Command top_command();
+Command report_command();
 Command hardware_command();
 Command gpus_command();
 Command doctor_command();

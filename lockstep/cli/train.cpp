@@ -186,6 +186,7 @@ int train(const Arguments& arguments, Context& context) {
   }
   const auto result = launcher::run_job(
       run, job_of(arguments, context, run, plan.config.config), signals);
+  sync_wandb(run.path(), context);
   return report(result, run, context);
 }
 

@@ -1,5 +1,6 @@
 // Knobs that do not fit together, and what this version does not have. A knob that does
 // not fit the machine is the planner's business.
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -314,6 +315,27 @@ void check_version(Checker& check, const Config& config) {
   }
 }
 
+// A knob of a sink that is not there would do nothing.
+void check_monitor(Checker& check, const MonitorConfig& monitor) {
+  const auto has = [&](Sink sink) {
+    return std::find(monitor.sinks.begin(), monitor.sinks.end(), sink) !=
+           monitor.sinks.end();
+  };
+  const auto needs = [&](bool is_set, Sink sink, const std::string& key) {
+    if (!is_set || has(sink)) return;
+    check.refuse(key, str("is a knob of the ", name_of(sink),
+                          " sink, which monitor.sinks "
+                          "does not have; add it there"));
+  };
+  needs(monitor.prometheus_port != 0, Sink::prometheus, "monitor.prometheus_port");
+  needs(!monitor.prometheus_file.empty(), Sink::prometheus, "monitor.prometheus_file");
+  needs(monitor.dcgm_names, Sink::prometheus, "monitor.dcgm_names");
+  needs(!monitor.wandb_entity.empty(), Sink::wandb, "monitor.wandb_entity");
+  if (monitor.wandb_project.empty()) {
+    check.refuse("monitor.wandb_project", "is empty; name a project, such as lockstep");
+  }
+}
+
 }  // namespace
 
 void validate(const Loaded& loaded) {
@@ -329,6 +351,7 @@ void validate(const Loaded& loaded) {
   check_comm(check, loaded.config);
   check_early_stop(check, loaded.config.early_stop);
   check_profile(check, loaded.config);
+  check_monitor(check, loaded.config.monitor);
   check_version(check, loaded.config);
   check.finish();
 }

@@ -82,6 +82,14 @@ std::vector<Metrics> read_metrics(const files::Path& path) {
   return all;
 }
 
+std::vector<Metrics> recent_metrics(const files::Path& path) {
+  std::vector<Metrics> recent;
+  for (const auto& line : text::split(files::read_tail(path, kTailBytes), '\n')) {
+    if (auto metrics = metrics_of(line)) recent.push_back(std::move(*metrics));
+  }
+  return recent;
+}
+
 std::optional<Metrics> last_metrics(const files::Path& path, Split split) {
   const auto lines = text::split(files::read_tail(path, kTailBytes), '\n');
   for (auto line = lines.rbegin(); line != lines.rend(); ++line) {

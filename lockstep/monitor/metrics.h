@@ -45,6 +45,9 @@ class MetricsWriter {
 // Every readable line, in order; a torn one is left out. A missing file has none.
 std::vector<Metrics> read_metrics(const files::Path& path);
 
+// Those of the file's last 64 KiB.
+std::vector<Metrics> recent_metrics(const files::Path& path);
+
 // The newest line of a split, looked for in the file's last 64 KiB only.
 std::optional<Metrics> last_metrics(const files::Path& path, Split split);
 

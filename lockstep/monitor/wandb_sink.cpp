@@ -13,8 +13,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/hash.h"
 #include "lockstep/base/str.h"
-#include "lockstep/config/load.h"
-#include "lockstep/config/print.h"
+#include "lockstep/base/text.h"
+#include "lockstep/monitor/detail/knobs.h"
 #include "lockstep/monitor/detail/protobuf.h"
 #include "lockstep/monitor/sink.h"
 
@@ -132,19 +132,24 @@ Message item(int key_field, std::string_view key, std::string_view json) {
   return Message().text(key_field, key).text(16, json);
 }
 
-// Every section of the run's config as one entry; nothing if the file is gone.
+Json typed(const std::string& value) {
+  if (value == "true" || value == "false") return value == "true";
+  if (const auto integer = text::to_integer(value)) return *integer;
+  if (const auto real = text::to_double(value)) return *real;
+  return value;
+}
+
+// Every section of the run's config as one entry.
 Message config_of(const RunDirectory& run) {
+  auto sections = Json::object();
+  for (const auto& [key, value] : detail::read_knobs(run.config())) {
+    const auto dot = key.find('.');
+    sections[key.substr(0, dot)][key.substr(dot + 1)] = typed(value);
+  }
   Message config;
-  try {
-    const auto json =
-        Json::parse(config::to_json(config::load(run.config().string(), {}, {})));
-    for (const auto& [section, knobs] : json.items()) {
-      auto values = Json::object();
-      for (const auto& [key, knob] : knobs.items()) values[key] = knob.at("value");
-      config.message(1, item(1, section, values.dump()));
-    }
-  } catch (const std::exception&) {
-    return {};
+  for (const auto& [section, knobs] : sections.items()) {
+    config.message(1, item(1, section,
+                           knobs.dump(-1, ' ', false, Json::error_handler_t::replace)));
   }
   return config;
 }

@@ -180,9 +180,24 @@ const std::vector<config::Override>& unusual_values() {
       {"checkpoint.resume", "never"},
       {"checkpoint.final_weights", "off"},
       {"checkpoint.save_best", "true"},
-      {"monitor.sinks", "[]"},
+      {"monitor.sinks", "[wandb, prometheus]"},
       {"monitor.verbosity", "debug"},
       {"profile.steps", "3:7"},
+      {"monitor.sample_every", "250ms"},
+      {"monitor.system_every", "7s"},
+      {"monitor.prometheus_port", "9400"},
+      {"monitor.prometheus_address", "0.0.0.0"},
+      {"monitor.prometheus_file", "/tmp/lockstep.prom"},
+      {"monitor.dcgm_names", "true"},
+      {"monitor.wandb_project", "mine"},
+      {"monitor.wandb_entity", "us"},
+      {"monitor.alerts", "false"},
+      {"monitor.alert_after", "3s"},
+      {"monitor.alert_temperature", "70.5"},
+      {"monitor.alert_memory", "0.5"},
+      {"monitor.alert_utilization", "0.75"},
+      {"monitor.alert_data_wait", "0.125"},
+      {"monitor.alert_no_step", "1h"},
   };
   return kValues;
 }
@@ -269,7 +284,7 @@ TEST(Print, JsonHasTypedValuesAndSources) {
   EXPECT_EQ(json["train"]["anomaly"]["value"], true);
   EXPECT_EQ(json["parallel"]["bucket_bytes"]["value"], 1000001);
   EXPECT_EQ(json["eval"]["every"]["value"], "epoch");
-  EXPECT_EQ(json["monitor"]["sinks"]["value"], nlohmann::json::array());
+  EXPECT_EQ(json["monitor"]["sinks"]["value"], (nlohmann::json{"wandb", "prometheus"}));
   EXPECT_EQ(nlohmann::json::parse(
                 config::to_json(config::defaults({}, {})))["monitor"]["sinks"]["value"],
             (nlohmann::json{"console", "jsonl"}));

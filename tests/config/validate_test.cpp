@@ -52,6 +52,20 @@ TEST(Validate, ProfiledStepsAreARangeWithinTheRun) {
   EXPECT_EQ(config::parse_step_range("12").value().last, 12);
 }
 
+TEST(Validate, AKnobOfASinkNeedsTheSink) {
+  for (const auto& [key, value] :
+       std::initializer_list<std::pair<std::string, std::string>>{
+           {"monitor.prometheus_port", "9400"},
+           {"monitor.prometheus_file", "x.prom"},
+           {"monitor.dcgm_names", "true"}}) {
+    EXPECT_THAT(problem_with(key, value),
+                HasSubstr(key + ": is a knob of the prometheus sink"));
+    EXPECT_NO_THROW(with({{"monitor.sinks", "[prometheus]"}, {key, value}}));
+  }
+  EXPECT_THAT(problem_with("monitor.wandb_entity", "us"), HasSubstr("the wandb sink"));
+  EXPECT_THAT(problem_with("monitor.wandb_project", "''"), HasSubstr("is empty"));
+}
+
 TEST(Validate, AWarmUpIsInStepsOrInEpochs) {
   EXPECT_THAT(problem_of("schedule: {warmup_steps: 5, warmup_epochs: 0.5}\n"),
               HasSubstr("schedule.warmup_epochs: 0.5, but schedule.warmup_steps is 5"));

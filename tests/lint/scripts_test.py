@@ -16,7 +16,8 @@ STAND_INS = {
     "dpkg-query": 'shift 2; for p; do [ "$p" = "$MISSING_PACKAGE" ] || echo "installed $p"; done',
     "id": "echo ${FAKE_UID:-0}",
     "sudo": '[ "$1" != -n ] && exec "$@"; exit 1',
-    "apt-get": 'echo "apt-get $*" >>"$CALLS"; exit ${APT_STATUS:-0}',
+    "apt-get": 'echo "apt-get $*" >>"$CALLS"; case "$*" in *download*) touch prometheus_1.deb;; esac; exit ${APT_STATUS:-0}',
+    "dpkg": 'mkdir -p "$3/usr/bin"; touch "$3/usr/bin/promtool"; chmod +x "$3/usr/bin/promtool"',
     "df": 'echo header; echo "/dev/x 1 1 ${FREE_KB:-99000000} 1% /"',
     "cmake": 'echo "cmake $*" >>"$CALLS"; [ -z "$CMAKE_FAILS" ] || exit 1; '
     'mkdir -p build; touch build/build.ninja; exit 0',
@@ -176,9 +177,28 @@ class Setup(ScriptTest):
         self.assertIn("LOCKSTEP_ORACLE=off", off.stderr)
         self.assertNotIn("safetensors", self.calls())
         self.setup_sh("--oracle", "--no-build")
-        self.assertIn("torch==2.11.0 numpy safetensors", self.calls())
+        calls = self.calls()
+        self.assertIn("torch==2.11.0 numpy safetensors tensorboard==2.21.0", calls)
+        self.assertIn("apt-get -q download prometheus", calls)
         self.setup_sh("--oracle", "--no-build")
         self.assertEqual(self.calls(), "")
+
+    def test_an_oracle_that_works_gets_only_what_it_lacks(self):
+        self.setup_sh("--oracle", "--no-build")
+        mark = self.cache / "oracle-2.11.0" / "kept"
+        mark.touch()
+        (self.cache / "oracle-2.11.0" / ".lockstep-complete").write_text("an older list")
+        self.setup_sh("--oracle", "--no-build")
+        self.assertTrue(mark.exists())
+
+    def test_a_missing_promtool_is_fetched_again(self):
+        self.setup_sh("--oracle", "--no-build")
+        (self.cache / "oracle-2.11.0" / "bin" / "promtool").unlink()
+        self.calls()
+        self.setup_sh("--oracle", "--no-build")
+        self.assertIn("download prometheus", self.calls())
+        (self.cache / "oracle-2.11.0" / "bin" / "promtool").unlink()
+        self.assert_fails(self.setup_sh("--oracle", "--no-build", APT_STATUS="100"), 3, "apt-get update")
 
     def test_an_interrupted_oracle_is_made_again(self):
         self.setup_sh("--oracle", "--no-build")

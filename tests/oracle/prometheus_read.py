@@ -1,4 +1,4 @@
-"""Prometheus's own Python reader, and promtool where it is, take what the sink writes."""
+"""Prometheus's own Python reader and its promtool take what the sink writes."""
 import math
 import os
 import subprocess
@@ -18,9 +18,8 @@ assert [sample.labels["gpu"] for sample in power] == ["0", "1"], power
 assert "DCGM_FI_DEV_POWER_USAGE" in families
 
 promtool = os.path.join(os.path.dirname(sys.executable), "promtool")
-if os.path.exists(promtool):
-    checked = subprocess.run([promtool, "check", "metrics"], input=text.encode(),
-                             capture_output=True)
-    complaints = [line for line in (checked.stdout + checked.stderr).decode().splitlines()
-                  if "DCGM" not in line]  # NVIDIA's names break the rules for names
-    assert not complaints, complaints
+checked = subprocess.run([promtool, "check", "metrics"], input=text.encode(),
+                         capture_output=True, check=False)
+complaints = [line for line in (checked.stdout + checked.stderr).decode().splitlines()
+              if "DCGM" not in line]  # NVIDIA's names break the rules for names
+assert not complaints, complaints

@@ -19,6 +19,10 @@ std::filesystem::path find_worker(const Context& context);
 // How many are started for the ranks: with data_parallel they are threads of one.
 int processes(const config::ParallelConfig& parallel);
 
+// Hands the offline runs of W&B in a run directory to `wandb sync` if WANDB_API_KEY is
+// set, and says on context.err what came of it.
+void sync_wandb(const std::filesystem::path& run, Context& context);
+
 // One line for every choice of the planner, with its reason.
 std::string plan_text(const planner::Plan& plan, bool color);
 

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/cli/detail/run_view.h"
+#include "lockstep/hardware/machine.h"
+
+namespace lockstep::cli {
+
+// What `lockstep top` knows at one moment.
+struct TopState {
+  std::optional<RunView> run;
+  std::vector<std::optional<monitor::Beat>> ranks;
+  std::vector<double> losses;  // oldest first
+  std::vector<monitor::Event> events;
+  std::vector<hardware::Gpu> gpus;  // with their status
+  double cpu_share = 0;
+  std::int64_t memory_used_bytes = 0;
+  std::int64_t memory_total_bytes = 0;
+  double time = 0;   // seconds since 1970
+  std::string note;  // why there is no run, or no GPU
+};
+
+struct Screen {
+  int columns = 80;
+  int rows = 24;
+  bool color = false;
+  bool utf8 = true;  // else only ASCII
+};
+
+// The lines of one picture: at most `rows`, none wider than `columns`.
+std::vector<std::string> top_frame(const TopState& state, const Screen& screen);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,294 @@
+#include "lockstep/monitor/report.h"
+
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
+#include "lockstep/base/text.h"
+#include "lockstep/monitor/catalogue.h"
+#include "lockstep/monitor/chart.h"
+#include "lockstep/monitor/detail/knobs.h"
+#include "lockstep/monitor/events.h"
+#include "lockstep/monitor/metrics.h"
+
+namespace lockstep::monitor {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Rows = std::vector<std::vector<std::string>>;
+using Knobs = std::map<std::string, std::string>;
+
+constexpr std::size_t kShownEvents = 200;
+constexpr std::string_view kStyle = R"(
+:root{color-scheme:light dark}
+body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:1400px;padding:0 1rem}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));gap:1rem}
+svg{width:100%;height:auto}path{stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}
+.title{font-size:14px;font-weight:600;fill:currentColor}.tick{font-size:11px}
+.tick:not([fill]){fill:gray}.grid{stroke:gray;stroke-opacity:.25}
+table{border-collapse:collapse}td,th{text-align:left;padding:.15rem .9rem .15rem 0;vertical-align:top}
+th{border-bottom:1px solid gray}td{font-variant-numeric:tabular-nums}
+.scroll{overflow-x:auto}
+)";
+
+// All that is read of a run.
+struct Loaded {
+  RunRecord record;
+  std::vector<Metrics> metrics;
+  std::vector<std::vector<Field>> system;
+  std::vector<Event> events;
+  Json plan, summary;
+  Knobs knobs;
+};
+
+Json json_at(const Path& path) {
+  try {
+    return Json::parse(files::read(path, 16 << 20), nullptr, false);
+  } catch (const Error&) {
+    return Json(Json::value_t::discarded);
+  }
+}
+
+Loaded load(const RunDirectory& run) {
+  Loaded loaded{.record = run.read_record(),
+                .metrics = read_metrics(run.metrics()),
+                .system = {},
+                .events = last_events(run.events(), kShownEvents),
+                .plan = json_at(run.plan()),
+                .summary = json_at(run.summary()),
+                .knobs = detail::read_knobs(run.config())};
+  constexpr std::int64_t kLimit = 256 << 20;
+  for (const auto& line : text::split(files::read_tail(run.system(), kLimit), '\n')) {
+    if (auto fields = parse_json_line(line))
+      loaded.system.push_back(std::move(*fields));
+  }
+  return loaded;
+}
+
+std::string text_at(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::string table(const Rows& rows, bool with_header) {
+  std::string html = "<div class=\"scroll\"><table>";
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto* cell = with_header && i == 0 ? "th" : "td";
+    html += "<tr>";
+    for (const auto& text : rows[i]) {
+      html += fmt::format("<{0}>{1}</{0}>", cell, html_text(text));
+    }
+    html += "</tr>\n";
+  }
+  return html + "</table></div>\n";
+}
+
+std::string section(std::string_view title, const std::string& content) {
+  if (content.empty()) return "";
+  return fmt::format("<h2>{}</h2>\n{}", html_text(title), content);
+}
+
+// "train/loss" over steps, of each run that has it.
+Chart over_steps(const std::vector<Loaded>& runs, const std::string& title,
+                 std::initializer_list<std::pair<Split, std::string>> metrics) {
+  Chart chart{.title = title + " over steps", .unit = "", .lines = {}};
+  for (const auto& run : runs) {
+    for (const auto& [split, name] : metrics) {
+      const std::string who = metrics.size() > 1 ? std::string(name_of(split)) : "";
+      ChartLine line{.name = runs.size() > 1 ? run.record.id + " " + who : who,
+                     .points = {}};
+      if (line.name.empty()) line.name = title;
+      for (const auto& one : run.metrics) {
+        if (one.split != split) continue;
+        const auto value = name == "loss" ? std::optional(one.loss) : one.find(name);
+        if (value) line.points.emplace_back(static_cast<double>(one.step), *value);
+      }
+      if (!line.points.empty()) chart.lines.push_back(std::move(line));
+    }
+  }
+  return chart;
+}
+
+// A metric of the machine over minutes, a line for each run and GPU.
+Chart over_time(const std::vector<Loaded>& runs, const std::string& title,
+                const std::string& metric) {
+  const auto* info = find_metric(metric);
+  Chart chart{.title = title + " over minutes",
+              .unit = info == nullptr ? "" : std::string(info->unit),
+              .lines = {}};
+  for (const auto& run : runs) {
+    std::map<std::string, ChartLine> lines;
+    std::optional<double> start;
+    for (const auto& sample : run.system) {
+      double time = 0;
+      for (const auto& field : sample) {
+        if (field.name == "time") time = number_of(field).value_or(0);
+        if (!start) start = time;
+        if (field.name.substr(0, field.name.find('.')) != metric) continue;
+        const auto dot = field.name.find('.');
+        auto& line = lines[field.name];
+        line.name = runs.size() > 1 ? run.record.id : "";
+        if (dot != std::string::npos) {
+          line.name +=
+              (line.name.empty() ? "GPU " : " GPU ") + field.name.substr(dot + 1);
+        }
+        line.points.emplace_back((time - *start) / 60, number_of(field).value_or(0));
+      }
+    }
+    for (auto& [name, line] : lines) chart.lines.push_back(std::move(line));
+  }
+  return chart;
+}
+
+std::string charts(const std::vector<Loaded>& runs) {
+  auto loss = over_steps(runs, "Loss", {{Split::train, "loss"}, {Split::eval, "loss"}});
+  loss.logarithmic = true;
+  std::string svgs = svg_of(loss);
+  svgs += svg_of(over_steps(runs, "Accuracy",
+                            {{Split::train, "accuracy"}, {Split::eval, "accuracy"}}));
+  svgs += svg_of(over_steps(runs, "Learning rate", {{Split::train, "lr"}}));
+  svgs += svg_of(
+      over_steps(runs, "Samples a second", {{Split::train, "samples_per_second"}}));
+  svgs += svg_of(over_steps(runs, "Gradient norm", {{Split::train, "gradient_norm"}}));
+  svgs += svg_of(
+      over_steps(runs, "Memory of rank 0, bytes", {{Split::train, "memory_bytes"}}));
+  for (const auto& [title, metric] :
+       std::initializer_list<std::pair<const char*, const char*>>{
+           {"GPU busy", "gpu_utilization_ratio"},
+           {"GPU memory", "gpu_memory_used_bytes"},
+           {"GPU power", "gpu_power_watts"},
+           {"GPU temperature", "gpu_temperature_celsius"},
+           {"CPU busy", "cpu_utilization_ratio"},
+           {"Memory of the host", "host_memory_used_bytes"}}) {
+    svgs += svg_of(over_time(runs, title, metric));
+  }
+  return svgs.empty() ? "" : "<div class=\"charts\">" + svgs + "</div>\n";
+}
+
+std::string run_table(const std::vector<Loaded>& runs) {
+  Rows rows{{"run", "state", "recipe", "started", "finished", "host", "step", "loss",
+             "accuracy of the last evaluation", "energy"}};
+  for (const auto& run : runs) {
+    std::string step = "-", loss = "-", accuracy = "-", energy = "-";
+    for (const auto& one : run.metrics) {
+      step = fmt::format("{}", one.step);
+      if (one.split == Split::train) loss = fmt::format("{:.5g}", one.loss);
+      const auto share = one.find("accuracy");
+      if (one.split == Split::eval && share) accuracy = fmt::format("{:.4f}", *share);
+    }
+    if (run.summary.is_object() &&
+        run.summary.value("energy_kwh", Json()).is_number()) {
+      energy = fmt::format("{:.4g} kWh", run.summary["energy_kwh"].get<double>());
+    }
+    const auto& record = run.record;
+    rows.push_back({record.id, std::string(name_of(record.state)), record.recipe,
+                    record.started, record.finished, record.host, step, loss, accuracy,
+                    energy});
+  }
+  return table(rows, true);
+}
+
+std::string differences(const std::vector<Loaded>& runs) {
+  if (runs.size() < 2) return "";
+  std::set<std::string> keys;
+  for (const auto& run : runs) {
+    for (const auto& [key, value] : run.knobs) keys.insert(key);
+  }
+  Rows rows{{"knob"}};
+  for (const auto& run : runs) rows[0].push_back(run.record.id);
+  for (const auto& key : keys) {
+    std::vector<std::string> row{key};
+    std::set<std::string> values;
+    for (const auto& run : runs) {
+      const auto found = run.knobs.find(key);
+      row.push_back(found == run.knobs.end() ? "-" : found->second);
+      values.insert(row.back());
+    }
+    if (values.size() > 1) rows.push_back(std::move(row));
+  }
+  return rows.size() == 1 ? "<p>None.</p>\n" : table(rows, true);
+}
+
+std::string plan_table(const Loaded& run) {
+  if (!run.plan.is_object() || !run.plan.value("choices", Json()).is_array()) return "";
+  Rows rows{{"knob", "value", "because"}};
+  for (const auto& choice : run.plan["choices"]) {
+    if (!choice.is_object()) continue;
+    rows.push_back(
+        {text_at(choice, "key"), text_at(choice, "value"), text_at(choice, "because")});
+  }
+  return rows.size() == 1 ? "" : table(rows, true);
+}
+
+std::string summary_table(const Loaded& run) {
+  if (!run.summary.is_object() || !run.summary.value("metrics", Json()).is_object()) {
+    return "";
+  }
+  Rows rows{{"metric", "mean", "lowest", "highest", "median", "95 % below"}};
+  for (const auto& [name, stats] : run.summary["metrics"].items()) {
+    if (!stats.is_object()) continue;
+    std::vector<std::string> row{name};
+    for (const auto* key : {"mean", "min", "max", "p50", "p95"}) {
+      const auto value = stats.value(key, Json());
+      row.push_back(value.is_number() ? fmt::format("{:.5g}", value.get<double>())
+                                      : "-");
+    }
+    rows.push_back(std::move(row));
+  }
+  return table(rows, true);
+}
+
+std::string event_table(const Loaded& run) {
+  if (run.events.empty()) return "";
+  Rows rows{{"time", "event", ""}};
+  for (const auto& event : run.events) {
+    const auto since = std::chrono::duration_cast<WallTime::duration>(
+        std::chrono::duration<double>(event.time));
+    rows.push_back({iso_time(WallTime(since)), event.kind, to_json_line(event.fields)});
+  }
+  return table(rows, true);
+}
+
+std::string details(const Loaded& run, bool several) {
+  std::string html =
+      section(several ? "Plan of " + run.record.id : "Plan", plan_table(run));
+  html +=
+      section(several ? "Numbers of " + run.record.id : "Numbers", summary_table(run));
+  html += section(several ? "Events of " + run.record.id : "Events", event_table(run));
+  Rows knobs{{"knob", "value"}};
+  for (const auto& [key, value] : run.knobs) knobs.push_back({key, value});
+  if (knobs.size() > 1) {
+    html += fmt::format("<details><summary>Config of {}</summary>{}</details>\n",
+                        html_text(run.record.id), table(knobs, true));
+  }
+  return html;
+}
+
+}  // namespace
+
+std::string report_html(const std::vector<RunDirectory>& directories) {
+  std::vector<Loaded> runs;
+  std::vector<std::string> names;
+  for (const auto& directory : directories) {
+    runs.push_back(load(directory));
+    names.push_back(runs.back().record.id);
+  }
+  const auto title = "Lockstep " + text::join(names, ", ");
+  std::string html = fmt::format(
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta "
+      "name=\"viewport\" content=\"width=device-width\"><title>{0}</title><style>{1}"
+      "</style></head><body>\n<h1>{0}</h1>\n",
+      html_text(title), kStyle);
+  html += run_table(runs);
+  html += section("Curves", charts(runs));
+  html += section("What differs in the configs", differences(runs));
+  for (const auto& run : runs) html += details(run, runs.size() > 1);
+  return html + "</body></html>\n";
+}
+
+}  // namespace lockstep::monitor

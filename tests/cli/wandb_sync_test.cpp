@@ -1,0 +1,60 @@
+// What `lockstep train` does with the offline runs of W&B that its worker leaves.
+#include "tests/cli/rig.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class WandbSync : public ::testing::Test {
+ protected:
+  // A program of W&B's name.
+  void program(const std::string& script) const {
+    const auto path = rig_.path("tools/wandb");
+    test::write_file(path, "#!/bin/sh\n" + script);
+    std::filesystem::permissions(path, std::filesystem::perms(0755));
+  }
+  process::Output train(const std::string& key) const {
+    auto command = rig_.command({"train", "recipe.yaml"});
+    command.environment = {{"PATH", rig_.path("tools").string() + ":/usr/bin:/bin"},
+                           {"WANDB_API_KEY", key}};
+    return process::run(command, test::kPatience);
+  }
+  const test::Rig rig_{"mkdir -p \"$2/wandb/offline-run-1-abc\"\n"};
+};
+
+TEST_F(WandbSync, HappensWithAKeyAndTheProgram) {
+  program("echo \"$@\" > called; exit 0\n");
+  const auto output = train("secret");
+  EXPECT_EQ(output.end.exit_status, 0);
+  EXPECT_THAT(output.err, HasSubstr("wandb: the run is online\n"));
+  EXPECT_EQ(test::read_file(rig_.path("called")),
+            "sync runs/0001/wandb/offline-run-1-abc\n");
+  EXPECT_THAT(output.err + output.out, Not(HasSubstr("secret")));
+}
+
+TEST_F(WandbSync, DoesNotHappenWithoutAKey) {
+  program("touch called\n");
+  EXPECT_EQ(train("").end.exit_status, 0);
+  EXPECT_FALSE(std::filesystem::exists(rig_.path("called")));
+}
+
+TEST_F(WandbSync, WithoutTheProgramSaysHow) {
+  const auto output = train("secret");
+  EXPECT_EQ(output.end.exit_status, 0);
+  EXPECT_THAT(output.err,
+              HasSubstr("there is no program wandb; install it, then `wandb "
+                        "sync runs/0001/wandb/offline-run-1-abc`"));
+}
+
+TEST_F(WandbSync, AFailureDoesNotChangeHowTheRunEnded) {
+  program("echo 'no network' >&2; exit 1\n");
+  const auto output = train("secret");
+  EXPECT_EQ(output.end.exit_status, 0);
+  EXPECT_THAT(output.err,
+              HasSubstr("wandb: `wandb sync` ended with exit status 1: no network"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,191 @@
+#include "lockstep/monitor/report.h"
+
+#include <array>
+#include <cmath>
+#include <regex>
+
+#include "lockstep/monitor/chart.h"
+#include "lockstep/monitor/detail/knobs.h"
+#include "lockstep/monitor/events.h"
+#include "lockstep/monitor/metrics.h"
+#include "tests/monitor/run_rig.h"
+
+namespace lockstep {
+namespace {
+
+using monitor::report_html;
+using monitor::svg_of;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::size_t count_of(const std::string& text, const std::string& what) {
+  std::size_t count = 0;
+  for (auto at = text.find(what); at != std::string::npos;
+       at = text.find(what, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
+TEST(ChartDrawing, HasAPathForEachLineAndALegendForSeveral) {
+  const auto one = svg_of({.title = "Loss", .lines = {{"train", {{0, 1}, {1, 2}}}}});
+  EXPECT_EQ(count_of(one, "<path "), 1U);
+  EXPECT_EQ(count_of(one, ">train<"), 1U);  // what a pointer over the line shows
+  const auto two = svg_of(
+      {.title = "Loss", .lines = {{"train", {{0, 1}, {1, 2}}}, {"eval", {{1, 2}}}}});
+  EXPECT_EQ(count_of(two, "<path "), 2U);
+  EXPECT_EQ(count_of(two, ">eval<"), 2U);
+}
+
+TEST(ChartDrawing, StaysInsideItsFrame) {
+  monitor::ChartLine line{.name = "x", .points = {}};
+  for (int i = 0; i < 5000; ++i) {
+    line.points.emplace_back(i, std::sin(i / 50.0) * 1e9);
+  }
+  const auto svg = svg_of({.title = "T", .lines = {line}});
+  const std::regex point("[ML](-?[0-9.]+),(-?[0-9.]+)");
+  int points = 0;
+  for (std::sregex_iterator at(svg.begin(), svg.end(), point), end; at != end;
+       ++at, ++points) {
+    EXPECT_GE(std::stod((*at)[1]), 64);
+    EXPECT_LE(std::stod((*at)[1]), 628);
+    EXPECT_GE(std::stod((*at)[2]), 27.9);
+    EXPECT_LE(std::stod((*at)[2]), 248.1);
+  }
+  EXPECT_GT(points, 500);
+  EXPECT_LE(points, 802);
+}
+
+TEST(ChartDrawing, TakesWhatIsFlatEmptyOrNoNumber) {
+  EXPECT_EQ(svg_of({.title = "T", .lines = {}}), "");
+  EXPECT_EQ(svg_of({.title = "T", .lines = {{"x", {{0, std::nan("")}}}}}), "");
+  EXPECT_THAT(svg_of({.title = "T", .lines = {{"x", {{0, 5}}}}}),
+              Not(HasSubstr("nan")));
+  const auto gap =
+      svg_of({.title = "T",
+              .lines = {{"x", {{0, 5}, {1, std::nan("")}, {2, 6}, {3, INFINITY}}}}});
+  EXPECT_EQ(count_of(gap, "h0.1"), 2U);
+  EXPECT_THAT(gap, Not(HasSubstr("nan")));
+  EXPECT_THAT(gap, Not(HasSubstr("inf")));
+}
+
+TEST(ChartDrawing, ALogarithmOfZeroIsNotDrawn) {
+  const monitor::Chart chart{
+      .title = "T", .lines = {{"x", {{0, 0}, {1, 10}}}}, .logarithmic = true};
+  EXPECT_THAT(svg_of(chart), Not(HasSubstr("inf")));
+}
+
+TEST(ChartDrawing, ALogarithmicAxisHasRoundNumbers) {
+  const auto svg = svg_of(
+      {.title = "T", .lines = {{"x", {{0, 0.1}, {1, 2.3}}}}, .logarithmic = true});
+  for (const auto* tick : {">0.1<", ">0.2<", ">0.5<", ">1<", ">2<"}) {
+    EXPECT_THAT(svg, HasSubstr(tick));
+  }
+}
+
+TEST(ChartDrawing, ALongLegendHasSeveralRows) {
+  monitor::Chart chart{.title = "T", .lines = {}};
+  for (int i = 0; i < 12; ++i) {
+    chart.lines.push_back({"a run with a name " + std::to_string(i), {{0, 1}, {1, 2}}});
+  }
+  EXPECT_THAT(svg_of(chart), HasSubstr("viewBox=\"0 0 640 322\""));
+}
+
+TEST(ChartDrawing, TextIsEscaped) {
+  EXPECT_EQ(monitor::html_text("<a href=\"x\">&\x1b"),
+            "&lt;a href=&quot;x&quot;&gt;&amp; ");
+}
+
+void fill(const monitor::RunDirectory& run, double loss) {
+  monitor::MetricsWriter metrics(run.metrics());
+  for (int step = 1; step <= 20; ++step) {
+    metrics.write({.step = step, .loss = loss / step, .more = {{"lr", 0.1}}});
+  }
+  metrics.write({.step = 20,
+                 .split = monitor::Split::eval,
+                 .loss = loss,
+                 .more = {{"accuracy", 0.5}}});
+  test::write_file(run.system(),
+                   "{\"time\":10,\"step\":1,\"gpu_power_watts.0\":300,"
+                   "\"cpu_utilization_ratio\":0.5}\n"
+                   "{\"time\":70,\"step\":2,\"gpu_power_watts.0\":310,"
+                   "\"cpu_utilization_ratio\":0.25}\ntorn");
+  test::write_file(
+      run.summary(),
+      "{\"energy_kwh\":0.125,\"metrics\":{\"gpu_power_watts.0\":{\"mean\":305,"
+      "\"min\":1,\"max\":2,\"p50\":3,\"p95\":4}}}");
+  monitor::EventWriter(run.events())
+      .write("alert", {{"text", std::string("<script>alert(1)</script>")}});
+}
+
+TEST(RunReport, HasCurvesNumbersEventsAndConfig) {
+  const test::RunRig rig;
+  fill(rig.run, 2);
+  const auto page = report_html({rig.run});
+  for (const auto* part :
+       {"<title>Lockstep 0001</title>", "Loss over steps", "Learning rate over steps",
+        "GPU power over minutes, W", "CPU busy over minutes", "0.125 kWh",
+        "gpu_power_watts.0", "optim.lr", "<h2>Events</h2>"}) {
+    EXPECT_THAT(page, HasSubstr(part));
+  }
+  EXPECT_THAT(page, Not(HasSubstr("<script")));
+  EXPECT_THAT(page, HasSubstr("&lt;script&gt;"));
+  EXPECT_THAT(page, Not(HasSubstr("http")));  // needs nothing from anywhere
+  EXPECT_THAT(page, Not(HasSubstr("What differs")));
+}
+
+TEST(RunReport, OfSeveralSaysWhatDiffers) {
+  const test::RunRig first("a"), second("b");
+  fill(first.run, 2);
+  fill(second.run, 3);
+  const std::array knobs{config::Override{"optim.lr", "0.25"}};
+  test::write_file(second.run.config(),
+                   config::to_yaml(config::defaults(knobs, {}), false));
+  const auto page = report_html({first.run, second.run});
+  EXPECT_THAT(page, HasSubstr("What differs in the configs"));
+  EXPECT_THAT(page, HasSubstr("<td>optim.lr</td><td>0.001</td><td>0.25</td>"));
+  EXPECT_THAT(page, HasSubstr(">a train<"));
+  EXPECT_THAT(page, HasSubstr(">b GPU 0<"));
+}
+
+TEST(RunKnobs, AreThoseOfTheConfigWithoutQuotesAndComments) {
+  auto loaded = config::defaults({}, {});
+  loaded.config.run.name = "a: #b";
+  loaded.config.run.dir = "it's";
+  const files::TemporaryDirectory place;
+  for (const bool with_sources : {false, true}) {
+    test::write_file(place.path() / "config.yaml",
+                     config::to_yaml(loaded, with_sources));
+    const auto knobs = monitor::detail::read_knobs(place.path() / "config.yaml");
+    EXPECT_EQ(knobs.size(), config::keys().size());
+    EXPECT_EQ(knobs.at("optim.lr"), "0.001");
+    EXPECT_EQ(knobs.at("run.name"), "a: #b");
+    EXPECT_EQ(knobs.at("run.dir"), "it's");
+    EXPECT_EQ(knobs.at("monitor.sinks"), "[console, jsonl]");
+  }
+  EXPECT_TRUE(monitor::detail::read_knobs("/no/such/file").empty());
+}
+
+TEST(RunReport, OfARunThatHasNothingYetIsAPage) {
+  const test::RunRig rig;
+  const auto page = report_html({rig.run});
+  EXPECT_THAT(page, HasSubstr("planned"));
+  EXPECT_THAT(page, ::testing::EndsWith("</html>\n"));
+}
+
+TEST(RunReport, DamagedFilesAreLeftOut) {
+  const test::RunRig rig;
+  for (const auto& path : {rig.run.plan(), rig.run.summary(), rig.run.config(),
+                           rig.run.system(), rig.run.metrics(), rig.run.events()}) {
+    test::write_file(path,
+                     "{\"metrics\": [1, {}], \"choices\": [3, {\"key\": 4}]} \xff\n");
+  }
+  EXPECT_THAT(report_html({rig.run}), ::testing::EndsWith("</html>\n"));
+  test::write_file(rig.run.plan(), "{\"choices\": [3, {\"key\": 4}]}");
+  test::write_file(rig.run.summary(),
+                   "{\"energy_kwh\": \"x\", \"metrics\": {\"a\": 1}}");
+  EXPECT_THAT(report_html({rig.run}), ::testing::EndsWith("</html>\n"));
+}
+
+}  // namespace
+}  // namespace lockstep
