@@ -4,12 +4,30 @@ import json
 import os
 import re
 import sys
+import zlib
 
 from wandb.proto import wandb_internal_pb2 as pb
 from wandb.sdk.internal.datastore import DataStore
 
 (file,) = glob.glob(os.path.join(sys.argv[1], "offline-run-*", "run-*.wandb"))
 assert re.search(r"offline-run-\d{8}_\d{6}-([a-z0-9]{8})/run-\1\.wandb$", file), file
+# W&B's newer reader minds what its older one does not: no chunk crosses a block.
+with open(file, "rb") as opened:
+    content = opened.read()
+at, kinds_of_chunk = 7, set()
+while at < len(content):
+    left = 32768 - at % 32768
+    if left < 7:
+        assert not any(content[at:at + left]), at
+        at += left
+        continue
+    length, kind = int.from_bytes(content[at + 4:at + 6], "little"), content[at + 6]
+    assert 7 + length <= left, (at, length)
+    assert int.from_bytes(content[at:at + 4], "little") == zlib.crc32(content[at + 6:at + 7 + length])
+    kinds_of_chunk.add(kind)
+    at += 7 + length
+assert kinds_of_chunk == {1, 2, 3, 4}, kinds_of_chunk
+
 store = DataStore()
 store.open_for_scan(file)
 records = []
