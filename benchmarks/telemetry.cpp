@@ -62,8 +62,9 @@ int main() {
   const auto [sample_cpu, sample_wall] = cost_of(500, [&](int) { telemetry.sample(); });
   telemetry.finish({.exit = 0, .steps = kLines});
   fmt::print(
-      "a line through 5 sinks: {:.1f} us of CPU, {:.1f} us; of a 10 ms step {:.2f} %\n",
-      line_cpu, line_wall, line_wall / 100);
+      "a line through 5 sinks: {:.1f} us of CPU, {:.1f} us; the CPU time is {:.2f} % "
+      "of a 10 ms step\n",
+      line_cpu, line_wall, line_cpu / 100);
   fmt::print("step(): {:.3f} us of CPU, {:.3f} us\n", step_cpu, step_wall);
   fmt::print(
       "a sample of the machine: {:.1f} us of CPU, {:.1f} us; once a second that is "

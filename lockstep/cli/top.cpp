@@ -163,6 +163,7 @@ int top(const Arguments& arguments, Context& context) {
   const bool live = ::isatty(STDOUT_FILENO) == 1 && ::isatty(STDIN_FILENO) == 1 &&
                     !arguments.has("--once");
   if (!live) {
+    ::poll(nullptr, 0, 200);  // the use of the CPU shows over time
     for (const auto& line : top_frame(observer.look(), screen_of(context))) {
       context.out << line << "\n";
     }

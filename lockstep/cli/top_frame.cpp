@@ -77,8 +77,11 @@ std::string field_text(const monitor::Field& field) {
   if (const auto* word = std::get_if<std::string>(&field.value)) {
     return field.name + " " + *word;
   }
-  if (const auto number = monitor::number_of(field)) {
-    return fmt::format("{} {:.6g}", field.name, *number);
+  if (const auto* integer = std::get_if<std::int64_t>(&field.value)) {
+    return fmt::format("{} {}", field.name, *integer);
+  }
+  if (const auto* real = std::get_if<double>(&field.value)) {
+    return fmt::format("{} {:.6g}", field.name, *real);
   }
   return field.name + (std::get<bool>(field.value) ? " yes" : " no");
 }
