@@ -7,6 +7,7 @@
 #include <ostream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/cli/command.h"
@@ -19,6 +20,7 @@
 #include "lockstep/launcher/placement.h"
 #include "lockstep/monitor/run_directory.h"
 #include "lockstep/planner/plan.h"
+#include "lockstep/storage/catalog.h"
 
 namespace lockstep::cli {
 
@@ -38,6 +40,32 @@ int processes(const config::ParallelConfig& parallel) {
 
 namespace {
 
+// A run that has a checkpoint goes on in its own directory, with the knobs of now.
+monitor::RunDirectory reopen(const std::filesystem::path& path,
+                             const monitor::NewRun& wanted) {
+  auto run = monitor::RunDirectory::open(path);
+  const auto before = run.read_record();
+  if (!monitor::is_final(before.state) && before.pid != 0 &&
+      monitor::may_be_alive(before)) {
+    throw Error(Fault::config, "run.name: the run in '", path.string(),
+                "' is still going on (process ", before.pid, " on ", before.host,
+                "); wait for it, stop it, or choose another run.name");
+  }
+  auto record = wanted.record;
+  record.id = before.id;
+  record.started = before.started;
+  files::write_atomically(run.config(), wanted.config_yaml);
+  files::write_atomically(run.plan(), wanted.plan_json);
+  files::write_atomically(run.record_file(), monitor::to_json(record));
+  for (int rank = 0; std::filesystem::remove(run.error(rank)); ++rank) continue;
+  return run;
+}
+
+bool goes_on(const std::filesystem::path& path, const config::Config& config) {
+  return !config.run.name.empty() && config.checkpoint.resume != "never" &&
+         !storage::list_steps(path / "checkpoints").empty();
+}
+
 // `watched`: this process looks after the run.
 monitor::RunDirectory make_run(const planner::Plan& plan, const Context& context,
                                bool watched = true) {
@@ -49,6 +77,8 @@ monitor::RunDirectory make_run(const planner::Plan& plan, const Context& context
   if (!watched) wanted.record.pid = 0;
   wanted.record.recipe = plan.config.recipe;
   wanted.record.command = context.command_line;
+  const auto path = std::filesystem::path(run.dir) / run.name;
+  if (goes_on(path, plan.config.config)) return reopen(path, wanted);
   return monitor::RunDirectory::create(run.dir, wanted);
 }
 
@@ -165,8 +195,24 @@ int prepare(const planner::Plan& plan, Context& context) {
   return kExitOk;
 }
 
+// A checkpoint, or a run or folder that has one.
+void check_resume(const std::string& resume) {
+  if (resume == "auto" || resume == "never") return;
+  const std::filesystem::path path(resume);
+  std::error_code ignored;
+  const bool itself = std::filesystem::exists(path / storage::kManifestName, ignored);
+  if (itself || !storage::list_steps(path).empty() ||
+      !storage::list_steps(path / "checkpoints").empty()) {
+    return;
+  }
+  throw Error(Fault::config, "checkpoint.resume: '", resume,
+              "' is no checkpoint, and none is in it; `lockstep checkpoint list RUN` "
+              "shows those of a run");
+}
+
 int train(const Arguments& arguments, Context& context) {
   const auto wanted = wanted_config(arguments, context);
+  check_resume(wanted.config.checkpoint.resume);
   // Refused before anything is made.
   static_cast<void>(grace(arguments));
   static_cast<void>(max_restarts(arguments));
@@ -216,8 +262,8 @@ std::vector<Option> train_options() {
        .refusal = "is a command of its own: lockstep find-lr RECIPE"},
       {.name = "--run-dir",
        .value = "DIR",
-       .help = "The directory of this run; it must not exist yet (default: the next "
-               "number in runs).",
+       .help = "The directory of this run (default: the next number in runs). One that "
+               "has a checkpoint goes on.",
        .completes = Completes::directory},
       {.name = "--resume",
        .value = "auto|never|PATH",
@@ -225,6 +271,15 @@ std::vector<Option> train_options() {
        .choices = {"auto", "never"},
        .free_text = true,
        .completes = Completes::directory},
+      {.name = "--allow-missing",
+       .value = "PATTERNS",
+       .help = "Tensors that the checkpoint need not have (checkpoint.allow_missing)."},
+      {.name = "--ignore",
+       .value = "PATTERNS",
+       .help = "Tensors of it that are left out (checkpoint.ignore)."},
+      {.name = "--max-time",
+       .value = "TIME",
+       .help = "Save and stop after this time (train.max_time)."},
       {.name = "--debug",
        .help = "A few steps of a small batch, with verbose logs and anomaly "
                "detection; knobs set on the command line win."},
@@ -268,7 +323,11 @@ Command train_command() {
           "the\n"
           "reason. Ctrl-C once stops after the current step, a second one at once; "
           "SIGTERM\n"
-          "stops after the current step however often it comes. The result is on "
+          "stops after the current step however often it comes. Both leave a "
+          "checkpoint:\n"
+          "the same command with the same --run-dir goes on from it (exit status 75 "
+          "says\n"
+          "so). SIGUSR2 asks for a checkpoint only. The result is on "
           "standard\n"
           "output, everything else on standard error.\n",
       .operands =

@@ -60,7 +60,7 @@ void add_verbosity(const Arguments& arguments, Overrides& knobs) {
 void add_training(const Arguments& arguments, Overrides& knobs) {
   for (const auto& [option, key] :
        {std::pair("--epochs", "train.epochs"), std::pair("--batch", "batch.global"),
-        std::pair("--lr", "optim.lr")}) {
+        std::pair("--lr", "optim.lr"), std::pair("--max-time", "train.max_time")}) {
     if (const auto value = arguments.value(option)) knobs.push_back({key, *value});
   }
   if (const auto steps = arguments.value("--profile")) {
@@ -79,8 +79,13 @@ Overrides knobs_of_options(const Arguments& arguments) {
   add_training(arguments, knobs);
   add_run_directory(arguments, knobs);
   add_verbosity(arguments, knobs);
-  if (const auto resume = arguments.value("--resume")) {
-    knobs.push_back({"checkpoint.resume", quoted(*resume)});
+  for (const auto& [option, key] :
+       {std::pair("--resume", "checkpoint.resume"),
+        std::pair("--allow-missing", "checkpoint.allow_missing"),
+        std::pair("--ignore", "checkpoint.ignore")}) {
+    if (const auto value = arguments.value(option)) {
+      knobs.push_back({key, quoted(*value)});
+    }
   }
   return knobs;
 }

@@ -4,8 +4,7 @@
 
 namespace lockstep::hardware {
 
-GpuUse::GpuUse(const Path& root, std::chrono::milliseconds every)
-    : meter_(root) {
+GpuUse::GpuUse(const Path& root, std::chrono::milliseconds every) : meter_(root) {
   if (meter_.gpus().empty()) return;
   thread_ = std::jthread([this, every](const std::stop_token& stop) {
     std::mutex unused;

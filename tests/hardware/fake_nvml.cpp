@@ -71,10 +71,6 @@ const char* nvmlErrorString(int code) {
   if (code == 15) return "GPU is lost";
   return "Unknown Error";
 }
-int nvmlDeviceGetUtilizationRates(void* device, unsigned* gpu_and_memory) {
-  gpu_and_memory[0] = device == &gpus[0] ? 75 : 25;
-  return 0;
-}
 int nvmlSystemGetDriverVersion(char* version, unsigned size) {
   return fake::copy(fake::state().value("driver", "580.82.07"), version, size);
 }

@@ -1,5 +1,6 @@
 // What is read through NVML, from a library of our own that says what it is told to.
 #include "lockstep/hardware/gpu_meter.h"
+#include "lockstep/hardware/gpu_use.h"
 #include "lockstep/hardware/machine.h"
 #include "tests/hardware/fake_machine.h"
 
@@ -32,6 +33,27 @@ TEST(Nvml, DetectTellsWhatAPlanNeeds) {
   EXPECT_EQ(found.cuda_driver_version, "13.0");
   EXPECT_EQ(found.gpu_note, "");
   EXPECT_EQ(found.gpus[0].power_limit_watts, std::nullopt);  // that is inspect()'s
+}
+
+TEST(Nvml, SaysHowBusyGpusAreOverTime) {
+  auto state = fake_gpus(2);
+  state["gpus"][0]["utilization"] = {75, 0};
+  state["gpus"][1]["utilization"] = {25, 0};
+  const FakeMachine machine(state);
+  const auto begin = Clock::system().now();
+  const hardware::GpuUse use(machine.root(), std::chrono::milliseconds(1));
+  const std::vector<std::string> both{fake_uuid(0), fake_uuid(1)};
+  const auto seen = [&](const std::vector<std::string>& uuids) {
+    return use.mean(uuids, begin, Clock::system().now());
+  };
+  EXPECT_TRUE(test::eventually([&] { return seen(both).has_value(); }));
+  EXPECT_DOUBLE_EQ(seen({both[0]}).value(), 0.75);
+  EXPECT_DOUBLE_EQ(seen(both).value(), 0.5);
+  EXPECT_FALSE(seen({"GPU-nobody"}));
+  EXPECT_FALSE(
+      use.mean(both, begin - std::chrono::hours(2), begin - std::chrono::hours(1)));
+  const hardware::GpuUse none("/nothing/is/here");
+  EXPECT_FALSE(none.mean(both, begin, Clock::system().now()));
 }
 
 TEST(Nvml, EveryNumberOfGpusIsDetected) {

@@ -73,8 +73,6 @@ TEST_F(BadInput, AHundredMegabytesOfGarbage) {
 TEST_F(BadInput, WhatThisVersionLacksIsRefused) {
   EXPECT_THAT(refused(test::quick_recipe(), {"parallel.strategy=zero"}),
               HasSubstr("parallel.strategy"));
-  EXPECT_THAT(refused(test::quick_recipe(), {"checkpoint.every=10"}),
-              HasSubstr("checkpoint.every"));
   EXPECT_THAT(refused(test::quick_recipe(), {"--resume", "runs/0001"}),
               HasSubstr("resume"));
   EXPECT_TRUE(left_nothing());
