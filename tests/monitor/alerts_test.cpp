@@ -173,6 +173,16 @@ TEST_F(AlertRules, ALossThatIsNoNumberIsToldAtOnce) {
   EXPECT_FALSE(alerts.metrics({.step = 7, .loss = 1}, now_).at(0).raised);
 }
 
+TEST_F(AlertRules, AKnobSaysHowMuchWaitingForDataIsTooMuch) {
+  config_.alert_data_wait = 0.1;
+  config_.alert_after = seconds(0);
+  monitor::Alerts alerts(config_, {});
+  alerts.metrics({.more = {{"data_wait_seconds", 1.5}}}, now_);
+  const auto told =
+      alerts.metrics({.more = {{"data_wait_seconds", 1.5}}}, now_ + seconds(10));
+  EXPECT_EQ(told.size(), 1U);
+}
+
 TEST_F(AlertRules, WaitingForDataIsAShareOfTheTime) {
   monitor::Alerts alerts(config_, {});
   std::vector<Alert> all;

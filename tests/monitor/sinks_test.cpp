@@ -248,6 +248,22 @@ TEST(TextServer, APortThatIsTakenIsNamedWithItsKnob) {
       HasSubstr("monitor.prometheus_address"));
 }
 
+TEST_F(Sinks, PrometheusAnswersAtItsPort) {
+  {  // a port that is free now
+    const monitor::detail::TextServer probe("127.0.0.1", 0,
+                                            [] { return std::string(); });
+    config_.prometheus_port = probe.port();
+  }
+  const auto sink = make_sink(config::Sink::prometheus,
+                              {.run = rig_.run, .config = config_, .gpus = two_gpus()});
+  tell_story(*sink);
+  EXPECT_THAT(ask(config_.prometheus_port, "GET /metrics HTTP/1.1\r\n\r\n"),
+              HasSubstr("lockstep_step_total{run=\"0001\"} 10\n"));
+  config_.prometheus_address = "nowhere";
+  EXPECT_THAT(test::error_text(Fault::io, [&] { tell(config::Sink::prometheus); }),
+              HasSubstr("'nowhere' is not an IP address"));
+}
+
 TEST(Crc32c, IsCastagnolis) {
   EXPECT_EQ(monitor::detail::crc32c("123456789"), 0xE3069283U);
 }
@@ -260,6 +276,8 @@ TEST_F(Sinks, TensorBoardReadsTheEventFiles) {
 
 TEST_F(Sinks, WandbReadsTheOfflineRun) {
   LOCKSTEP_NEEDS_ORACLE();
+  config_.wandb_project = "my project";
+  config_.wandb_entity = "us";
   // A record over several blocks: a metric with a very long name.
   const auto sink = make_sink(config::Sink::wandb,
                               {.run = rig_.run, .config = config_, .gpus = two_gpus()});

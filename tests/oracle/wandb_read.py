@@ -42,7 +42,8 @@ assert kinds[-4:] == ["summary", "exit", "final", "footer"], kinds
 assert kinds.count("stats") == 2 and kinds.count("history") == 11, kinds
 
 run = records[1].run
-assert run.project == "lockstep" and run.display_name == "0001" and run.host == "testhost"
+assert run.project == "my project" and run.entity == "us"
+assert run.display_name == "0001" and run.host == "testhost"
 config = {item.key: json.loads(item.value_json) for item in run.config.update}
 assert config["optim"]["name"] == "adamw" and "batch" in config, config.keys()
 assert run.start_time.seconds > 1.6e9
