@@ -53,7 +53,7 @@ void make_sizes_comparable(Settings& settings, const config::Config& config,
                            const hardware::Machine& machine) {
   settings.set("precision.mode", "fp64", "it tells mistakes from rounding");
   if (config.model.dropout > 0) {
-    settings.set("model.dropout", "0", "what is dropped depends on the rank");
+    settings.set("model.dropout", "0", "PyTorch draws other numbers");
   }
   settings.set("parallel.compression", "none", "it rounds what ranks exchange");
   settings.set("parallel.on_setup_failure", "stop", "every size has its ranks");

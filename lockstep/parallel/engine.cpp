@@ -252,9 +252,10 @@ class Engine::Impl {
   bool finished_ = false;     // since zero_gradients()
   std::weak_ptr<Pass> pass_;  // gone, and not ended_: it failed
   bool rebuilt_ = false;
-  bool checked_ = false;            // a first pass has shown what is used
-  detail::Flags used_;              // since zero_gradients()
-  detail::Flags told_;              // of a pass whose counts have not come yet
+  bool checked_ = false;  // a first pass has shown what is used
+  detail::Flags used_;    // since zero_gradients()
+  detail::Flags told_;    // of a pass whose counts have not come yet
+  detail::Flags now_told_;
   std::vector<std::size_t> order_;  // of the gradients of the first pass
   std::vector<std::size_t> laid_out_;
   std::vector<std::size_t> globally_unused_;
@@ -349,10 +350,12 @@ void Engine::Impl::complete(bool excused, bool failed) {
 void Engine::Impl::check_use(bool excused) {
   if (options_.static_graph && checked_) return;  // as in the first step
   globally_unused_.clear();
-  const auto absences = exchange_->absences(used_, excused);
+  const auto& absences = exchange_->absences(used_, excused);
   // Of several GPUs they come one step later, and are of that step.
   const bool late = absences.empty() || !told_.empty();
-  auto told = excused ? detail::Flags(used_.size(), 1) : used_;
+  auto& told = now_told_;
+  told.assign(used_.begin(), used_.end());
+  if (excused) std::fill(told.begin(), told.end(), 1);
   if (late) std::swap(told, told_);
   if (absences.empty()) return;
   checked_ = true;

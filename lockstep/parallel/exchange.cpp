@@ -289,7 +289,7 @@ torch::Tensor Exchange::late_counts() {
   return before;
 }
 
-std::vector<int> Exchange::absences(const Flags& used, bool as_if_used) {
+const std::vector<int>& Exchange::absences(const Flags& used, bool as_if_used) {
   if (!has_peers_counts()) {
     for (std::size_t i = 0; i < used.size(); ++i) {
       absences_[i] = used[i] || as_if_used ? 0 : 1;
@@ -299,7 +299,7 @@ std::vector<int> Exchange::absences(const Flags& used, bool as_if_used) {
   const bool on_gpu = works_[0].device_counters.defined();
   if (!on_gpu && !scatters_) return absences_;
   const auto all = on_gpu ? late_counts() : counts_;
-  if (!all.defined()) return {};
+  if (!all.defined()) return none_;
   const auto* count = all.const_data_ptr<float>();
   if (scatters_) {
     std::transform(count, count + all.numel(), absences_.begin(),

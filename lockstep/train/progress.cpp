@@ -116,7 +116,8 @@ void Progress::judge(const TrainReport& report) {
 void Progress::name_straggler(const TrainReport& report) const {
   if (!report.straggler) return;
   const auto& late = *report.straggler;
-  if (late.late_seconds <= config_.watch.straggler * report.seconds) return;
+  const auto bound = config_.watch.straggler;
+  if (bound >= 1 || late.late_seconds <= bound * report.seconds) return;
   reporter_.straggler(report);
   if (world_.rank() != 0) return;
   log::warning(

@@ -170,10 +170,11 @@ void Step::backward(const data::Batch& batch, Tally& tally, double loss_scale) {
       parts_.pass->begin(batch.begin.epoch, batch.begin.consumed + batch.first + begin,
                          count);
     }
-    strategy.forward([&] {
+    const auto compute = [&] {
       const Offload::Scope offloaded(parts_.offload.get());
       outcome = forward(*parts_.model, staged, parts_.policy, parts_.class_weights);
-    });
+    };
+    strategy.forward(std::ref(compute));  // by reference: nothing on the heap
     tally.add(outcome.loss_sum.detach(), outcome.correct, outcome.count);
     begin += count;
     const bool last = left == 1;

@@ -287,7 +287,7 @@ TEST(ParityPlan, SaysWhereItDepartsFromTheRecipe) {
       parity_plan(request, config::load(rig.path("recipe.yaml"), {}, {}), machine());
   std::map<std::string, std::string> made;
   for (const auto& one : plan.settings) made[one.key] = one.value + " " + one.because;
-  EXPECT_THAT(made["model.dropout"], HasSubstr("0 not 0.5: what is dropped depends"));
+  EXPECT_THAT(made["model.dropout"], HasSubstr("0 not 0.5: PyTorch draws"));
   EXPECT_THAT(made["schedule.warmup_steps"], HasSubstr("5 not 90"));
   EXPECT_THAT(made["train.epochs"], HasSubstr("auto not 3"));
   for (const auto& size : plan.sizes) {

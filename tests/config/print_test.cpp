@@ -182,7 +182,6 @@ const std::vector<config::Override>& unusual_values() {
       {"checkpoint.save_best", "true"},
       {"monitor.sinks", "[wandb, prometheus]"},
       {"monitor.verbosity", "debug"},
-      {"profile.steps", "3:7"},
       {"monitor.sample_every", "250ms"},
       {"monitor.system_every", "7s"},
       {"monitor.prometheus_port", "9400"},
@@ -198,6 +197,7 @@ const std::vector<config::Override>& unusual_values() {
       {"monitor.alert_utilization", "0.75"},
       {"monitor.alert_data_wait", "0.125"},
       {"monitor.alert_no_step", "1h"},
+      {"profile.steps", "3:7"},
   };
   return kValues;
 }

@@ -162,7 +162,7 @@ TEST_F(TrainRanks, ASignalStopsAllAfterTheSameStepAndKeepsTheWeights) {
     run_ = folder_.path() / str("signal", number);
     const auto job = start_and_see({test::kEndless});
     ::kill(job->pid(), number);
-    expect_end(*job, 128 + number);
+    expect_end(*job, number == SIGTERM ? kExitStopped : 128 + number);
     EXPECT_EQ(test::record_of(run_).state, RunState::stopped);
     int written = 0;
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -173,9 +173,47 @@ TEST_F(TrainRanks, ASignalStopsAllAfterTheSameStepAndKeepsTheWeights) {
     }
     EXPECT_EQ(written, 1);
     EXPECT_TRUE(std::filesystem::exists(run_ / "model.safetensors"));
-    EXPECT_THAT(kinds_of_events(),
-                ElementsAre("launched", "started", "stopping", "stopped"));
+    EXPECT_THAT(kinds_of_events(), ElementsAre("launched", "started", "stopping",
+                                               "checkpoint", "stopped"));
   }
+}
+
+TEST_F(TrainRanks, ARerunInTheSameDirectoryGoesOnWhereItWasStopped) {
+  const auto job = start_and_see({test::kEndless});
+  ::kill(job->pid(), SIGTERM);
+  expect_end(*job, kExitStopped);
+  const auto stopped_at = test::beat_of(run_, 0)->step;
+  EXPECT_THAT(job->text(), HasSubstr("a rerun resumes"));
+  // With other ranks, too.
+  test::Job again(
+      test::train_command(run_, 2, {"train.steps=" + std::to_string(stopped_at + 5)}));
+  expect_end(again, 0);
+  EXPECT_EQ(test::beat_of(run_, 0)->step, stopped_at + 5);
+  EXPECT_EQ(field("resumed", "step"), std::to_string(stopped_at));
+  EXPECT_EQ(test::record_of(run_).state, RunState::done);
+}
+
+TEST_F(TrainRanks, ARestartGoesOnFromTheNewestCheckpoint) {
+  const auto job = start_and_see({"--max-restarts", "1", "train.steps=400",
+                                  "checkpoint.every=20", "checkpoint.keep=1"});
+  const auto saved = [&] {
+    const auto last = run_ / "checkpoints" / "last";
+    return std::filesystem::exists(last);
+  };
+  ASSERT_TRUE(test::eventually(saved));
+  signal_rank(1, SIGKILL);
+  expect_end(*job, 0);
+  EXPECT_GE(std::stoi(field("resumed", "step")), 20);
+  EXPECT_EQ(test::beat_of(run_, 0)->step, 400);
+}
+
+TEST_F(TrainRanks, Usr2AsksForACheckpointOnly) {
+  const auto job = start_and_see({test::kEndless});
+  ::kill(job->pid(), SIGUSR2);
+  EXPECT_TRUE(test::eventually(
+      [&] { return std::filesystem::exists(run_ / "checkpoints" / "last"); }));
+  ::kill(job->pid(), SIGINT);
+  expect_end(*job, 128 + SIGINT);
 }
 
 // Only who has counted the samples can know of it.

@@ -56,7 +56,7 @@ class Exchange {
 
   // How many ranks have not used each parameter, after complete(). Of several GPUs
   // those of the pass before, so that nothing waits for it; none in the first one.
-  std::vector<int> absences(const Flags& used, bool as_if_used);
+  const std::vector<int>& absences(const Flags& used, bool as_if_used);
   // Of how many ranks those are.
   int voters() const { return has_peers_counts() ? data_.size() : 1; }
   // Reads the counts of GPUs at once: the first ones, with which a new layout begins.
@@ -115,6 +115,7 @@ class Exchange {
   std::size_t next_ = 0;              // the next one to start
   bool telling_ = true;
   bool waits_for_counts_ = false;
+  const std::vector<int> none_;
   std::vector<int> absences_;  // by parameter, of tensors of the host
   // Where a rank does not see the counters of all parameters: they travel on their own.
   torch::Tensor counts_;  // by parameter
