@@ -3,6 +3,9 @@
 #
 #   scripts/soak.sh fuzz [SECONDS]   every fuzzer for that long (default: 60), under the
 #                                    address and undefined-behaviour sanitizers
+#   scripts/soak.sh checkpoint [KILLS]
+#                                    training that saves every step, by one rank and by two, killed so often
+#                                    (default: 1000; LOCKSTEP_SOAK_SEED repeats a run)
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -28,8 +31,18 @@ soak_fuzz() {
   [[ "$failed" == no ]] || fail 1 "there are findings in $build/findings; the logs are beside it"
 }
 
+soak_checkpoint() {
+  local kills="${1:-1000}" build="$root/build"
+  [[ "$kills" =~ ^[1-9][0-9]*$ ]] || fail 2 "'$kills' is no number of kills"
+  "$root/scripts/setup.sh" --no-build
+  ninja -C "$build" -j "$(build_jobs)" test_system >&2 || fail 1 "the build failed"
+  LOCKSTEP_SOAK_CHECKPOINT_KILLS="$kills" OMP_NUM_THREADS=1 \
+    "$build/tests/test_system" --gtest_filter='CheckpointSoak.*' || fail 1 "see above; the seed repeats the kills"
+}
+
 case "${1:-}" in
   fuzz) soak_fuzz "${@:2}" ;;
+  checkpoint) soak_checkpoint "${@:2}" ;;
   -h | --help) sed -n '2,/^set/{/^#/s/^# \?//p}' "$0" ;;
-  *) fail 2 "say what to do: scripts/soak.sh fuzz [SECONDS]" ;;
+  *) fail 2 "say what to do: scripts/soak.sh fuzz [SECONDS] or checkpoint [KILLS]" ;;
 esac

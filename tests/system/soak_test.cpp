@@ -1,6 +1,8 @@
 // Ranks killed at random: whichever, whenever, however. Nothing may be left of the job.
 //
 // LOCKSTEP_SOAK_KILLS=200 for a long run, LOCKSTEP_SOAK_SEED to repeat one.
+#include "tests/system/soak.h"
+
 #include <random>
 
 #include <signal.h>
@@ -14,11 +16,6 @@ namespace {
 using testing::HasSubstr;
 
 constexpr int kSoakRanks = 4;
-
-std::uint32_t number_from(const char* variable, std::uint32_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text != nullptr ? static_cast<std::uint32_t>(std::stoul(text)) : otherwise;
-}
 
 struct Kill {
   int victim;  // a rank, or kSoakRanks: the launcher
@@ -72,8 +69,8 @@ void expect_clean_death(const Kill& kill) {
 }
 
 TEST(Soak, RandomKillsLeaveNothingBehind) {
-  const auto kills = number_from("LOCKSTEP_SOAK_KILLS", 12);
-  const auto seed = number_from("LOCKSTEP_SOAK_SEED", std::random_device()());
+  const auto kills = test::soak_number("LOCKSTEP_SOAK_KILLS", 12);
+  const auto seed = test::soak_number("LOCKSTEP_SOAK_SEED", std::random_device()());
   std::printf("seed %u, %u kills\n", seed, kills);
   std::mt19937 random(seed);
   for (std::uint32_t i = 0; i < kills && !HasFatalFailure(); ++i) {
