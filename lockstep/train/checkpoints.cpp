@@ -58,7 +58,7 @@ std::set<std::string> lines_of(const std::string& yaml) {
   std::set<std::string> lines;
   for (const auto& line : text::split(yaml, '\n')) {
     // What follows is where a value came from.
-    const auto plain = text::trim(line.substr(0, line.find(" #")));
+    const auto plain = text::trim(std::string_view(line).substr(0, line.find(" #")));
     if (!plain.empty()) lines.emplace(plain);
   }
   return lines;

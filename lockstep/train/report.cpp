@@ -344,7 +344,8 @@ void Reporter::micro_batch(std::int64_t size, const std::string& how) {
 void Reporter::resumed(std::int64_t step, const std::string& from) {
   if (!first_) return;
   events_->write("resumed", {{"step", step}, {"from", from}});
-  if (show_) console_.print(fmt::format("going on after step {}, from {}", step, from));
+  if (!show_) return;
+  console_.print(fmt::format("going on after step {}, from {}\n", step, from));
 }
 
 void Reporter::checkpoint(const CheckpointReport& report) {

@@ -1,0 +1,28 @@
+// What a person reads who starts a run again.
+#include "tests/system/training.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Resume, SaysFromWhereAndWhichKnobsDifferNow) {
+  const files::TemporaryDirectory folder;
+  const auto run = folder.path() / "run";
+  const std::vector<std::string> few{"model.name=mlp", "model.hidden=16",
+                                     "checkpoint.every=2"};
+  const auto first =
+      test::run(test::train_command(run, 1, test::joined(few, {"train.steps=2"})));
+  ASSERT_EQ(first.end.shell_status(), 0) << first.err;
+  const auto second = test::run(test::train_command(
+      run, 1, test::joined(few, {"train.steps=4", "optim.lr=0.002"})));
+  ASSERT_EQ(second.end.shell_status(), 0) << second.err;
+  const auto said = second.out + second.err;
+  EXPECT_THAT(said, HasSubstr("going on after step 2, from "));
+  EXPECT_THAT(said, HasSubstr("step_2\n"));
+  EXPECT_THAT(said, HasSubstr("not as it was when this was saved: lr: 0.002, "));
+  EXPECT_THAT(said, HasSubstr("steps: 4"));
+}
+
+}  // namespace
+}  // namespace lockstep
