@@ -46,17 +46,29 @@ std::int64_t MicroSearch::predicted(std::int64_t bytes) const {
   return static_cast<std::int64_t>(std::clamp(size, 1.0, 1e9));
 }
 
+const Tried& MicroSearch::smallest() const {
+  return *std::min_element(
+      tries_.begin(), tries_.end(),
+      [](const Tried& a, const Tried& b) { return a.size < b.size; });
+}
+
 std::optional<std::int64_t> MicroSearch::next() const {
   const auto most = std::min(limits_.most, fails_.value_or(limits_.most + 1) - 1);
   if (fits_ >= most || tries_.size() >= kMostTries) return std::nullopt;
-  if (tries_.size() < 2) {
-    const std::int64_t small = tries_.empty() ? 1 : 4;
+  // Most often all of it fits: that is one try, and the libraries have tuned themselves
+  // for just this size then.
+  if (tries_.empty() && most <= kLargestGuess) return most;
+  const auto small_tries =
+      std::count_if(tries_.begin(), tries_.end(),
+                    [&](const Tried& t) { return t.size < limits_.most; });
+  if (small_tries < 2) {
+    const std::int64_t small = small_tries == 0 ? 1 : 4;
     return std::clamp(small, fits_ + 1, most);
   }
-  if (tries_.size() == 2) {
+  if (small_tries == 2) {
     const auto free = static_cast<double>(limits_.free_bytes);
     const auto guess =
-        tries_[0].peak_bytes + static_cast<std::int64_t>(kFirstShare * free);
+        smallest().peak_bytes + static_cast<std::int64_t>(kFirstShare * free);
     return std::clamp(std::min(rounded(predicted(guess)), kLargestGuess), fits_ + 1,
                       most);
   }

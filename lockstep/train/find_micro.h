@@ -25,9 +25,10 @@ struct Tried {
 // The largest micro-batch that fits, found by trying. Every rank has one and is told
 // the same, so all try the same.
 //
-// Memory grows with the size of a micro-batch along a line, nearly: the first two tries
-// are small and say which; the third is what 70 % of the free memory would hold, but at
-// most 512; then the line through the nearest tries says where to go on.
+// The whole share of a rank is tried first, if it is not large. Else, or if it does not
+// fit: memory grows with the size of a micro-batch along a line, nearly; two small
+// tries say which; the next is what 70 % of the free memory would hold, but at most
+// 512; then the line through the nearest tries says where to go on.
 class MicroSearch {
  public:
   struct Limits {
@@ -47,6 +48,7 @@ class MicroSearch {
 
  private:
   std::int64_t predicted(std::int64_t bytes) const;
+  const Tried& smallest() const;
 
   Limits limits_;
   std::vector<Tried> tries_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -81,9 +82,7 @@ class Offload::Store : public std::enable_shared_from_this<Offload::Store> {
     for (std::size_t back = 0; back <= kAhead && back <= entry.number; ++back) {
       if (const auto one = order_[entry.number - back].lock()) fetch(*one);
     }
-    const auto compute = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
-    entry.ready->block(compute);
-    entry.fetched.record_stream(compute);
+    entry.ready->block(current_stream());
     return entry.fetched;
   }
 
@@ -106,7 +105,7 @@ class Offload::Store : public std::enable_shared_from_this<Offload::Store> {
            !resident_.contains(tensor.storage().unsafeGetStorageImpl());
   }
 
-  void to_host(const Tensor& tensor, Entry& entry) const {
+  void to_host(const Tensor& tensor, Entry& entry) {
     const bool pinned = stream_.has_value();
     entry.host = torch::empty_strided(
         tensor.sizes(), tensor.strides(),
@@ -115,20 +114,38 @@ class Offload::Store : public std::enable_shared_from_this<Offload::Store> {
       entry.host.copy_(tensor);
       return;
     }
+    const auto compute = current_stream();
     c10::Event computed(device_.type());
-    computed.record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+    computed.record(compute);
     computed.block(*stream_);
-    const c10::StreamGuard on_stream(*stream_);
-    entry.host.copy_(tensor, /*non_blocking=*/true);
-    tensor.record_stream(*stream_);  // its memory is not used again before
+    {
+      const c10::StreamGuard on_stream(*stream_);
+      entry.host.copy_(tensor, /*non_blocking=*/true);
+      tensor.record_stream(*stream_);  // its memory is not used again before
+      leaving_.emplace_back(device_.type()).record(*stream_);
+    }
+    // Computing is faster than the way to the host: what waits for it is in memory.
+    if (leaving_.size() > kAhead) {
+      leaving_.front().block(compute);
+      leaving_.pop_front();
+    }
+  }
+
+  c10::Stream current_stream() const {
+    return c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
   }
 
   void fetch(Entry& entry) const {
     if (entry.fetched.defined()) return;
-    const c10::StreamGuard on_stream(*stream_);
+    // Memory of the stream that computes, where what it has freed is used again.
     entry.fetched = torch::empty_strided(entry.host.sizes(), entry.host.strides(),
                                          entry.host.options().device(device_));
+    c10::Event free(device_.type());
+    free.record(current_stream());
+    free.block(*stream_);
+    const c10::StreamGuard on_stream(*stream_);
     entry.fetched.copy_(entry.host, /*non_blocking=*/true);
+    entry.fetched.record_stream(*stream_);
     entry.ready.emplace(device_.type());
     entry.ready->record(*stream_);
   }
@@ -138,6 +155,7 @@ class Offload::Store : public std::enable_shared_from_this<Offload::Store> {
   std::unordered_set<const c10::StorageImpl*> resident_;
   std::optional<c10::Stream> stream_;  // none of a CPU
   std::mutex mutex_;                   // guards what follows
+  std::deque<c10::Event> leaving_;
   std::vector<std::weak_ptr<Entry>> order_;
   std::unordered_map<const void*, std::weak_ptr<Entry>> by_address_;
   std::atomic<std::int64_t> moved_ = 0;

@@ -13,7 +13,8 @@ namespace lockstep::train {
 // little before its operator's turn, both beside the computation.
 //
 // Threads:  one forward pass at a time; the backward pass may have its own.
-// Lifetime: ends after the backward passes of what ran in its scopes.
+// Lifetime: the first one is made before the first backward pass of the process; each
+//           ends after the backward passes of what ran in its scopes.
 class Offload {
  public:
   struct Options {

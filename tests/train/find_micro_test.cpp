@@ -42,8 +42,16 @@ TEST(MicroSearch, TheShareOfARankIsEnough) {
   const Takes model{.fixed = 1'000, .each = 10};
   const auto search = model.search(64, 0.8);
   EXPECT_EQ(search.found(), 64);
-  EXPECT_LE(search.tries().size(), 4U);
+  EXPECT_EQ(search.tries().size(), 1U);
   EXPECT_EQ(model.search(1, 0.8).found(), 1);
+}
+
+TEST(MicroSearch, AShareThatDoesNotFitIsCut) {
+  const Takes model{.fixed = 100'000, .each = 5'000};  // 140 fit
+  const auto search = model.search(500, 0.8);
+  EXPECT_LE(search.found(), 140);
+  EXPECT_GE(search.found(), 128);
+  EXPECT_LE(search.tries().size(), 8U);
 }
 
 TEST(MicroSearch, TheThirdTryIsSeventyPercentOfWhatIsFreeButAtMost512) {

@@ -31,8 +31,8 @@ std::vector<Tensor> gradients_of(Offload* offload, const torch::Device& device) 
 }
 
 void expect_same_bits(const torch::Device& device) {
-  const auto kept = gradients_of(nullptr, device);
   Offload offload({.device = device, .smallest_bytes = 4096});
+  const auto kept = gradients_of(nullptr, device);
   const auto moved = gradients_of(&offload, device);
   EXPECT_GT(offload.moved_bytes(), 3 * 16 * (4 + 8 + 8) * 16 * 16 * 4);
   ASSERT_EQ(kept.size(), moved.size());
