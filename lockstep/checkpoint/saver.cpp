@@ -15,6 +15,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
+#include "lockstep/base/log.h"
 #include "lockstep/storage/publish.h"
 
 namespace lockstep::checkpoint {
@@ -287,7 +288,11 @@ class Saver::Job {
     }
     const auto path =
         storage::publish(files(), options_.checkpoints, std::move(head_), written);
-    storage::prune(files(), options_.checkpoints, options_.keep);
+    try {
+      storage::prune(files(), options_.checkpoints, options_.keep);
+    } catch (const Error& error) {  // the new one stands
+      log::warning("checkpoint", str("old ones stay: ", error.what()));
+    }
     change([&] {
       text_ = path.string();
       told_ |= comm::kSavePublished;

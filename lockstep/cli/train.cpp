@@ -57,7 +57,10 @@ monitor::RunDirectory reopen(const std::filesystem::path& path,
   files::write_atomically(run.config(), wanted.config_yaml);
   files::write_atomically(run.plan(), wanted.plan_json);
   files::write_atomically(run.record_file(), monitor::to_json(record));
-  for (int rank = 0; std::filesystem::remove(run.error(rank)); ++rank) continue;
+  constexpr int kMostRanks = 1024;  // of parallel.ranks
+  for (int rank = 0; rank < kMostRanks; ++rank) {
+    std::filesystem::remove(run.error(rank));
+  }
   return run;
 }
 

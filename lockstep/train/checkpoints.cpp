@@ -173,7 +173,8 @@ comm::Flags Checkpoints::tell() const {
   const auto interval = parts_.config.checkpoint.interval;
   const bool late = parts_.world.rank() == 0 && interval.count() > 0 &&
                     Clock::system().now() - last_time_ >= interval;
-  if (late || parts_.stop.take_save()) flags |= comm::kSave;
+  wants_ = wants_ || parts_.stop.take_save();
+  if (late || wants_) flags |= comm::kSave;
   return flags;
 }
 
@@ -231,6 +232,7 @@ void Checkpoints::save(const parallel::Strategy& strategy, const Save& save) {
     head.versions = {{"libtorch", TORCH_VERSION}};
   }
   saver_.begin(std::move(pieces), std::move(head));
+  wants_ = false;
   last_step_ = save.standing.steps;
   last_time_ = Clock::system().now();
 }

@@ -78,7 +78,8 @@ class Checkpoints {
   checkpoint::Saver saver_;
   std::optional<Standing> resumed_;
   std::filesystem::path from_;
-  bool asked_ = false;  // by a rank, in the last ballots
+  bool asked_ = false;          // by a rank, in the last ballots
+  mutable bool wants_ = false;  // this rank, until one is begun
   SteadyTime last_time_ = Clock::system().now();
   std::string last_;
   std::int64_t last_step_ = -1;

@@ -184,6 +184,7 @@ std::string find_micro_batch(const FindParts& parts) {
   auto& cpu = parts.world.cpu();
   Meter meter(device, parts.limit);
   StepStart start(parts.model, device);
+  start.take();
   meter.restart();
   const auto available = agree(meter.available(), cpu).smallest;
   const auto& memory = parts.config.memory;

@@ -179,7 +179,11 @@ class Training {
         evaluate_now();
       }
       if (batch.ends_epoch) call([](auto& c, auto& m) { c.on_epoch_end(m); });
-      if (checkpoints_.is_due(result_.steps)) save_checkpoint();
+      // The last one is saved when it has been evaluated.
+      if (result_.steps < last_step_ && !leaving_ &&
+          checkpoints_.is_due(result_.steps)) {
+        save_checkpoint();
+      }
     }
     return finish();
   }
@@ -188,6 +192,7 @@ class Training {
   template <typename Do>
   void call(const Do& on) {
     if (callbacks_.empty()) return;
+    checkpoints_.fence();  // they may change weights
     const Moment moment{config_, *built_.model, *strategy_,
                         world_,  result_.steps, epoch_};
     for (const auto& one : callbacks_) on(*one, moment);
@@ -240,12 +245,14 @@ class Training {
   // By a signal, by a file `stop` in the run directory, or by the end of the job.
   int stop_asked() const {
     if (const int signal = stop_.signal()) return signal;
-    if (world_.rank() != 0) return 0;
+    if (world_.rank() != 0 || file_asked_ != 0) return file_asked_;
     if (job_end_ && clock_.wall() + kBeforeTheEnd >= *job_end_) return SIGUSR1;
     if (clock_.now() - looked_ < kLookEvery) return 0;
     looked_ = clock_.now();
     std::error_code ignored;
-    return std::filesystem::remove(run_.path() / "stop", ignored) ? SIGTERM : 0;
+    // Kept: a ballot may have to be cast again.
+    if (std::filesystem::remove(run_.path() / "stop", ignored)) file_asked_ = SIGTERM;
+    return file_asked_;
   }
 
   // What this rank tells the others of its step.
@@ -420,6 +427,7 @@ class Training {
 
   void evaluate_now() {
     const auto begin = clock_.now();
+    checkpoints_.fence();  // the average may come into the place of the weights
     call([](auto& c, auto& m) { c.on_eval_begin(m); });
     const bool average = strategy_->has_average() && config_.ema.evaluate;
     if (average) strategy_->use_average(true);
@@ -468,13 +476,14 @@ class Training {
       log::warning("train", fmt::format("stopped by {} after step {}",
                                         ::strsignal(signal), result_.steps));
     }
-    if (result_.stopped_by != 0 || result_.out_of_time) save_last();
+    const bool cut = result_.stopped_by != 0 || result_.out_of_time;
+    if (cut) save_last();
     const bool saves = config_.checkpoint.final_weights && result_.steps > 0;
     if (saves) save_final();
     result_.split = save_profile(profiler_, world_, run_);
     const bool evaluated = evaluated_at_ == result_.steps;
     if (result_.stopped_by == 0 && !evaluated) evaluate_now();
-    if (result_.stopped_by == 0 && !result_.out_of_time) save_last();
+    if (!cut) save_last();
     if (config_.checkpoint.load_best && result_.stopped_by == 0 &&
         checkpoints_.load_best(*strategy_, result_.steps)) {
       if (saves) save_final();
@@ -517,10 +526,12 @@ class Training {
   // A run that is not over leaves one from which it can go on; so does one that has
   // saved others.
   void save_last() {
-    const bool cut_short = result_.steps < last_step_ && result_.ended_early.empty();
+    const bool cut_short = result_.stopped_by != 0 ||
+                           (result_.steps < last_step_ && result_.ended_early.empty());
     const bool regular = config_.checkpoint.every > 0 || !checkpoints_.last().empty();
     if (result_.steps > 0 && (cut_short || regular) &&
         checkpoints_.last_step() != result_.steps) {
+      checkpoints_.finish();  // whatever on_busy says: this is the last
       save_checkpoint();
     }
     checkpoints_.finish();
@@ -528,6 +539,7 @@ class Training {
   }
 
   void save_final() {
+    checkpoints_.fence();
     result_.weights = save_weights("model.safetensors");
     if (!strategy_->has_average()) return;
     strategy_->use_average(true);
@@ -556,6 +568,7 @@ class Training {
   const CallbackList& callbacks_;
   const std::optional<WallTime> job_end_;
   mutable SteadyTime looked_;  // for a file `stop`
+  mutable int file_asked_ = 0;
 
   const data::Dataset &train_data_, &eval_data_;
   const optim::RunLength length_;

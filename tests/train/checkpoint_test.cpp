@@ -4,6 +4,8 @@
 #include "lockstep/base/text.h"
 #include "lockstep/monitor/console.h"
 #include "lockstep/storage/catalog.h"
+#include "lockstep/storage/reader.h"
+#include "lockstep/storage/safetensors.h"
 #include "lockstep/train/callbacks.h"
 #include "lockstep/train/trainer.h"
 #include "tests/comm/ranks.h"
@@ -195,6 +197,31 @@ TEST(Checkpoint, RanksGoOnExactlyAndOtherNumbersOfThemNearly) {
       EXPECT_NEAR(other.at(step), loss, 2e-5) << ranks << " ranks, step " << step;
     }
   }
+}
+
+// At the end the average takes the place of the weights, to be evaluated and written.
+TEST(Checkpoint, TheLastOneHoldsTheWeightsAndNotTheirAverage) {
+  const files::TemporaryDirectory folder;
+  auto config = test::quick_config();
+  config.model.hidden = 2048;  // takes a while to be copied
+  config.ema.enabled = true;
+  config.optim.lr = 0.01;
+  config.train.steps = 4;
+  config.checkpoint.every = 4;
+  run_alone(folder.path(), config);
+  const auto run = folder.path() / "runs" / "r";
+  const storage::Reader reader(run / "checkpoints" / "last");
+  std::vector<std::byte> saved(2048 * 784 * sizeof(float)), average(saved.size());
+  reader.read("model.hidden1.weight", saved);
+  reader.read("ema.hidden1.weight", average);
+  EXPECT_NE(saved, average);
+  const auto header = storage::read_safetensors_header(run / "model.safetensors");
+  const auto bytes = test::read_file(run / "model.safetensors");
+  const auto* entry = header.find("hidden1.weight");
+  const auto written =
+      bytes.substr(static_cast<std::size_t>(header.data_begin + entry->begin),
+                   static_cast<std::size_t>(entry->end - entry->begin));
+  EXPECT_EQ(std::memcmp(saved.data(), written.data(), saved.size()), 0);
 }
 
 TEST(Checkpoint, OneOfAnotherModelIsRefusedByName) {

@@ -299,6 +299,17 @@ TEST(Loop, TheLargestMicroBatchThatFitsIsFound) {
   EXPECT_THAT(error_of([&] { run_loop(config); }), HasSubstr("not even 1 sample fits"));
 }
 
+TEST(Loop, TriesOfAMicroBatchLeaveStatisticsAsTheyWere) {
+  auto config = memory_config(16);
+  config.model.name = "resnet9";
+  config.train.steps = 1;
+  config.optim.lr = 1e-12;
+  const auto plain = run_loop(config).result;
+  config.memory.host_limit = std::int64_t{1} << 40;
+  config.memory.find_micro = true;
+  EXPECT_EQ(run_loop(config).result.eval->loss, plain.eval->loss);
+}
+
 TEST(Loop, ALimitOfTheHostIsAKnob) {
   auto config = memory_config(1);
   config.memory.host_limit = 1 << 16;
