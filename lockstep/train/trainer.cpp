@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <cstring>
-#include <filesystem>
 #include <optional>
 
 #include <fmt/format.h>
@@ -34,6 +32,7 @@
 #include "lockstep/train/profiler.h"
 #include "lockstep/train/progress.h"
 #include "lockstep/train/step.h"
+#include "lockstep/train/stop_sources.h"
 #include "lockstep/train/trace.h"
 
 namespace lockstep::train {
@@ -42,10 +41,6 @@ namespace {
 using monitor::Phase;
 
 constexpr int kSomeRank = -1;
-
-// What a last checkpoint may take before a batch system ends the job.
-constexpr std::chrono::seconds kBeforeTheEnd{60};
-constexpr std::chrono::milliseconds kLookEvery{500};  // for a file
 
 // One training run. The members are made in this order, from the device to the loader;
 // run() is the loop.
@@ -60,7 +55,8 @@ class Training {
         stop_(stop),
         world_(world),
         callbacks_(shared.extras.callbacks),
-        job_end_(shared.extras.job_end),
+        stop_sources_(stop, run.path() / "stop", shared.extras.job_end,
+                      world.rank() == 0),
         train_data_(*shared.train_data),
         eval_data_(*shared.eval_data),
         length_(length_of(config, train_data_.size())),
@@ -98,51 +94,6 @@ class Training {
       trace_.emplace(*trace, *built_.model, train_data_, world);
     }
     log_start();
-  }
-
-  data::LoaderOptions loader_options(const config::Config& config,
-                                     const comm::World& world) const {
-    auto options = data::train_options(config, {world.rank(), world.size()});
-    if (checkpoints_.resumed()) options.start = checkpoints_.resumed()->position;
-    return options;
-  }
-
-  // From a checkpoint, if there is one.
-  void go_on() {
-    const auto& at = checkpoints_.resumed();
-    own_.refresh(tally_, built_.policy.device);
-    if (!at) return;
-    checkpoints_.load(*strategy_, own_.pieces());
-    own_.apply(tally_, built_.policy.device);
-    result_.steps = at->steps;
-    result_.samples = at->samples;
-    result_.skipped = at->skipped;
-    result_.best_accuracy = at->best_accuracy;
-    result_.resumed_at = at->steps;
-    skipped_in_a_row_ = at->skipped_in_a_row;
-    evaluated_at_ = at->evaluated_at;
-    epoch_ = at->epoch;
-    position_ = at->position;
-    earlier_seconds_ = at->train_seconds;
-    early_stop_.restore(at->best, at->waited);
-    scaler_.load(tensors_of(at->scaler));
-    schedule_.load(tensors_of(at->schedule));
-    if (at->micro_batch > 0 && at->micro_batch < step_.micro_batch()) {
-      step_.set_micro_batch(at->micro_batch);
-    }
-    built_.model->recompute_every(static_cast<int>(at->recompute_every));
-  }
-
-  void find_micro(Shared& shared) {
-    const auto found = find_micro_batch({.config = config_,
-                                         .model = *built_.model,
-                                         .strategy = *strategy_,
-                                         .step = step_,
-                                         .world = world_,
-                                         .spec = train_data_.spec(),
-                                         .limit = shared.limit});
-    reporter_.micro_batch(step_.micro_batch(), found);
-    log::info("train", "batch.micro: " + found);
   }
 
   Result run() {
@@ -189,6 +140,51 @@ class Training {
   }
 
  private:
+  data::LoaderOptions loader_options(const config::Config& config,
+                                     const comm::World& world) const {
+    auto options = data::train_options(config, {world.rank(), world.size()});
+    if (checkpoints_.resumed()) options.start = checkpoints_.resumed()->position;
+    return options;
+  }
+
+  // From a checkpoint, if there is one.
+  void go_on() {
+    const auto& at = checkpoints_.resumed();
+    own_.refresh(tally_, built_.policy.device);
+    if (!at) return;
+    checkpoints_.load(*strategy_, own_.pieces());
+    own_.apply(tally_, built_.policy.device);
+    result_.steps = at->steps;
+    result_.samples = at->samples;
+    result_.skipped = at->skipped;
+    result_.best_accuracy = at->best_accuracy;
+    result_.resumed_at = at->steps;
+    skipped_in_a_row_ = at->skipped_in_a_row;
+    evaluated_at_ = at->evaluated_at;
+    epoch_ = at->epoch;
+    position_ = at->position;
+    earlier_seconds_ = at->train_seconds;
+    early_stop_.restore(at->best, at->waited);
+    scaler_.load(tensors_of(at->scaler));
+    schedule_.load(tensors_of(at->schedule));
+    if (at->micro_batch > 0 && at->micro_batch < step_.micro_batch()) {
+      step_.set_micro_batch(at->micro_batch);
+    }
+    built_.model->recompute_every(static_cast<int>(at->recompute_every));
+  }
+
+  void find_micro(Shared& shared) {
+    const auto found = find_micro_batch({.config = config_,
+                                         .model = *built_.model,
+                                         .strategy = *strategy_,
+                                         .step = step_,
+                                         .world = world_,
+                                         .spec = train_data_.spec(),
+                                         .limit = shared.limit});
+    reporter_.micro_batch(step_.micro_batch(), found);
+    log::info("train", "batch.micro: " + found);
+  }
+
   template <typename Do>
   void call(const Do& on) {
     if (callbacks_.empty()) return;
@@ -242,21 +238,8 @@ class Training {
                 " (train.max_skipped); lower optim.lr, or set optim.clip_norm");
   }
 
-  // By a signal, by a file `stop` in the run directory, or by the end of the job.
-  int stop_asked() const {
-    if (const int signal = stop_.signal()) return signal;
-    if (world_.rank() != 0 || file_asked_ != 0) return file_asked_;
-    if (job_end_ && clock_.wall() + kBeforeTheEnd >= *job_end_) return SIGUSR1;
-    if (clock_.now() - looked_ < kLookEvery) return 0;
-    looked_ = clock_.now();
-    std::error_code ignored;
-    // Kept: a ballot may have to be cast again.
-    if (std::filesystem::remove(run_.path() / "stop", ignored)) file_asked_ = SIGTERM;
-    return file_asked_;
-  }
-
   // What this rank tells the others of its step.
-  comm::Ballot ballot() const {
+  comm::Ballot ballot() {
     comm::Ballot own;
     const auto limit = config_.train.max_time;
     if (limit.count() > 0 && clock_.now() - begin_ >= limit) {
@@ -267,7 +250,7 @@ class Training {
     if (stops && built_.policy.device.is_cpu() && !std::isfinite(tally_.means().loss)) {
       own.flags |= comm::kNonFinite;
     }
-    if (const int signal = stop_asked()) {
+    if (const int signal = stop_sources_.asked()) {
       own.flags |= comm::kStop;
       own.value = signal;
     }
@@ -566,9 +549,7 @@ class Training {
   const StopRequest& stop_;
   comm::World& world_;
   const CallbackList& callbacks_;
-  const std::optional<WallTime> job_end_;
-  mutable SteadyTime looked_;  // for a file `stop`
-  mutable int file_asked_ = 0;
+  StopSources stop_sources_;
 
   const data::Dataset &train_data_, &eval_data_;
   const optim::RunLength length_;

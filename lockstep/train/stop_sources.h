@@ -1,0 +1,35 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/train/stop.h"
+
+namespace lockstep::train {
+
+// All that can ask a run to stop: a signal; on rank 0 also a file `stop` in the run
+// directory, which is removed, and the end of the job that a batch system has told.
+class StopSources {
+ public:
+  StopSources(const StopRequest& signals, std::filesystem::path file,
+              std::optional<WallTime> job_end, bool is_first)
+      : signals_(signals),
+        file_(std::move(file)),
+        job_end_(job_end),
+        is_first_(is_first) {}
+
+  // The signal, or the one that a person would have sent; 0: nobody asks. Once asked,
+  // always asked: a ballot may have to be cast again.
+  int asked();
+
+ private:
+  const StopRequest& signals_;
+  const std::filesystem::path file_;
+  const std::optional<WallTime> job_end_;
+  const bool is_first_;
+  SteadyTime looked_;  // for the file
+  int by_file_ = 0;
+};
+
+}  // namespace lockstep::train
