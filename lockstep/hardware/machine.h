@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/hardware/gpu.h"
+#include "lockstep/hardware/measured.h"
 
 namespace lockstep::hardware {
 
@@ -80,6 +81,8 @@ struct Machine {
   std::optional<std::int64_t> shared_memory_bytes;  // room of /dev/shm
   std::optional<Disk> disk;                         // of the run directory
   std::vector<NetworkInterface> network;
+
+  std::optional<Measured> measured;  // as kept from the last `lockstep hardware bench`
 };
 
 // Reads /proc and /sys below `root` (tests have such trees as fixtures) and, for GPUs,
