@@ -11,6 +11,17 @@ class Smoothed {
  public:
   explicit Smoothed(double keep) : keep_(keep) {}
 
+  // All of it, for a checkpoint.
+  struct State {
+    double sum = 0;
+    std::int64_t count = 0;
+  };
+  State state() const { return {sum_, count_}; }
+  void load(const State& state) {
+    sum_ = state.sum;
+    count_ = state.count;
+  }
+
   // The mean with this value.
   double add(double value) {
     sum_ = keep_ * sum_ + (1 - keep_) * value;

@@ -151,6 +151,16 @@ class Saver::Job {
     }
     thread_ = std::jthread([this] { run(); });
   }
+  // One that has failed before it began; the others are told as of any other.
+  Job(const Options& options, Staging& staging, storage::Manifest head,
+      std::string problem)
+      : options_(options),
+        staging_(staging),
+        head_(std::move(head)),
+        step_(head_.step),
+        failed_(true),
+        told_(comm::kSaveFailed),
+        text_(std::move(problem)) {}
   ~Job() { abandon(); }
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -329,8 +339,12 @@ Saver::~Saver() = default;
 void Saver::begin(Pieces pieces, storage::Manifest head) {
   LOCKSTEP_CHECK(!is_busy(), "a save of step ", job_->step(), " is under way");
   const auto begin = Clock::system().now();
-  staging_->begin(std::move(pieces));
-  job_ = std::make_unique<Job>(options_, *staging_, std::move(head));
+  try {
+    staging_->begin(std::move(pieces));
+    job_ = std::make_unique<Job>(options_, *staging_, std::move(head));
+  } catch (const std::exception& error) {  // no memory for the copies, above all
+    job_ = std::make_unique<Job>(options_, *staging_, std::move(head), error.what());
+  }
   job_->add_blocked(seconds_between(begin, Clock::system().now()));
 }
 
@@ -354,7 +368,10 @@ comm::Flags Saver::flags() const {
 }
 
 void Saver::wait(std::chrono::milliseconds limit) {
-  if (job_) job_->wait(limit);
+  if (!job_) return;
+  const auto begin = Clock::system().now();
+  job_->wait(limit);
+  job_->add_blocked(seconds_between(begin, Clock::system().now()));
 }
 
 std::optional<Saver::Outcome> Saver::observe(const std::vector<comm::Ballot>& ballots) {

@@ -42,8 +42,9 @@ std::vector<Option> checkpoint_options() {
            .completes = Completes::file},
           {.name = "--format",
            .value = "FORMAT",
-           .help = "export: safetensors (a file) or hf (a directory with config.json).",
-           .choices = {"safetensors", "hf"}},
+           .help = "export: safetensors (a file), pt (a file for torch.load) or hf (a "
+                   "directory with config.json).",
+           .choices = {"safetensors", "pt", "hf"}},
           {.name = "--ema", .help = "export: the averaged weights."},
           {.name = "--strip",
            .value = "PREFIX",

@@ -75,7 +75,11 @@ void give_tensor(const storage::Reader& reader, const std::string& name,
   }
 }
 
-Entries write_model(const storage::Reader& reader, bool average, const Path& path) {
+// Every format is written from the same.
+using Write = decltype(&storage::write_safetensors);
+
+Entries write_model(const storage::Reader& reader, bool average, const Path& path,
+                    Write write = storage::write_safetensors) {
   const auto sources = sources_of(reader.manifest(), average);
   Entries entries;
   for (const auto& [name, source] : sources) {
@@ -83,7 +87,7 @@ Entries write_model(const storage::Reader& reader, bool average, const Path& pat
     entries.push_back({.name = name, .dtype = tensor.dtype, .shape = tensor.shape});
   }
   order_and_place(entries);
-  storage::write_safetensors(path, entries, [&](const auto& entry, const auto& give) {
+  write(path, entries, [&](const auto& entry, const auto& give) {
     give_tensor(reader, sources.at(entry.name), give);
   });
   return entries;
@@ -182,8 +186,11 @@ int export_checkpoint(const Arguments& arguments, Context& context) {
   const auto place = checkpoint_place(arguments, context, arguments.operand("WHERE"));
   const storage::Reader reader(one_checkpoint(place, arguments, context));
   const bool average = arguments.has("--ema");
-  if (arguments.value("--format").value_or("safetensors") == "safetensors") {
-    say_written(write_model(reader, average, to), to, context);
+  const auto format = arguments.value("--format").value_or("safetensors");
+  if (format != "hf") {
+    const auto write =
+        format == "pt" ? storage::write_torch_file : storage::write_safetensors;
+    say_written(write_model(reader, average, to, write), to, context);
     return kExitOk;
   }
   const auto config = config_json(reader.manifest());

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "lockstep/kernels/add_relu.h"
 #include "lockstep/kernels/dropout.h"
 #include "lockstep/kernels/norm.h"
 #include "lockstep/kernels/update.h"
@@ -34,6 +35,7 @@ struct Normalize {
 
 // All start on `stream` and check the launch; none waits for it.
 void normalize_cuda(const Normalize& args, CUstream_st* stream);
+void add_relu_cuda(const AddRelu& args, CUstream_st* stream);
 void dropout_cuda(const Dropout& args, CUstream_st* stream);
 void update_cuda(const Update& update, CUstream_st* stream);
 void squared_norm_cuda(const SquaredNorm& args, CUstream_st* stream);

@@ -6,26 +6,12 @@
 #include "lockstep/base/error.h"
 #include "lockstep/kernels/cuda.h"
 #include "lockstep/kernels/detail/chance.h"
+#include "lockstep/kernels/detail/number.h"
 #include "lockstep/kernels/dropout.h"
 #include "lockstep/kernels/workers.h"
 
 namespace lockstep::kernels {
 namespace {
-
-Number number_of(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return Number::f32;
-    case at::kDouble:
-      return Number::f64;
-    case at::kBFloat16:
-      return Number::bf16;
-    case at::kHalf:
-      return Number::f16;
-    default:
-      throw Error(Fault::internal, "dropout: no kernel for ", c10::toString(type));
-  }
-}
 
 constexpr std::int64_t kLowBits = 0xFFFFFFFF;
 
@@ -65,10 +51,12 @@ void dropout(at::Tensor& out, const at::Tensor& in, const Drawn& drawn) {
   if (in.numel() == 0) return;
   LOCKSTEP_CHECK(drawn.num_samples > 0 && in.numel() % drawn.num_samples == 0,
                  in.numel(), " elements of ", drawn.num_samples, " samples");
+  const auto number = detail::number_of(in.scalar_type());
+  LOCKSTEP_CHECK(number, "no kernel for ", c10::toString(in.scalar_type()));
   const double keep = 1 - drawn.probability;
   const Dropout args{.out = out.mutable_data_ptr(),
                      .in = in.const_data_ptr(),
-                     .number = number_of(in.scalar_type()),
+                     .number = *number,
                      .num_samples = drawn.num_samples,
                      .sample_elements = in.numel() / drawn.num_samples,
                      .first_sample = drawn.first_sample,

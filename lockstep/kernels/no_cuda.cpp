@@ -23,6 +23,10 @@ void normalize_cuda(const Normalize&, CUstream_st*) {
   refuse();
 }
 
+void add_relu_cuda(const AddRelu&, CUstream_st*) {
+  refuse();
+}
+
 void dropout_cuda(const Dropout&, CUstream_st*) {
   refuse();
 }

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "lockstep/base/error.h"
+#include "lockstep/models/add_relu.h"
 #include "lockstep/models/dropout.h"
 #include "lockstep/models/model.h"
 
@@ -59,7 +60,7 @@ class ResidualBlock : public nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     auto y = bn2_(conv2_(bn1_(conv1_(x)).relu_()));
     if (bottleneck_) y = bn3_(conv3_(y.relu_()));
-    return (y + (shortcut_ ? shortcut_->forward(x) : x)).relu_();
+    return add_relu(y, shortcut_ ? shortcut_->forward(x) : x);
   }
 
  private:

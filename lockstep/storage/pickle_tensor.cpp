@@ -9,41 +9,46 @@ namespace {
 using Kind = PickleValue::Kind;
 constexpr std::size_t kMostDimensions = 64;
 
+constexpr std::string_view kTorch = "torch.";
+
+using Names = std::map<std::string, std::string, std::less<>>;
+
+const Names& storage_classes() {
+  static const Names kClasses = {
+      {"FloatStorage", "F32"},       {"DoubleStorage", "F64"},
+      {"HalfStorage", "F16"},        {"LongStorage", "I64"},
+      {"IntStorage", "I32"},         {"ShortStorage", "I16"},
+      {"CharStorage", "I8"},         {"ByteStorage", "U8"},
+      {"BoolStorage", "BOOL"},       {"BFloat16Storage", "BF16"},
+      {"ComplexFloatStorage", "C64"}};
+  return kClasses;
+}
+
 // Of a class of storages, or of a dtype.
 std::string dtype_of(const std::string& name) {
-  static const std::map<std::string, std::string, std::less<>> kDtypes = {
-      {"torch.FloatStorage", "F32"},
-      {"torch.DoubleStorage", "F64"},
-      {"torch.HalfStorage", "F16"},
-      {"torch.BFloat16Storage", "BF16"},
-      {"torch.LongStorage", "I64"},
-      {"torch.IntStorage", "I32"},
-      {"torch.ShortStorage", "I16"},
-      {"torch.CharStorage", "I8"},
-      {"torch.ByteStorage", "U8"},
-      {"torch.BoolStorage", "BOOL"},
-      {"torch.ComplexFloatStorage", "C64"},
-      {"torch.float32", "F32"},
-      {"torch.float64", "F64"},
-      {"torch.float16", "F16"},
-      {"torch.bfloat16", "BF16"},
-      {"torch.int64", "I64"},
-      {"torch.int32", "I32"},
-      {"torch.int16", "I16"},
-      {"torch.int8", "I8"},
-      {"torch.uint8", "U8"},
-      {"torch.uint16", "U16"},
-      {"torch.uint32", "U32"},
-      {"torch.uint64", "U64"},
-      {"torch.bool", "BOOL"},
-      {"torch.complex64", "C64"},
-      {"torch.float8_e5m2", "F8_E5M2"},
-      {"torch.float8_e4m3fn", "F8_E4M3"}};
-  const auto found = kDtypes.find(name);
-  if (found == kDtypes.end()) {
-    throw Error(Fault::io, "a tensor of ", name, " has no place in a safetensors file");
+  static const Names kDtypes = {{"float32", "F32"},
+                                {"float64", "F64"},
+                                {"float16", "F16"},
+                                {"bfloat16", "BF16"},
+                                {"int64", "I64"},
+                                {"int32", "I32"},
+                                {"int16", "I16"},
+                                {"int8", "I8"},
+                                {"uint8", "U8"},
+                                {"uint16", "U16"},
+                                {"uint32", "U32"},
+                                {"uint64", "U64"},
+                                {"bool", "BOOL"},
+                                {"complex64", "C64"},
+                                {"float8_e5m2", "F8_E5M2"},
+                                {"float8_e4m3fn", "F8_E4M3"}};
+  if (name.starts_with(kTorch)) {
+    for (const auto* names : {&storage_classes(), &kDtypes}) {
+      const auto found = names->find(std::string_view(name).substr(kTorch.size()));
+      if (found != names->end()) return found->second;
+    }
   }
-  return found->second;
+  throw Error(Fault::io, "a tensor of ", name, " has no place in a safetensors file");
 }
 
 std::vector<std::int64_t> integers_of(const PickleValue& value) {
@@ -87,6 +92,13 @@ void check_extent(const TorchTensor& tensor) {
 }
 
 }  // namespace
+
+std::optional<std::string> storage_class(std::string_view dtype) {
+  for (const auto& [name, its_dtype] : storage_classes()) {
+    if (its_dtype == dtype) return name;
+  }
+  return std::nullopt;
+}
 
 TorchTensor rebuilt_tensor(const std::string& function, const PickleValue& arguments,
                            const FindStorage& find) {

@@ -8,6 +8,7 @@
 
 #include "lockstep/storage/file_system.h"
 #include "lockstep/storage/layout.h"
+#include "lockstep/storage/safetensors.h"
 
 namespace lockstep::storage {
 
@@ -53,5 +54,12 @@ class TorchFile {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// Writes a state dict that torch.load(weights_only=True) reads, whole or not at all,
+// with the memory of one piece; as write_safetensors(). Fault::config for a dtype that
+// such a file has no plain name for.
+void write_torch_file(
+    const Path& path, const std::vector<SafetensorsEntry>& entries,
+    const std::function<void(const SafetensorsEntry&, const Give&)>& fill);
 
 }  // namespace lockstep::storage

@@ -68,6 +68,9 @@ std::set<std::string> lines_of(const std::string& yaml) {
 
 Checkpoints::Checkpoints(const Parts& parts)
     : parts_(parts), saver_(saver_options(parts)) {
+  if (parts.world.rank() == 0) {
+    config_text_ = files::read(parts.run.config(), kLongestConfig);
+  }
   find();
 }
 
@@ -104,19 +107,19 @@ std::filesystem::path Checkpoints::look(std::string& said) const {
 }
 
 void Checkpoints::find() {
-  std::string path, said, error;
-  Fault fault = Fault::io;
+  std::string path, said, fault, error;
   if (parts_.world.rank() == 0) {
     try {
       path = look(said).string();
     } catch (const Error& failed) {
-      fault = failed.fault();
+      fault = std::to_string(static_cast<int>(failed.fault()));
       error = failed.what();
     }
   }
   auto& cpu = parts_.world.cpu();
   error = told_by_first(error, cpu);
-  if (!error.empty()) throw Error(fault, error);
+  fault = told_by_first(fault, cpu);
+  if (!error.empty()) throw Error(static_cast<Fault>(std::stoi(fault)), error);
   for (const auto& line : text::split(said, '\n')) {
     if (!line.empty()) log::warning("checkpoint", std::string(line));
   }
@@ -133,7 +136,7 @@ void Checkpoints::find() {
 }
 
 void Checkpoints::say_what_differs(const storage::Manifest& manifest) const {
-  const auto now = lines_of(files::read(parts_.run.config(), kLongestConfig));
+  const auto now = lines_of(config_text_);
   const auto then = lines_of(manifest.config);
   std::vector<std::string> changed;
   std::set_difference(now.begin(), now.end(), then.begin(), then.end(),
@@ -228,13 +231,18 @@ void Checkpoints::save(const parallel::Strategy& strategy, const Save& save) {
                          .metric = save.metric,
                          .state = to_json(save.standing)};
   if (parts_.world.rank() == 0) {
-    head.config = files::read(parts_.run.config(), kLongestConfig);
+    head.config = config_text_;
     head.versions = {{"libtorch", TORCH_VERSION}};
   }
   saver_.begin(std::move(pieces), std::move(head));
   wants_ = false;
   last_step_ = save.standing.steps;
   last_time_ = Clock::system().now();
+}
+
+void Checkpoints::make_way(std::int64_t step) {
+  const bool waits = parts_.config.checkpoint.on_busy == config::OnBusy::wait;
+  if (waits && is_due(step)) finish();
 }
 
 // Ranks go on exchanging ballots until it is there.

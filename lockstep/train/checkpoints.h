@@ -58,6 +58,9 @@ class Checkpoints {
   void save(const parallel::Strategy& strategy, const Save& save);
   // Before the weights change.
   void fence() { saver_.fence(); }
+  // Before a step is done: the checkpoint before its own is there then, so that a crash
+  // loses one interval of work and no more.
+  void make_way(std::int64_t step);
   // Waits for what is being written.
   void finish();
 
@@ -76,6 +79,7 @@ class Checkpoints {
 
   Parts parts_;
   checkpoint::Saver saver_;
+  std::string config_text_;  // of rank 0
   std::optional<Standing> resumed_;
   std::filesystem::path from_;
   bool asked_ = false;          // by a rank, in the last ballots

@@ -88,6 +88,21 @@ bool Divergence::observe(double loss) {
   return now_ > ratio_ * best_;
 }
 
+std::map<std::string, double> Divergence::state() const {
+  if (!has_best_) return {};
+  const auto smoothed = smoothed_.state();
+  return {{"sum", smoothed.sum},
+          {"count", static_cast<double>(smoothed.count)},
+          {"best", best_}};
+}
+
+void Divergence::load(const std::map<std::string, double>& state) {
+  has_best_ = !state.empty();
+  if (!has_best_) return;
+  smoothed_.load({state.at("sum"), static_cast<std::int64_t>(state.at("count"))});
+  best_ = state.at("best");
+}
+
 std::string Divergence::because() const {
   if (!std::isfinite(now_)) return "the loss is no number (early_stop.divergence)";
   return fmt::format(

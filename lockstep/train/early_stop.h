@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -54,6 +55,10 @@ class Divergence {
   // The loss of a report. True: it is over.
   bool observe(double loss);
   std::string because() const;
+
+  // For checkpoints.
+  std::map<std::string, double> state() const;
+  void load(const std::map<std::string, double>& state);
 
  private:
   double ratio_;  // 0: never

@@ -19,15 +19,44 @@ namespace {
 
 using torch::Tensor;
 
-// So many tensors come back before they are needed.
+// So many tensors may be on their way to the host, and come back before they are
+// needed.
 constexpr std::size_t kAhead = 3;
+
+// Pinned memory that was used and will be again. All copies out of it and into it run
+// on one stream: whoever takes a buffer need not wait for those before.
+class Buffers {
+ public:
+  Tensor take(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    auto& free = free_[bytes];
+    if (free.empty()) {
+      return torch::empty({static_cast<std::int64_t>(bytes)},
+                          torch::dtype(torch::kByte).pinned_memory(true));
+    }
+    auto buffer = std::move(free.back());
+    free.pop_back();
+    return buffer;
+  }
+  void give_back(Tensor buffer) {
+    const std::lock_guard lock(mutex_);
+    const auto bytes = buffer.nbytes();
+    free_[bytes].push_back(std::move(buffer));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::size_t, std::vector<Tensor>> free_;  // guarded by mutex_
+};
 
 // A tensor that waits for its turn.
 struct Entry {
-  Tensor kept;     // where it was, if it is not worth the way
-  Tensor host;     // else
-  Tensor fetched;  // back on the device
-  std::optional<c10::Event> ready;
+  Tensor here;                     // on the device: not worth the way, or not yet gone
+  Tensor host;                     // else
+  Tensor buffer;                   // the bytes of `host`, if they are pinned
+  Tensor fetched;                  // back on the device
+  std::optional<c10::Event> left;  // of the copy to the host
+  std::optional<c10::Event> arrived;  // of the copy to `fetched`
   std::size_t number = 0;
   std::uint32_t version = 0;
   std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;  // it came from
@@ -59,15 +88,15 @@ class Offload::Store : public std::enable_shared_from_this<Offload::Store> {
     const std::lock_guard lock(mutex_);
     if (!is_worth_it(tensor)) {
       auto entry = std::make_shared<Entry>();
-      entry->kept = tensor;
+      entry->here = tensor;
       return entry;
     }
     auto& known = by_address_[tensor.const_data_ptr()];
     if (auto entry = known.lock(); entry && same_view(*entry, tensor)) return entry;
-    auto entry = std::make_shared<Entry>();
+    auto entry = new_entry();
     entry->version = static_cast<std::uint32_t>(tensor._version());
     entry->storage = tensor.storage().getWeakStorageImpl();
-    to_host(tensor, *entry);
+    to_host(tensor, entry);
     entry->number = order_.size();
     order_.push_back(entry);
     known = entry;
@@ -76,13 +105,13 @@ class Offload::Store : public std::enable_shared_from_this<Offload::Store> {
   }
 
   Tensor get(Entry& entry) {
-    if (entry.kept.defined()) return entry.kept;
-    if (!stream_) return entry.host;
     const std::lock_guard lock(mutex_);
+    if (entry.here.defined()) return entry.here;
+    if (!stream_) return entry.host;
     for (std::size_t back = 0; back <= kAhead && back <= entry.number; ++back) {
       if (const auto one = order_[entry.number - back].lock()) fetch(*one);
     }
-    entry.ready->block(current_stream());
+    entry.arrived->block(current_stream());
     return entry.fetched;
   }
 
@@ -98,6 +127,22 @@ class Offload::Store : public std::enable_shared_from_this<Offload::Store> {
   std::int64_t moved() const noexcept { return moved_; }
 
  private:
+  // What was used of it goes back to the store, wherever its owner is freed.
+  std::shared_ptr<Entry> new_entry() {
+    return {new Entry, [store = weak_from_this()](Entry* raw) {
+              const std::unique_ptr<Entry> entry(raw);
+              if (const auto alive = store.lock()) alive->retire(*entry);
+            }};
+  }
+
+  void retire(Entry& entry) {
+    if (!entry.buffer.defined()) return;
+    // Its memory is the next one's as soon as it is freed.
+    if (entry.here.defined()) entry.left->block(current_stream());
+    if (entry.arrived) entry.arrived->block(current_stream());
+    buffers_.give_back(std::move(entry.buffer));
+  }
+
   bool is_worth_it(const Tensor& tensor) const {
     return tensor.device() == device_ &&
            static_cast<std::int64_t>(tensor.nbytes()) >= smallest_ &&
@@ -105,30 +150,37 @@ class Offload::Store : public std::enable_shared_from_this<Offload::Store> {
            !resident_.contains(tensor.storage().unsafeGetStorageImpl());
   }
 
-  void to_host(const Tensor& tensor, Entry& entry) {
-    const bool pinned = stream_.has_value();
-    entry.host = torch::empty_strided(
-        tensor.sizes(), tensor.strides(),
-        tensor.options().device(torch::kCPU).pinned_memory(pinned));
+  void to_host(const Tensor& tensor, const std::shared_ptr<Entry>& entry) {
     if (!stream_) {
-      entry.host.copy_(tensor);
+      entry->host = torch::empty_like(tensor);
+      entry->host.copy_(tensor);
       return;
     }
+    entry->buffer = buffers_.take(tensor.nbytes());
+    entry->host = entry->buffer.view(tensor.scalar_type())
+                      .as_strided(tensor.sizes(), tensor.strides());
+    entry->here = tensor;
     const auto compute = current_stream();
     c10::Event computed(device_.type());
     computed.record(compute);
     computed.block(*stream_);
-    {
-      const c10::StreamGuard on_stream(*stream_);
-      entry.host.copy_(tensor, /*non_blocking=*/true);
-      tensor.record_stream(*stream_);  // its memory is not used again before
-      leaving_.emplace_back(device_.type()).record(*stream_);
+    const c10::StreamGuard on_stream(*stream_);
+    entry->host.copy_(tensor, /*non_blocking=*/true);
+    entry->left.emplace(device_.type()).record(*stream_);
+    leaving_.push_back(entry);
+    if (leaving_.size() > kAhead) let_go(compute);
+  }
+
+  // Computing is faster than the way to the host: what waits for it is in memory. A
+  // tensor is freed when the computation has waited for its copy, so that its memory is
+  // used again at once; the allocator's own way (record_stream) asks the device, which
+  // is far behind.
+  void let_go(const c10::Stream& compute) {
+    if (const auto entry = leaving_.front().lock()) {
+      entry->left->block(compute);
+      entry->here.reset();
     }
-    // Computing is faster than the way to the host: what waits for it is in memory.
-    if (leaving_.size() > kAhead) {
-      leaving_.front().block(compute);
-      leaving_.pop_front();
-    }
+    leaving_.pop_front();
   }
 
   c10::Stream current_stream() const {
@@ -136,7 +188,7 @@ class Offload::Store : public std::enable_shared_from_this<Offload::Store> {
   }
 
   void fetch(Entry& entry) const {
-    if (entry.fetched.defined()) return;
+    if (entry.here.defined() || entry.fetched.defined()) return;
     // Memory of the stream that computes, where what it has freed is used again.
     entry.fetched = torch::empty_strided(entry.host.sizes(), entry.host.strides(),
                                          entry.host.options().device(device_));
@@ -145,17 +197,16 @@ class Offload::Store : public std::enable_shared_from_this<Offload::Store> {
     free.block(*stream_);
     const c10::StreamGuard on_stream(*stream_);
     entry.fetched.copy_(entry.host, /*non_blocking=*/true);
-    entry.fetched.record_stream(*stream_);
-    entry.ready.emplace(device_.type());
-    entry.ready->record(*stream_);
+    entry.arrived.emplace(device_.type()).record(*stream_);
   }
 
   const torch::Device device_;
   const std::int64_t smallest_;
   std::unordered_set<const c10::StorageImpl*> resident_;
   std::optional<c10::Stream> stream_;  // none of a CPU
-  std::mutex mutex_;                   // guards what follows
-  std::deque<c10::Event> leaving_;
+  Buffers buffers_;
+  std::mutex mutex_;  // guards what follows
+  std::deque<std::weak_ptr<Entry>> leaving_;
   std::vector<std::weak_ptr<Entry>> order_;
   std::unordered_map<const void*, std::weak_ptr<Entry>> by_address_;
   std::atomic<std::int64_t> moved_ = 0;

@@ -50,7 +50,8 @@ std::string to_json(const Standing& standing) {
       {"best_accuracy", standing.best_accuracy},
       {"early_stop",
        {{"best", standing.best ? numbers({{"v", *standing.best}})["v"] : Json()},
-        {"waited", standing.waited}}},
+        {"waited", standing.waited},
+        {"divergence", numbers(standing.divergence)}}},
       {"loss_scale", numbers(standing.scaler)},
       {"schedule", numbers(standing.schedule)},
       {"micro_batch", standing.micro_batch},
@@ -80,6 +81,7 @@ Standing standing_from_json(std::string_view text, const std::string& place) {
                       .order = json.at("order").get<std::vector<std::string>>()};
     const auto& best = json.at("early_stop").at("best");
     if (!best.is_null()) standing.best = number(best);
+    standing.divergence = numbers_of(json.at("early_stop").at("divergence"));
     return standing;
   } catch (const std::exception& error) {
     throw Error(Fault::io, place,

@@ -24,6 +24,7 @@ struct Standing {
   double best_accuracy = 0;
   std::optional<double> best;  // of early_stop
   std::int64_t waited = 0;
+  std::map<std::string, double> divergence;  // of early_stop
   std::map<std::string, double> scaler, schedule;
   std::int64_t micro_batch = 0;
   std::int64_t recompute_every = 0;

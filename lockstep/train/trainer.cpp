@@ -104,6 +104,7 @@ class Training {
     call([](auto& c, auto& m) { c.on_train_begin(m); });
     agree();  // somebody may have asked to stop before the first step
     if (config_.eval.sanity_batches > 0 && !leaving_) check_evaluation();
+    if (owes_evaluation()) evaluate_now();
     while (result_.steps < last_step_ && !leaving_) {
       beat(Phase::loading);
       profiler_.begin_step(result_.steps + 1);
@@ -117,6 +118,7 @@ class Training {
       call([](auto& c, auto& m) { c.on_gradients(m); });
       profiler_.did_other();
       const bool reports = is_due(config_.train.log_every, result_.steps + 1);
+      checkpoints_.make_way(result_.steps + 1);
       checkpoints_.fence();
       update(lr, reports);
       profiler_.did(monitor::StepPhase::optimizer);
@@ -126,7 +128,8 @@ class Training {
       profiler_.end_step(batch.size);
       check_agreed_finite(lr);
       if (reports || result_.steps == 1) report(lr);
-      if (result_.steps < last_step_ && !leaving_ && evaluation_is_due(batch)) {
+      if (result_.steps < last_step_ && !leaving_ &&
+          evaluation_is_due(batch.ends_epoch)) {
         evaluate_now();
       }
       if (batch.ends_epoch) call([](auto& c, auto& m) { c.on_epoch_end(m); });
@@ -165,6 +168,7 @@ class Training {
     position_ = at->position;
     earlier_seconds_ = at->train_seconds;
     early_stop_.restore(at->best, at->waited);
+    divergence_.load(at->divergence);
     scaler_.load(tensors_of(at->scaler));
     schedule_.load(tensors_of(at->schedule));
     if (at->micro_batch > 0 && at->micro_batch < step_.micro_batch()) {
@@ -337,10 +341,16 @@ class Training {
     return step == last_step_ || (every > 0 && step % every == 0);
   }
 
-  bool evaluation_is_due(const data::Batch& batch) const {
+  bool evaluation_is_due(bool ends_epoch) const {
     const auto every = config_.eval.every.value();
-    return every == config::kEachEpoch ? batch.ends_epoch
-                                       : is_due(every, result_.steps);
+    return every == config::kEachEpoch ? ends_epoch : is_due(every, result_.steps);
+  }
+
+  // A run that was asked to stop after a step leaves that step's evaluation to the one
+  // that goes on, which would come to other decisions without it.
+  bool owes_evaluation() const {
+    return result_.steps > 0 && result_.steps < last_step_ && !leaving_ &&
+           evaluated_at_ != result_.steps && evaluation_is_due(position_.consumed == 0);
   }
 
   // Reading the numbers waits for the device, which is why this does not happen at
@@ -499,6 +509,7 @@ class Training {
         .best_accuracy = result_.best_accuracy,
         .best = early_stop_.best(),
         .waited = early_stop_.waited(),
+        .divergence = divergence_.state(),
         .scaler = numbers_of(scaler_.state()),
         .schedule = numbers_of(schedule_.state()),
         .micro_batch = step_.micro_batch(),

@@ -230,6 +230,20 @@ TEST_F(CheckpointCommand, PythonReadsTheExportToTheBit) {
   const auto file = path("model.safetensors");
   ASSERT_EQ(run({"export", "run", "--to", file.string()}).status, 0);
   test::expect_oracle_agrees("checkpoint_export.py", {file.string()});
+  const auto pt = path("model.pt");
+  ASSERT_EQ(run({"export", "run", "--format", "pt", "--to", pt.string()}).status, 0);
+  test::expect_oracle_agrees("checkpoint_export.py", {pt.string()});
+}
+
+TEST_F(CheckpointCommand, AnExportedPtFileIsImportedToTheBit) {
+  save({.step = 10, .seed = 1, .ranks = 2});
+  const auto pt = path("model.pt").string();
+  const auto direct = path("direct.safetensors"), round = path("round.safetensors");
+  ASSERT_EQ(run({"export", "run", "--format", "pt", "--to", pt}).status, 0);
+  ASSERT_EQ(run({"export", "run", "--to", direct.string()}).status, 0);
+  const auto imported = run({"import", pt, "--to", round.string()});
+  ASSERT_EQ(imported.status, 0) << imported.err;
+  EXPECT_TRUE(test::read_file(direct) == test::read_file(round));
 }
 
 TEST_F(CheckpointCommand, ImportMakesSafetensorsOfAStateDictAndOfAnotherFile) {

@@ -71,5 +71,55 @@ TEST(TorchFile, WhatIsNoZipIsRefused) {
   }
 }
 
+TEST(TorchFile, EveryDtypeWithAPlainNameGoesOutAndComesBack) {
+  const files::TemporaryDirectory folder;
+  const auto path = folder.path() / "x.pt";
+  std::vector<storage::SafetensorsEntry> entries;
+  for (const auto* dtype :
+       {"F64", "C64", "I64", "F32", "I32", "F16", "BF16", "I16", "I8", "U8", "BOOL"}) {
+    entries.push_back({.name = str("t.", dtype), .dtype = dtype, .shape = {2, 3}});
+  }
+  entries.push_back({.name = "scalar", .dtype = "F32", .shape = {}});
+  entries.push_back({.name = "empty", .dtype = "F32", .shape = {0, 3}});
+  storage::place(entries);
+  const auto content = [](const storage::SafetensorsEntry& entry) {
+    std::string bytes;
+    for (auto i = entry.begin; i < entry.end; ++i) {
+      bytes += static_cast<char>(i * 37 % 251);
+    }
+    return bytes;
+  };
+  storage::write_torch_file(path, entries, [&](const auto& entry, const auto& give) {
+    const auto bytes = content(entry);
+    const auto all = std::as_bytes(std::span(bytes));
+    give(all.first(all.size() / 2));
+    give(all.subspan(all.size() / 2));
+  });
+  const storage::TorchFile file(path);
+  ASSERT_EQ(file.tensors().size(), entries.size());
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const auto& tensor = file.tensors()[i];
+    EXPECT_EQ(tensor.name, entries[i].name);
+    EXPECT_EQ(tensor.dtype, entries[i].dtype);
+    EXPECT_EQ(tensor.shape, entries[i].shape);
+    EXPECT_EQ(tensor.storage_begin % 64, 0);
+    EXPECT_TRUE(bytes_of(file, tensor) == content(entries[i])) << tensor.name;
+  }
+}
+
+TEST(TorchFile, ADtypeWithoutAPlainNameIsNotWritten) {
+  const files::TemporaryDirectory folder;
+  std::vector<storage::SafetensorsEntry> entries = {
+      {.name = "a", .dtype = "F8_E4M3", .shape = {2}}};
+  storage::place(entries);
+  EXPECT_THAT(error_text(Fault::config,
+                         [&] {
+                           storage::write_torch_file(folder.path() / "x.pt", entries,
+                                                     [](const auto&, const auto&) {});
+                         }),
+              testing::HasSubstr("'a' is F8_E4M3"));
+  EXPECT_TRUE(names_in(folder.path()).empty());
+}
+
 }  // namespace
 }  // namespace lockstep::test

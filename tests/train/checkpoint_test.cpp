@@ -147,6 +147,36 @@ TEST(Checkpoint, EveryOptimizerAndPrecisionGoesOnExactly) {
   }
 }
 
+// The learning rate follows evaluations, and the loss what the smoothed one was.
+TEST(Checkpoint, AStopBeforeADueEvaluationChangesNoDecision) {
+  struct Stops : Callback {
+    void on_step_begin(const Moment& m, const data::Batch&) override {
+      if (m.step == 5) ::raise(SIGTERM);
+    }
+  };
+  for (const bool by_epoch : {false, true}) {
+    const files::TemporaryDirectory one, other;
+    auto config = test::quick_config();
+    config.schedule.name = config::Schedule::plateau;
+    config.schedule.patience = 0;
+    config.schedule.threshold = 10;  // nothing is an improvement
+    config.early_stop.divergence = 100;
+    config.train.steps = 12;
+    config.eval.every = 2;
+    if (by_epoch) {
+      config.eval.every = config::kEachEpoch;
+      config.batch.global = 34;  // 200 samples: six steps an epoch
+    }
+    const auto unbroken = run_alone(one.path(), config);
+    const auto cut =
+        run_alone(other.path(), config, {.callbacks = {std::make_shared<Stops>()}});
+    EXPECT_EQ(cut.result.steps, 6);
+    const auto last = run_alone(other.path(), config);
+    EXPECT_EQ(last.result.resumed_at, 6);
+    expect_same(last.losses, unbroken.losses);
+  }
+}
+
 TEST(Checkpoint, RanksGoOnExactlyAndOtherNumbersOfThemNearly) {
   const files::TemporaryDirectory folder;
   const auto losses_of = [&](int ranks, const std::string& name, std::int64_t crash,

@@ -58,5 +58,20 @@ TEST(EarlyStop, GoesOnWhereACheckpointLeftIt) {
   EXPECT_TRUE(stop.is_over());
 }
 
+TEST(Divergence, GoesOnWhereACheckpointLeftIt) {
+  Divergence whole(1.5), first(1.5);
+  for (const double loss : {2.0, 1.0, 1.2}) {
+    EXPECT_FALSE(whole.observe(loss));
+    EXPECT_FALSE(first.observe(loss));
+  }
+  Divergence second(1.5), anew(1.5);
+  second.load(first.state());
+  second.load(second.state());
+  EXPECT_TRUE(whole.observe(100));
+  EXPECT_TRUE(second.observe(100));
+  EXPECT_EQ(second.because(), whole.because());
+  EXPECT_FALSE(anew.observe(100)) << "it has seen nothing else";
+}
+
 }  // namespace
 }  // namespace lockstep::train

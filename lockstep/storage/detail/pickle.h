@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,6 +51,9 @@ using FindStorage = std::function<bool(const std::string& key, TorchTensor& tens
 // `place`, for all others.
 Pickle read_pickle(std::string_view bytes, const FindStorage& find,
                    const std::string& place);
+
+// The class of torch that holds such elements: "F32" -> "FloatStorage".
+std::optional<std::string> storage_class(std::string_view dtype);
 
 // A tensor from the arguments of torch._utils._rebuild_tensor_v2 or _v3: its shape and
 // strides lie within the storage. Error without a place.
