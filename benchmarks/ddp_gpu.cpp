@@ -14,82 +14,32 @@
 #include <ATen/Context.h>
 #include <torch/torch.h>
 
+#include "lockstep/models/model.h"
 #include "lockstep/optim/flat_parameters.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/parallel/strategy.h"
 #include "lockstep/precision/policy.h"
 
 using namespace lockstep;  // NOLINT: a program of one file
-namespace nn = torch::nn;
 
 namespace {
 
-nn::Conv2d conv(std::int64_t in, std::int64_t out, std::int64_t size,
-                std::int64_t stride = 1) {
-  return nn::Conv2d(
-      nn::Conv2dOptions(in, out, size).stride(stride).padding(size / 2).bias(false));
+std::shared_ptr<models::Model> resnet50(std::int64_t image,
+                                        const torch::Device& device) {
+  auto net = models::build({.name = "resnet50"}, {{3, image, image}, 1000});
+  net->to(device);
+  for (auto& p : net->parameters()) {
+    if (p.dim() == 4) p.set_data(p.detach().contiguous(net->memory_format()));
+  }
+  return net;
 }
 
-// 1x1, 3x3 and 1x1 convolutions beside a shortcut.
-struct BottleneckImpl : nn::Module {
-  BottleneckImpl(std::int64_t in, std::int64_t width, std::int64_t stride) {
-    const auto out = 4 * width;
-    body = register_module(
-        "body",
-        nn::Sequential(conv(in, width, 1), nn::BatchNorm2d(width),
-                       nn::ReLU(nn::ReLUOptions(true)), conv(width, width, 3, stride),
-                       nn::BatchNorm2d(width), nn::ReLU(nn::ReLUOptions(true)),
-                       conv(width, out, 1), nn::BatchNorm2d(out)));
-    if (stride != 1 || in != out) {
-      shortcut = register_module(
-          "shortcut", nn::Sequential(conv(in, out, 1, stride), nn::BatchNorm2d(out)));
-    }
-  }
-  torch::Tensor forward(const torch::Tensor& x) {
-    const auto side = shortcut.is_empty() ? x : shortcut->forward(x);
-    return body->forward(x).add_(side).relu_();
-  }
-  nn::Sequential body{nullptr};
-  nn::Sequential shortcut{nullptr};
-};
-TORCH_MODULE(Bottleneck);
-
-struct ResNet50 : nn::Module {
-  ResNet50() {
-    layers = register_module("layers", nn::Sequential());
-    layers->push_back(conv(3, 64, 7, 2));
-    layers->push_back(nn::BatchNorm2d(64));
-    layers->push_back(nn::ReLU(nn::ReLUOptions(true)));
-    layers->push_back(nn::MaxPool2d(nn::MaxPool2dOptions(3).stride(2).padding(1)));
-    std::int64_t in = 64;
-    const std::int64_t depths[] = {3, 4, 6, 3};
-    for (int stage = 0; stage < 4; ++stage) {
-      const std::int64_t width = 64 << stage;
-      for (std::int64_t i = 0; i < depths[stage]; ++i) {
-        layers->push_back(Bottleneck(in, width, i == 0 && stage > 0 ? 2 : 1));
-        in = 4 * width;
-      }
-    }
-    layers->push_back(nn::AdaptiveAvgPool2d(nn::AdaptiveAvgPool2dOptions(1)));
-    layers->push_back(nn::Flatten());
-    layers->push_back(nn::Linear(in, 1000));
-  }
-  nn::Sequential layers{nullptr};
-};
-
-void prepare(ResNet50& net, const torch::Device& device) {
-  net.to(device);
-  for (auto& p : net.parameters()) {
-    if (p.dim() == 4) p.set_data(p.detach().contiguous(at::MemoryFormat::ChannelsLast));
-  }
-}
-
-torch::Tensor loss_of(ResNet50& net, const torch::Tensor& x, const torch::Tensor& y,
-                      const precision::Policy& policy) {
+torch::Tensor loss_of(models::Model& net, const torch::Tensor& x,
+                      const torch::Tensor& y, const precision::Policy& policy) {
   torch::Tensor logits;
   {
     const precision::AutocastScope autocast(policy);
-    logits = net.layers->forward(x);
+    logits = net.forward(x);
   }
   return torch::cross_entropy_loss(logits.to(torch::kFloat32), y);
 }
@@ -111,38 +61,36 @@ config::Config sgd() {
 // No engine: autograd adds to a flat buffer of zeros, which the optimizer uses.
 class Plain : public Trainer {
  public:
-  explicit Plain(const torch::Device& device) {
-    prepare(net_, device);
-    parameters_.emplace(net_);
+  explicit Plain(std::shared_ptr<models::Model> net) : net_(std::move(net)) {
+    parameters_.emplace(*net_);
     optimizer_ = optim::make_optimizer(sgd().optim, parameters_->values());
   }
   void step(const torch::Tensor& x, const torch::Tensor& y,
             const precision::Policy& policy) override {
     parameters_->zero_gradients();
-    loss_of(net_, x, y, policy).backward();
+    loss_of(*net_, x, y, policy).backward();
     optimizer_->step(parameters_->values(), parameters_->gradients(), 0.01);
   }
 
  private:
-  ResNet50 net_;
+  std::shared_ptr<models::Model> net_;
   std::optional<optim::FlatParameters> parameters_;
   std::unique_ptr<optim::Optimizer> optimizer_;
 };
 
 class Ddp : public Trainer {
  public:
-  explicit Ddp(const torch::Device& device)
-      : world_(comm::join({}, {.device = device})) {
-    prepare(net_, device);
+  Ddp(std::shared_ptr<models::Model> net, const torch::Device& device)
+      : world_(comm::join({}, {.device = device})), net_(std::move(net)) {
     auto config = sgd();
     config.parallel.strategy = config::Strategy::ddp;
-    strategy_ = parallel::make_strategy(config, net_, world_);
+    strategy_ = parallel::make_strategy(config, *net_, world_);
   }
   void step(const torch::Tensor& x, const torch::Tensor& y,
             const precision::Policy& policy) override {
     strategy_->begin_step();
     torch::Tensor loss;
-    strategy_->forward([&] { loss = loss_of(net_, x, y, policy); });
+    strategy_->forward([&] { loss = loss_of(*net_, x, y, policy); });
     strategy_->backward(loss, /*last=*/true);
     strategy_->finish();
     strategy_->update({.lr = 0.01});
@@ -150,7 +98,7 @@ class Ddp : public Trainer {
 
  private:
   comm::World world_;
-  ResNet50 net_;
+  std::shared_ptr<models::Model> net_;
   std::unique_ptr<parallel::Strategy> strategy_;
 };
 
@@ -168,8 +116,8 @@ int main(int argc, char** argv) {
                      .contiguous(at::MemoryFormat::ChannelsLast);
   const auto y =
       torch::randint(1000, {batch}, torch::dtype(torch::kInt64).device(device));
-  Plain plain(device);
-  Ddp ddp(device);
+  Plain plain(resnet50(image, device));
+  Ddp ddp(resnet50(image, device), device);
 
   constexpr int kSteps = 10;  // of a round
   const auto since = [](std::chrono::steady_clock::time_point begin) {
