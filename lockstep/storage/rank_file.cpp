@@ -89,6 +89,7 @@ RankFile::RankFile(FileSystem& files, const Path& directory, const std::string& 
     : impl_(std::make_unique<Impl>()) {
   sort_for_file(pieces);
   std::vector<SafetensorsEntry> entries;
+  entries.reserve(pieces.size());
   for (const auto& piece : pieces) entries.push_back(entry_of(piece));
   place(entries);
   const auto header = header_text(entries);
