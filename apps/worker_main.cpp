@@ -7,6 +7,8 @@
 //   lockstep_worker --version [--json] says what it is made of
 //   lockstep_worker --selftest [--cuda] [--seconds N]
 //                                      tries every collective with the other ranks
+//   lockstep_worker --measure PART [options]
+//                                      measures or tests a part of this machine
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "apps/worker_entry.h"
+#include "apps/worker_measure.h"
 #include "apps/worker_selftest.h"
 #include "apps/worker_train.h"
 #include <dlfcn.h>
@@ -131,6 +134,9 @@ constexpr std::string_view kSmaller =
 int run(int argc, char** argv, ConfigLoader load) {
   std::string run_dir;
   try {
+    if (argc > 1 && std::string_view(argv[1]) == "--measure") {
+      return run_measure({argv + 2, argv + argc}, load);
+    }
     const auto arguments = parse(argc, argv);
     if (arguments.version) {
       print_version(arguments.json);

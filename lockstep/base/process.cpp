@@ -229,6 +229,19 @@ void Child::signal(int number) noexcept {
   ::kill(own_group_ ? -pid_ : pid_, number);
 }
 
+namespace {
+
+// A process that waits inside a driver (a GPU that hangs) does not die.
+End kill(Child& child) {
+  constexpr std::chrono::seconds kDying{10};
+  child.signal(SIGKILL);
+  if (const auto end = child.wait_for(kDying)) return *end;
+  child.leave();
+  return {.exit_status = 0, .signal = SIGKILL};
+}
+
+}  // namespace
+
 Output run(Command command, std::chrono::milliseconds limit) {
   command.out = command.err = Stream::pipe;
   auto child = Child::start(command);
@@ -247,8 +260,7 @@ Output run(Command command, std::chrono::milliseconds limit) {
     if (left.count() <= 0) {
       if (killed) break;  // a grandchild holds the pipe: do not wait for it
       killed = true;
-      child.signal(SIGKILL);
-      child.wait();
+      output.end = kill(child);
     }
     ::poll(wanted.data(), wanted.size(),
            static_cast<int>(std::clamp<long>(left.count(), 0, 1 << 30)));
@@ -260,13 +272,13 @@ Output run(Command command, std::chrono::milliseconds limit) {
       if (got == 0) streams[i].first->reset();
     }
   }
+  if (killed) return output;
   if (const auto end = child.wait_for(std::chrono::ceil<std::chrono::milliseconds>(
           std::max(deadline - std::chrono::steady_clock::now(),
                    std::chrono::steady_clock::duration::zero())))) {
     output.end = *end;
   } else {
-    child.signal(SIGKILL);
-    output.end = child.wait();
+    output.end = kill(child);
   }
   return output;
 }

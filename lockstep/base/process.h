@@ -69,6 +69,10 @@ class Child {
   // To the whole group if the child leads one; a child that has ended is not an error.
   void signal(int number) noexcept;
 
+  // The destructor neither kills it nor waits for it: for one that SIGKILL does not
+  // end, because it waits inside a driver.
+  void leave() noexcept { pid_ = -1; }
+
  private:
   Child() = default;
   End reaped(int status) noexcept;
@@ -86,7 +90,7 @@ struct Output {
 };
 
 // Runs to the end and gathers what it printed. A child that is still running after
-// `limit` is killed and reported as killed.
+// `limit` is killed and reported as killed; one that does not even die then is left.
 Output run(Command command, std::chrono::milliseconds limit);
 
 }  // namespace lockstep::process

@@ -6,6 +6,7 @@
 #include "lockstep/base/units.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/detail/hardware_text.h"
+#include "lockstep/cli/detail/measure.h"
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/cli/detail/run_view.h"
 #include "lockstep/hardware/choose_gpus.h"
@@ -31,8 +32,8 @@ hardware::GpuWish wish_of(const Arguments& arguments) {
   return wish;
 }
 
-void warn(Context& context, const hardware::Machine& machine,
-          const hardware::GpuChoice& choice, int wanted) {
+void warn_of_fewer(Context& context, const hardware::Machine& machine,
+                   const hardware::GpuChoice& choice, int wanted) {
   context.err << "lockstep: " << toned("warning:", Tone::yellow, context.color_err)
               << " " << wanted << " GPU" << (wanted == 1 ? " was" : "s were")
               << " asked for, " << choice.chosen.size() << " will do\n";
@@ -52,7 +53,24 @@ int list(const hardware::Machine& machine, Context& context) {
   return kExitOk;
 }
 
+// Options of one action say nothing to the other.
+void refuse(const Arguments& arguments, std::initializer_list<const char*> options,
+            const char* remedy) {
+  for (const auto* option : options) {
+    if (arguments.has(option)) throw Error(Fault::config, option, ": ", remedy);
+  }
+}
+
 int gpus(const Arguments& arguments, Context& context) {
+  if (arguments.operand("ACTION")) {
+    refuse(arguments,
+           {"--free", "--min-memory", "--count", "--uuid", "--export", "--from"},
+           "all visible GPUs are tested; choose with CUDA_VISIBLE_DEVICES");
+    return test_gpus(arguments, context);
+  }
+  refuse(arguments, {"--json"},
+         "is of `lockstep gpus test`; `lockstep hardware --json` has the GPUs");
+  refuse(arguments, {"--time-limit"}, "is of `lockstep gpus test`; add test");
   const auto wish = wish_of(arguments);
   const auto from = arguments.value("--from");
   const auto machine =
@@ -67,7 +85,7 @@ int gpus(const Arguments& arguments, Context& context) {
   context.out << value << "\n";
   const int wanted = wish.count.value_or(1);
   if (choice.chosen.size() >= static_cast<std::size_t>(wanted)) return kExitOk;
-  warn(context, machine, choice, wanted);
+  warn_of_fewer(context, machine, choice, wanted);
   return arguments.has("--strict") ? kExitEnvironment : kExitOk;
 }
 
@@ -76,13 +94,22 @@ int gpus(const Arguments& arguments, Context& context) {
 Command gpus_command() {
   return {
       .name = "gpus",
-      .summary = "List the GPUs, or choose the best free ones.",
-      .usage = "lockstep gpus [--free] [--min-memory 20GB] [--count N] [--export]",
+      .summary = "List the GPUs, choose the best free ones, or test them.",
+      .usage =
+          "lockstep gpus [--free] [--min-memory 20GB] [--count N] [--export]\n"
+          "       lockstep gpus test [--json] [--time-limit S]",
       .details =
           "Without options: a line for each GPU. With one: the value of "
           "CUDA_VISIBLE_DEVICES\nfor the best GPUs, by free memory, then how busy "
           "they are, then the links between\nthem. An example:\n\n"
-          "  eval \"$(lockstep gpus --free --min-memory 20GB --count 4 --export)\"\n",
+          "  eval \"$(lockstep gpus --free --min-memory 20GB --count 4 --export)\"\n\n"
+          "test: products of matrices with a known answer, patterns in half of the "
+          "free memory,\nthe same bits twice, and sums over NCCL, each in a process "
+          "of its own with a time\nlimit. Exit status: 0 all passed, 1 not all.\n",
+      .operands = {{.name = "ACTION",
+                    .help = "test: see whether every GPU computes what it should.",
+                    .required = false,
+                    .choices = {"test"}}},
       .options = {{.name = "--free", .help = "Only those on which nobody computes."},
                   {.name = "--min-memory",
                    .value = "SIZE",
@@ -91,13 +118,18 @@ Command gpus_command() {
                    .value = "N",
                    .help = "This many; fewer, with a warning, where there are fewer."},
                   {.name = "--strict",
-                   .help = "Fewer than --count ends with status 3."},
+                   .help = "Fewer than --count, or none to test, ends with status 3."},
                   {.name = "--uuid", .help = "UUIDs instead of numbers."},
                   {.name = "--export", .help = "As a line for a shell to evaluate."},
                   {.name = "--from",
                    .value = "FILE",
                    .help = "Of a machine from `lockstep hardware --json`.",
-                   .completes = Completes::file}},
+                   .completes = Completes::file},
+                  {.name = "--json", .help = "test: one JSON object."},
+                  {.name = "--time-limit",
+                   .value = "S",
+                   .help = "test: seconds after which a part counts as hanging "
+                           "(default: 120)."}},
       .run = gpus};
 }
 

@@ -4,8 +4,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/detail/hardware_text.h"
+#include "lockstep/cli/detail/measure.h"
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/cli/detail/run_view.h"
+#include "lockstep/cli/detail/state.h"
 #include "lockstep/cli/detail/train.h"
 #include "lockstep/hardware/json.h"
 #include "lockstep/planner/plan.h"
@@ -13,18 +15,28 @@
 namespace lockstep::cli {
 namespace {
 
-hardware::Machine machine_of(const Arguments& arguments, const Context& context) {
+hardware::Machine machine_of(const Arguments& arguments, Context& context) {
   if (const auto file = arguments.value("--from")) return hardware::load(*file);
-  return hardware::inspect(default_run_dir(context));
+  auto machine = hardware::inspect(default_run_dir(context));
+  add_measured(machine, context);
+  return machine;
 }
 
 int report(const Arguments& arguments, Context& context) {
+  for (const auto* option : {"--quick", "--no-store", "--time-limit"}) {
+    if (!arguments.has(option)) continue;
+    throw Error(Fault::config, option,
+                ": is of `lockstep hardware bench`; add bench, or leave it out");
+  }
   const auto machine = machine_of(arguments, context);
   if (arguments.has("--json")) {
     context.out << hardware::to_json(machine);
     return kExitOk;
   }
   context.out << printable(hardware_text(machine));
+  if (machine.measured) {
+    context.out << "\n" << printable(measured_text(machine, *machine.measured));
+  }
   // The environment sets knobs, too: these are what `train` would start from.
   const auto plan = planner::resolve(config::defaults({}, context.environment), machine,
                                      /*allow_auto=*/true);
@@ -33,23 +45,53 @@ int report(const Arguments& arguments, Context& context) {
   return kExitOk;
 }
 
+int run_hardware(const Arguments& arguments, Context& context) {
+  if (!arguments.operand("ACTION")) return report(arguments, context);
+  if (arguments.has("--from")) {
+    throw Error(Fault::config,
+                "hardware bench: --from is a file, and only this machine can be "
+                "measured; leave it out");
+  }
+  return bench_hardware(arguments, context);
+}
+
 }  // namespace
 
 Command hardware_command() {
-  return {.name = "hardware",
-          .summary = "Report GPUs, links, CPU, memory, and the settings that fit them.",
-          .usage = "lockstep hardware [--json] [--from FILE]",
-          .details =
-              "n/a is what the driver or the device does not tell. No CUDA context is "
-              "made.\n",
-          .options = {{.name = "--json",
-                       .help = "One JSON object, which --from reads back "
-                               "(docs/hardware.md)."},
-                      {.name = "--from",
-                       .value = "FILE",
-                       .help = "A machine from such a file instead of this one.",
-                       .completes = Completes::file}},
-          .run = report};
+  return {
+      .name = "hardware",
+      .summary = "Report GPUs, links, CPU, memory, and the settings that fit them.",
+      .usage =
+          "lockstep hardware [--json] [--from FILE]\n"
+          "       lockstep hardware bench [--json] [--quick] [--no-store]",
+      .details =
+          "n/a is what the driver or the device does not tell. No CUDA context is "
+          "made.\n\n"
+          "bench measures: copies within and to GPUs, between each two of them (which "
+          "are also\nchecked: some machines lose data there, or hang), all-reduce, "
+          "products of matrices,\nthe memory of the host. The result is kept for this "
+          "machine; plans use it. GPUs that\nare slower than their equals are named. "
+          "Exit status: 0 all was measured, 1 not all, or\na pair is broken.\n",
+      .operands = {{.name = "ACTION",
+                    .help = "bench: measure this machine.",
+                    .required = false,
+                    .choices = {"bench"}}},
+      .options = {{.name = "--json",
+                   .help =
+                       "One JSON object; that of the report is what --from reads back "
+                       "(docs/hardware.md)."},
+                  {.name = "--from",
+                   .value = "FILE",
+                   .help = "A machine from such a file instead of this one.",
+                   .completes = Completes::file},
+                  {.name = "--quick", .help = "bench: rougher numbers in seconds."},
+                  {.name = "--no-store", .help = "bench: do not keep the result."},
+                  {.name = "--time-limit",
+                   .value = "S",
+                   .help =
+                       "bench: seconds after which a part counts as hanging (default: "
+                       "120)."}},
+      .run = run_hardware};
 }
 
 }  // namespace lockstep::cli

@@ -13,6 +13,7 @@
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/detail/launch.h"
 #include "lockstep/cli/detail/output.h"
+#include "lockstep/cli/detail/state.h"
 #include "lockstep/config/print.h"
 #include "lockstep/hardware/cpu_topology.h"
 #include "lockstep/hardware/machine.h"
@@ -220,7 +221,7 @@ int train(const Arguments& arguments, Context& context) {
   static_cast<void>(grace(arguments));
   static_cast<void>(max_restarts(arguments));
   const auto plan =
-      planner::resolve(wanted, hardware::detect(), !arguments.has("--no-auto"));
+      planner::resolve(wanted, known_machine(context), !arguments.has("--no-auto"));
   if (arguments.has("--dry-run")) return show_plan(plan, arguments, context);
 
   static_cast<void>(find_worker(context));

@@ -145,20 +145,18 @@ class Reader {
   std::vector<std::string> known_;
 };
 
-void check_format(const Json& json, const std::string& origin) {
+void check_format(const Json& json, const std::string& origin, const char* what) {
   const auto found = json.find("format");
   if (found == json.end()) return;
   if (!found->is_number_integer() || found->get<std::int64_t>() > kMachineFormat) {
-    throw Error(Fault::config, origin, ": format ", found->dump(),
-                " of a machine is newer than ", kMachineFormat,
+    throw Error(Fault::config, origin, ": format ", found->dump(), " of ", what,
+                " is newer than ", kMachineFormat,
                 ", which this Lockstep reads; use a newer Lockstep");
   }
 }
 
-}  // namespace
-
-std::string to_json(const Machine& machine) {
-  auto copy = machine;  // describe() serves readers, too, and so wants to write
+template <typename T>
+std::string written(T copy) {  // describe() serves readers, too, and so wants to write
   Writer writer;
   describe(copy, writer);
   auto json = Json::object();
@@ -167,17 +165,48 @@ std::string to_json(const Machine& machine) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+template <typename T>
+T read_from(const Json& json, const std::string& origin, const char* what) {
+  if (json.is_discarded()) throw Error(Fault::config, origin, " is not JSON");
+  T value;
+  Reader reader(json, origin, true);
+  check_format(json, origin, what);
+  describe(value, reader);
+  reader.refuse_others();
+  return value;
+}
+
+}  // namespace
+
+std::string to_json(const Machine& machine) {
+  return written(machine);
+}
+
+std::string to_json(const Measured& measured) {
+  return written(measured);
+}
+
+std::string to_json(const GpuCheck& check) {
+  return written(check);
+}
+
+Measured measured_from_json(const std::string& text, const std::string& origin) {
+  return read_from<Measured>(Json::parse(text, nullptr, false), origin,
+                             "what was measured");
+}
+
+GpuCheck gpu_check_from_json(const std::string& text, const std::string& origin) {
+  return read_from<GpuCheck>(Json::parse(text, nullptr, false), origin,
+                             "a test of a GPU");
+}
+
 Machine from_json(const std::string& text, const std::string& origin) {
   const auto json = Json::parse(text, nullptr, false);
   if (json.is_discarded()) {
     throw Error(Fault::config, origin,
                 " is not JSON; `lockstep hardware --json` makes such a file");
   }
-  Machine machine;
-  Reader reader(json, origin, true);
-  check_format(json, origin);
-  describe(machine, reader);
-  reader.refuse_others();
+  auto machine = read_from<Machine>(json, origin, "a machine");
   const auto given = json.find("gpus");
   for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
     if (!(*given)[i].contains("index")) machine.gpus[i].index = static_cast<int>(i);

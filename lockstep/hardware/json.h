@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "lockstep/hardware/gpu_check.h"
 #include "lockstep/hardware/machine.h"
 
 // The machine as one JSON object: docs/hardware.md. It can be made on one machine, or
@@ -20,5 +21,13 @@ std::string to_json(const Machine& machine);
 Machine from_json(const std::string& text, const std::string& origin);
 
 Machine load(const Path& path);
+
+// Parts of it alone, in the same way: what was measured of a machine, and what a test
+// found of a GPU. A rank that measures hands its part over like this.
+std::string to_json(const Measured& measured);
+Measured measured_from_json(const std::string& text, const std::string& origin);
+
+std::string to_json(const GpuCheck& check);
+GpuCheck gpu_check_from_json(const std::string& text, const std::string& origin);
 
 }  // namespace lockstep::hardware

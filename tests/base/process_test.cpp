@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "lockstep/base/text.h"
@@ -136,6 +137,18 @@ TEST(Process, TheDestructorLeavesNoProcessBehind) {
 
 // The grandchild's number comes through a file, because the parent is killed without a
 // chance to say anything.
+TEST(Process, AChildThatIsLeftIsNeitherKilledNorWaitedFor) {
+  pid_t pid = 0;
+  {
+    auto child = process::Child::start(shell("exec sleep 600"));
+    pid = child.pid();
+    child.leave();
+  }
+  EXPECT_EQ(::waitpid(pid, nullptr, WNOHANG), 0) << "it is alive";
+  ::kill(pid, SIGKILL);
+  EXPECT_EQ(::waitpid(pid, nullptr, 0), pid);
+}
+
 TEST(Process, AChildDiesWithItsParent) {
   const files::TemporaryDirectory directory;
   const auto path = directory.path() / "pid";

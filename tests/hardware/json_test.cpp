@@ -22,7 +22,12 @@ Machine full_machine() {
   machine.file("sys/class/net/eth0/type", "1\n");
   machine.file("sys/devices/system/node/online", "0\n");
   machine.file("sys/devices/system/cpu/cpu0/cache/index0/level", "1\n");
-  return hardware::inspect("/", machine.root());
+  auto full = hardware::inspect("/", machine.root());
+  full.measured.emplace();
+  full.measured->gpus.emplace_back();
+  full.measured->pairs.emplace_back();
+  full.measured->collectives.emplace_back();
+  return full;
 }
 
 TEST(MachineJson, ReadsBackToTheSame) {

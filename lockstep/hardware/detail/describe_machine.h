@@ -1,6 +1,7 @@
 #pragma once
 
 #include "lockstep/hardware/detail/describe.h"
+#include "lockstep/hardware/detail/describe_measured.h"
 
 namespace lockstep::hardware {
 
@@ -71,6 +72,7 @@ void describe(Machine& m, Visitor& v) {
   v.field("shared_memory_bytes", m.shared_memory_bytes);
   v.field("disk", m.disk);
   v.field("network", m.network);
+  v.field("measured", m.measured);
 }
 
 }  // namespace lockstep::hardware

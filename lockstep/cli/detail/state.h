@@ -1,0 +1,22 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "lockstep/cli/command.h"
+#include "lockstep/hardware/machine.h"
+
+namespace lockstep::cli {
+
+// What outlives runs and belongs to a person: $XDG_STATE_HOME/lockstep, or
+// ~/.local/state/lockstep; nothing where neither variable is set.
+std::optional<std::filesystem::path> state_directory(const Context& context);
+
+// Adds what `lockstep hardware bench` has kept of the machine. A file that can not be
+// used is a warning on context.err.
+void add_measured(hardware::Machine& machine, Context& context);
+
+// This machine as a plan needs it, with what was measured of it.
+hardware::Machine known_machine(Context& context);
+
+}  // namespace lockstep::cli

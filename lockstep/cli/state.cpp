@@ -1,0 +1,34 @@
+#include "lockstep/cli/detail/state.h"
+
+#include <ostream>
+
+#include "lockstep/cli/detail/output.h"
+#include "lockstep/hardware/measured_store.h"
+
+namespace lockstep::cli {
+
+std::optional<std::filesystem::path> state_directory(const Context& context) {
+  const std::filesystem::path named = context.variable("XDG_STATE_HOME").value_or("");
+  // A relative one is to be ignored, says the standard of these variables.
+  if (named.is_absolute()) return named / "lockstep";
+  const std::filesystem::path home = context.variable("HOME").value_or("");
+  if (!home.is_absolute()) return std::nullopt;
+  return home / ".local/state/lockstep";
+}
+
+void add_measured(hardware::Machine& machine, Context& context) {
+  const auto state = state_directory(context);
+  if (!state) return;
+  const auto problem = hardware::load_measured(machine, *state);
+  if (problem.empty()) return;
+  context.err << "lockstep: " << toned("warning:", Tone::yellow, context.color_err)
+              << " " << printable(problem) << "\n";
+}
+
+hardware::Machine known_machine(Context& context) {
+  auto machine = hardware::detect();
+  add_measured(machine, context);
+  return machine;
+}
+
+}  // namespace lockstep::cli

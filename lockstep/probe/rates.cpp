@@ -1,0 +1,95 @@
+#include "lockstep/probe/rates.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <ATen/Parallel.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/hardware/machine.h"
+
+namespace lockstep::probe {
+namespace {
+
+using torch::Tensor;
+
+// By all threads, each its part: a copy by one core is slower than the memory.
+double host_copy(std::int64_t bytes, double seconds) {
+  const auto from = torch::ones({bytes}, torch::kUInt8);
+  const auto to = torch::zeros({bytes}, torch::kUInt8);
+  const auto* source = from.const_data_ptr<std::uint8_t>();
+  auto* target = to.mutable_data_ptr<std::uint8_t>();
+  const auto part = (bytes + at::get_num_threads() - 1) / at::get_num_threads();
+  const auto copy = [&] {
+    at::parallel_for(0, bytes, part, [&](std::int64_t begin, std::int64_t end) {
+      std::memcpy(target + begin, source + begin,
+                  static_cast<std::size_t>(end - begin));
+    });
+  };
+  return 2.0 * static_cast<double>(bytes) / seconds_of(copy, torch::kCPU, seconds);
+}
+
+// Bytes that arrive in a second.
+double copy_rate(const Tensor& to, const Tensor& from, const torch::Device& gpu,
+                 double seconds) {
+  const auto work = [&] { to.copy_(from, /*non_blocking=*/true); };
+  return static_cast<double>(from.nbytes()) / seconds_of(work, gpu, seconds);
+}
+
+// So that copies leave room for what else there is.
+std::int64_t fitting(std::int64_t wanted, std::int64_t available) {
+  constexpr std::int64_t kLeast = 1 << 20;
+  return std::max(kLeast, std::min(wanted, available / 8));
+}
+
+}  // namespace
+
+double matrix_flops(const torch::Device& device, torch::Dtype dtype, std::int64_t rows,
+                    double seconds) {
+  const torch::NoGradGuard no_grad;
+  const auto options = torch::dtype(dtype).device(device);
+  const auto a = torch::ones({rows, rows}, options);
+  const auto b = torch::ones({rows, rows}, options);
+  auto c = torch::empty({rows, rows}, options);
+  const auto once = seconds_of([&] { torch::mm_out(c, a, b); }, device, seconds);
+  const auto n = static_cast<double>(rows);
+  return 2 * n * n * n / once;
+}
+
+hardware::Measured measure_host(const Effort& effort) {
+  hardware::Measured measured;
+  measured.host_copy =
+      host_copy(fitting(effort.copied_bytes, hardware::host_memory().available_bytes),
+                effort.seconds);
+  measured.cpu_flops =
+      matrix_flops(torch::kCPU, torch::kFloat32, effort.host_matrix, effort.seconds);
+  return measured;
+}
+
+hardware::MeasuredGpu measure_gpu(int index, const Effort& effort) {
+  if (!torch::cuda::is_available() || index >= torch::cuda::device_count()) {
+    throw Error(Fault::hardware, "measure: there is no GPU ", index,
+                " for this program; `lockstep doctor` says why");
+  }
+  const torch::Device gpu(torch::kCUDA, static_cast<c10::DeviceIndex>(index));
+  const c10::DeviceGuard guard(gpu);
+  hardware::MeasuredGpu measured{.index = index, .uuid = ""};
+  {
+    const auto bytes =
+        fitting(effort.copied_bytes, hardware::host_memory().available_bytes);
+    const auto on_gpu = torch::ones({bytes}, torch::dtype(torch::kUInt8).device(gpu));
+    const auto other = torch::empty_like(on_gpu);
+    const auto pinned =
+        torch::ones({bytes}, torch::dtype(torch::kUInt8).pinned_memory(true));
+    measured.copy = 2 * copy_rate(other, on_gpu, gpu, effort.seconds);
+    measured.from_host = copy_rate(on_gpu, pinned, gpu, effort.seconds);
+    measured.to_host = copy_rate(pinned, on_gpu, gpu, effort.seconds);
+  }
+  measured.bf16_flops =
+      matrix_flops(gpu, torch::kBFloat16, effort.gpu_matrix, effort.seconds);
+  measured.fp32_flops =
+      matrix_flops(gpu, torch::kFloat32, effort.gpu_matrix / 2, effort.seconds);
+  return measured;
+}
+
+}  // namespace lockstep::probe

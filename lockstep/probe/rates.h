@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+#include <torch/torch.h>
+
+#include "lockstep/hardware/measured.h"
+#include "lockstep/probe/timing.h"
+
+namespace lockstep::probe {
+
+// Multiplications and additions a second of the product of two square matrices.
+double matrix_flops(const torch::Device& device, torch::Dtype dtype, std::int64_t rows,
+                    double seconds);
+
+// What the host's memory and cores do, with as many threads as torch has: copies of
+// memory (bytes read and written), products in fp32.
+hardware::Measured measure_host(const Effort& effort);
+
+// One GPU: copies within its memory, from and to pinned memory of the host, products.
+// Fault::hardware if it is not there.
+hardware::MeasuredGpu measure_gpu(int index, const Effort& effort);
+
+}  // namespace lockstep::probe
