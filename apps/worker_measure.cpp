@@ -150,7 +150,14 @@ int run_measure(const std::vector<std::string>& words, ConfigLoader load) {
   const Options options(words);
   const auto threads = static_cast<int>(options.number("--threads", 1));
   torch::set_num_threads(std::max(threads, 1));
-  auto json = measured(options, load);
+  std::string json;
+  try {
+    json = measured(options, load);
+  } catch (const c10::OutOfMemoryError& error) {
+    throw Error(Fault::hardware, "measure: the GPU has too little free memory (",
+                text::split(error.what_without_backtrace(), '\n').front(),
+                "); end what else uses it");
+  }
   std::erase(json, '\n');
   // NCCL writes to standard output, too: the line begins a new one.
   std::printf("\n%s\n", json.c_str());

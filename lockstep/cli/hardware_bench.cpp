@@ -195,12 +195,12 @@ std::string without_gpus(const Machine& machine) {
 
 std::string store(const Machine& machine, const Measured& measured, Context& context) {
   const auto state = state_directory(context);
-  if (!state) {
+  if (state.empty()) {
     throw Error(Fault::config,
                 "hardware bench: there is no place to keep the result, because neither "
                 "XDG_STATE_HOME nor HOME is set; set one, or add --no-store");
   }
-  return hardware::store_measured(machine, *state, measured).string();
+  return hardware::store_measured(machine, state, measured).string();
 }
 
 }  // namespace

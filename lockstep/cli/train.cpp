@@ -16,7 +16,7 @@
 #include "lockstep/cli/detail/state.h"
 #include "lockstep/config/print.h"
 #include "lockstep/hardware/cpu_topology.h"
-#include "lockstep/hardware/machine.h"
+#include "lockstep/hardware/json.h"
 #include "lockstep/launcher/job.h"
 #include "lockstep/launcher/placement.h"
 #include "lockstep/monitor/run_directory.h"
@@ -84,6 +84,11 @@ monitor::RunDirectory make_run(const planner::Plan& plan, const Context& context
   const auto path = std::filesystem::path(run.dir) / run.name;
   if (goes_on(path, plan.config.config)) return reopen(path, wanted);
   return monitor::RunDirectory::create(run.dir, wanted);
+}
+
+// What the run was made on, for `lockstep report`.
+void keep_machine(const monitor::RunDirectory& run, const hardware::Machine& machine) {
+  files::write_atomically(run.machine(), hardware::to_json(machine));
 }
 
 std::chrono::milliseconds grace(const Arguments& arguments) {
@@ -183,9 +188,11 @@ std::string watch_variables(const config::Loaded& loaded) {
 }
 
 // For ranks that another launcher starts.
-int prepare(const planner::Plan& plan, Context& context) {
+int prepare(const planner::Plan& plan, const hardware::Machine& machine,
+            Context& context) {
   const auto worker = find_worker(context).string();
   const auto run = make_run(plan, context, /*watched=*/false);
+  keep_machine(run, machine);
   const auto path = std::filesystem::absolute(run.path()).string();
   const auto ranks = processes(plan.config.config.parallel);
   const auto rank = str(quoted(worker), " --run-dir ", quoted(path));
@@ -220,22 +227,26 @@ int train(const Arguments& arguments, Context& context) {
   // Refused before anything is made.
   static_cast<void>(grace(arguments));
   static_cast<void>(max_restarts(arguments));
-  const auto plan =
-      planner::resolve(wanted, known_machine(context), !arguments.has("--no-auto"));
+  const auto machine = known_machine(context);
+  const auto plan = planner::resolve(wanted, machine, !arguments.has("--no-auto"));
   if (arguments.has("--dry-run")) return show_plan(plan, arguments, context);
 
   static_cast<void>(find_worker(context));
-  if (arguments.has("--prepare")) return prepare(plan, context);
+  if (arguments.has("--prepare")) return prepare(plan, machine, context);
   // From here on a signal is for the run: before the directory exists, so that none is
   // left behind as "planned" by a Ctrl-C at the wrong moment.
   launcher::Signals signals;
   const auto run = make_run(plan, context);
+  keep_machine(run, machine);
   if (plan.config.config.monitor.verbosity != config::Verbosity::quiet) {
     context.err << plan_text(plan, context.color_err) << "run  " << run.path().string()
                 << std::endl;
   }
-  const auto result = launcher::run_job(
-      run, job_of(arguments, context, run, plan.config.config), signals);
+  const auto result = [&] {
+    const WandbSync meanwhile(run.path(), plan.config.config.monitor, context);
+    return launcher::run_job(run, job_of(arguments, context, run, plan.config.config),
+                             signals);
+  }();
   sync_wandb(run.path(), context);
   return report(result, run, context);
 }

@@ -1,6 +1,9 @@
-// After a run: its offline runs of W&B go online by W&B's own program, where that is
-// wanted and possible. Whatever happens here, the run has ended as it has.
+// During a run and after it: its offline runs of W&B go online by W&B's own program,
+// where that is wanted and possible. Whatever happens here, the run goes on, and has
+// ended as it has.
 #include <algorithm>
+#include <condition_variable>
+#include <mutex>
 #include <ostream>
 
 #include <unistd.h>
@@ -35,8 +38,13 @@ bool is_on_path(const std::string& program, const Context& context) {
   });
 }
 
+constexpr std::chrono::minutes kLimit{5};
+
+bool wants_online(const Context& context) {
+  return !context.variable("WANDB_API_KEY").value_or("").empty();
+}
+
 std::string outcome_of(const std::vector<std::string>& folders) {
-  constexpr std::chrono::minutes kLimit{5};
   std::vector<std::string> command{"wandb", "sync"};
   command.insert(command.end(), folders.begin(), folders.end());
   try {
@@ -50,11 +58,62 @@ std::string outcome_of(const std::vector<std::string>& folders) {
   }
 }
 
+// At the lowest priority: the cores are the ranks'.
+process::Command sync_command(const std::vector<std::string>& folders) {
+  process::Command command{.arguments = {"nice", "-n", "19", "wandb", "sync"},
+                           .environment = {},
+                           .directory = {},
+                           .out = process::Stream::discard,
+                           .err = process::Stream::discard,
+                           .own_group = true};
+  command.arguments.insert(command.arguments.end(), folders.begin(), folders.end());
+  return command;
+}
+
+// Until it has ended, or somebody stops it.
+void await(process::Child& child, const std::stop_token& stop) {
+  const auto deadline = std::chrono::steady_clock::now() + kLimit;
+  constexpr std::chrono::milliseconds kLook{100};
+  while (!stop.stop_requested() && std::chrono::steady_clock::now() < deadline) {
+    if (child.wait_for(kLook)) return;
+  }
+}
+
 }  // namespace
+
+WandbSync::WandbSync(const Path& run, const config::MonitorConfig& config,
+                     const Context& context)
+    : run_(run), every_(config.wandb_sync_every) {
+  const bool has_sink = std::find(config.sinks.begin(), config.sinks.end(),
+                                  config::Sink::wandb) != config.sinks.end();
+  if (!has_sink || every_.count() <= 0 || !wants_online(context) ||
+      !is_on_path("wandb", context)) {
+    return;
+  }
+  thread_ = std::jthread([this](const std::stop_token& stop) { loop(stop); });
+}
+
+void WandbSync::loop(const std::stop_token& stop) const {
+  std::mutex mutex;
+  std::condition_variable_any wake;
+  std::unique_lock lock(mutex);
+  while (true) {
+    wake.wait_for(lock, stop, every_, [] { return false; });
+    if (stop.stop_requested()) return;
+    try {
+      const auto folders = offline_runs(run_);
+      if (folders.empty()) continue;
+      auto child = process::Child::start(sync_command(folders));
+      await(child, stop);
+    } catch (const std::exception&) {
+      // The sync after the run says what is wrong.
+    }
+  }
+}
 
 void sync_wandb(const Path& run, Context& context) {
   const auto folders = offline_runs(run);
-  if (folders.empty() || context.variable("WANDB_API_KEY").value_or("").empty()) return;
+  if (folders.empty() || !wants_online(context)) return;
   const auto outcome =
       is_on_path("wandb", context)
           ? outcome_of(folders)

@@ -34,6 +34,7 @@ struct MonitorConfig {
   bool dcgm_names = false;
   std::string wandb_project = "lockstep";
   std::string wandb_entity;
+  units::Duration wandb_sync_every = std::chrono::minutes(5);
   bool alerts = true;
   units::Duration alert_after = std::chrono::seconds(30);
   double alert_temperature = 85;
@@ -108,6 +109,11 @@ void describe(MonitorConfig& c, Visitor& v) {
           {.help = "The project of the wandb sink.", .affects = Affects::output});
   v.field("wandb_entity", c.wandb_entity,
           {.help = "Its team or user; empty: whoever synchronises the run.",
+           .affects = Affects::output});
+  v.field("wandb_sync_every", c.wandb_sync_every,
+          {.help = "How often `lockstep train` hands the run to `wandb sync` while it "
+                   "goes on, if WANDB_API_KEY is set and that program is there; 0s: "
+                   "only at the end.",
            .affects = Affects::output});
   describe_alerts(c, v);
 }

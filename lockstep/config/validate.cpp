@@ -331,6 +331,8 @@ void check_monitor(Checker& check, const MonitorConfig& monitor) {
   needs(!monitor.prometheus_file.empty(), Sink::prometheus, "monitor.prometheus_file");
   needs(monitor.dcgm_names, Sink::prometheus, "monitor.dcgm_names");
   needs(!monitor.wandb_entity.empty(), Sink::wandb, "monitor.wandb_entity");
+  needs(monitor.wandb_sync_every != MonitorConfig().wandb_sync_every, Sink::wandb,
+        "monitor.wandb_sync_every");
   if (monitor.wandb_project.empty()) {
     check.refuse("monitor.wandb_project", "is empty; name a project, such as lockstep");
   }

@@ -33,6 +33,10 @@ std::int64_t SampleSpec::num_targets() const noexcept {
   return product(target_shape);
 }
 
+bool SampleSpec::is_tokens() const noexcept {
+  return dtype != torch::kUInt8 && !torch::isFloatingType(dtype);
+}
+
 bool SampleSpec::is_image() const noexcept {
   return shape.size() == 3 && (dtype == torch::kUInt8 || dtype == torch::kFloat32);
 }

@@ -43,7 +43,8 @@ struct SampleSpec {
   std::int64_t num_elements() const noexcept;
   std::int64_t num_bytes() const noexcept;
   std::int64_t num_targets() const noexcept;
-  bool is_image() const noexcept;  // (C, H, W) of uint8 or float32
+  bool is_tokens() const noexcept;  // whole numbers but bytes: as the model gets them
+  bool is_image() const noexcept;   // (C, H, W) of uint8 or float32
 };
 
 // Which sample is wanted, and all that chance may depend on: the same visit gives the

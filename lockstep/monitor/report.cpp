@@ -12,6 +12,7 @@
 #include "lockstep/monitor/catalogue.h"
 #include "lockstep/monitor/chart.h"
 #include "lockstep/monitor/detail/knobs.h"
+#include "lockstep/monitor/detail/report_parts.h"
 #include "lockstep/monitor/events.h"
 #include "lockstep/monitor/metrics.h"
 
@@ -19,7 +20,7 @@ namespace lockstep::monitor {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Rows = std::vector<std::vector<std::string>>;
+using detail::Rows;
 using Knobs = std::map<std::string, std::string>;
 
 constexpr std::size_t kShownEvents = 200;
@@ -43,6 +44,7 @@ struct Loaded {
   std::vector<std::vector<Field>> system;
   std::vector<Event> events;
   Json plan, summary;
+  Rows machine, prediction;
   Knobs knobs;
 };
 
@@ -61,6 +63,8 @@ Loaded load(const RunDirectory& run) {
                 .events = last_events(run.events(), kShownEvents),
                 .plan = json_at(run.plan()),
                 .summary = json_at(run.summary()),
+                .machine = detail::machine_rows(run),
+                .prediction = detail::prediction_rows(run),
                 .knobs = detail::read_knobs(run.config())};
   constexpr std::int64_t kLimit = 256 << 20;
   for (const auto& line : text::split(files::read_tail(run.system(), kLimit), '\n')) {
@@ -154,6 +158,12 @@ std::string charts(const std::vector<Loaded>& runs) {
   svgs += svg_of(over_steps(runs, "Learning rate", {{Split::train, "lr"}}));
   svgs += svg_of(
       over_steps(runs, "Samples a second", {{Split::train, "samples_per_second"}}));
+  svgs += svg_of(
+      over_steps(runs, "Tokens a second", {{Split::train, "tokens_per_second"}}));
+  svgs +=
+      svg_of(over_steps(runs, "Seconds of a step", {{Split::train, "step_seconds"}}));
+  svgs += svg_of(
+      over_steps(runs, "Share of the peak (MFU)", {{Split::train, "mfu_ratio"}}));
   svgs += svg_of(over_steps(runs, "Gradient norm", {{Split::train, "gradient_norm"}}));
   svgs += svg_of(
       over_steps(runs, "Memory of rank 0, bytes", {{Split::train, "memory_bytes"}}));
@@ -255,11 +265,15 @@ std::string event_table(const Loaded& run) {
 }
 
 std::string details(const Loaded& run, bool several) {
-  std::string html =
-      section(several ? "Plan of " + run.record.id : "Plan", plan_table(run));
-  html +=
-      section(several ? "Numbers of " + run.record.id : "Numbers", summary_table(run));
-  html += section(several ? "Events of " + run.record.id : "Events", event_table(run));
+  const auto of = several ? " of " + run.record.id : std::string();
+  std::string html;
+  if (!run.machine.empty()) html += section("Machine" + of, table(run.machine, false));
+  if (!run.prediction.empty()) {
+    html += section("Predicted and measured" + of, table(run.prediction, true));
+  }
+  html += section("Plan" + of, plan_table(run));
+  html += section("Numbers" + of, summary_table(run));
+  html += section("Events" + of, event_table(run));
   Rows knobs{{"knob", "value"}};
   for (const auto& [key, value] : run.knobs) knobs.push_back({key, value});
   if (knobs.size() > 1) {

@@ -75,6 +75,7 @@ class RunDirectory {
   Path record_file() const { return path_ / "run.json"; }
   Path config() const { return path_ / "config.yaml"; }
   Path plan() const { return path_ / "plan.json"; }
+  Path machine() const { return path_ / "machine.json"; }
   Path events() const { return path_ / "events.jsonl"; }
   Path metrics() const { return path_ / "metrics.jsonl"; }
   Path trace() const { return path_ / "trace.json"; }

@@ -48,8 +48,9 @@ double matrix_flops(const torch::Device& device, torch::Dtype dtype, std::int64_
                     double seconds) {
   const torch::NoGradGuard no_grad;
   const auto options = torch::dtype(dtype).device(device);
-  const auto a = torch::ones({rows, rows}, options);
-  const auto b = torch::ones({rows, rows}, options);
+  // Not ones: a GPU clocks higher when few bits change.
+  const auto a = torch::randn({rows, rows}, options);
+  const auto b = torch::randn({rows, rows}, options);
   auto c = torch::empty({rows, rows}, options);
   const auto once = seconds_of([&] { torch::mm_out(c, a, b); }, device, seconds);
   const auto n = static_cast<double>(rows);

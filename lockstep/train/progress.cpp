@@ -52,6 +52,8 @@ TrainReport Progress::report(const At& at, Tally& tally) {
                      .total_steps = at.total_steps,
                      .epoch = at.epoch,
                      .means = means,
+                     .targets_per_sample = at.targets_per_sample,
+                     .targets_are_tokens = at.targets_are_tokens,
                      .lr = at.lr,
                      .gradient_norm = at.gradient_norm,
                      .seconds = std::max(seconds_between(begin_, now), 1e-9),

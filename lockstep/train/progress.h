@@ -39,6 +39,8 @@ class Progress {
     double epoch = 0;
     double lr = 0;
     std::optional<double> gradient_norm;
+    std::int64_t targets_per_sample = 1;
+    bool targets_are_tokens = false;
     std::optional<Profiler::Passes> passes;  // since the last report
   };
   // The numbers since the last report, of all ranks; reading them waits for the device.

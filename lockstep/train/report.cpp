@@ -201,6 +201,7 @@ Reporter::Reporter(const monitor::RunDirectory& run,
         path, who.rank, is_replica_ ? 1 : who.ranks));
   }
   if (first_) events_.emplace(run.events());
+  if (first_) efficiency_ = monitor::read_efficiency(run.plan());
   if (first_) {
     telemetry_ = std::make_unique<monitor::Telemetry>(run, config,
                                                       [this](const std::string& note) {
@@ -223,7 +224,18 @@ void Reporter::started(std::int64_t total_steps) {
 }
 
 double TrainReport::samples_per_second() const {
-  return static_cast<double>(means.count) / std::max(seconds, 1e-9);
+  const auto targets =
+      static_cast<double>(std::max<std::int64_t>(targets_per_sample, 1));
+  return static_cast<double>(means.count) / targets / std::max(seconds, 1e-9);
+}
+
+double TrainReport::tokens_per_second() const {
+  if (!targets_are_tokens) return 0;
+  return samples_per_second() * static_cast<double>(targets_per_sample);
+}
+
+double TrainReport::step_seconds() const {
+  return steps > 0 ? seconds / static_cast<double>(steps) : 0;
 }
 
 double TrainReport::forward_seconds() const {
@@ -247,6 +259,16 @@ void Reporter::train(const TrainReport& report) {
     if (report.forward_seconds() > 0) {
       more.push_back({"forward_seconds", report.forward_seconds()});
       more.push_back({"backward_seconds", report.backward_seconds()});
+    }
+    if (report.targets_are_tokens) {
+      more.push_back({"tokens_per_second", report.tokens_per_second()});
+    }
+    if (report.steps > 0) more.push_back({"step_seconds", report.step_seconds()});
+    if (efficiency_) {
+      more.push_back({"mfu_ratio", efficiency_->of(report.samples_per_second())});
+    }
+    if (checkpoint_seconds_) {
+      more.push_back({"checkpoint_seconds", *checkpoint_seconds_});
     }
     if (report.gradient_norm) more.push_back({"gradient_norm", *report.gradient_norm});
     if (is_modelled(report.backend)) more.push_back({"backend", report.backend});
@@ -354,6 +376,7 @@ void Reporter::checkpoint(const CheckpointReport& report) {
     events_->write("checkpoint_failed", {{"step", report.step}, {"why", report.text}});
     return;
   }
+  checkpoint_seconds_ = report.seconds;
   events_->write("checkpoint", {{"step", report.step},
                                 {"path", report.text},
                                 {"bytes", report.bytes},

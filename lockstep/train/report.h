@@ -9,6 +9,7 @@
 #include "lockstep/config/config.h"
 #include "lockstep/models/model.h"
 #include "lockstep/monitor/console.h"
+#include "lockstep/monitor/efficiency.h"
 #include "lockstep/monitor/events.h"
 #include "lockstep/monitor/heartbeat.h"
 #include "lockstep/monitor/run_directory.h"
@@ -26,6 +27,8 @@ struct TrainReport {
   std::int64_t total_steps = 0;
   double epoch = 0;
   Tally::Means means;
+  std::int64_t targets_per_sample = 1;
+  bool targets_are_tokens = false;
   double lr = 0;
   std::optional<double> gradient_norm;
   double seconds = 0;      // that they took
@@ -35,6 +38,8 @@ struct TrainReport {
   std::optional<Straggler> straggler;  // none for a single rank
 
   double samples_per_second() const;
+  double tokens_per_second() const;  // 0 where samples have none
+  double step_seconds() const;       // a step; 0 where there was none
   // A step, in the mean over the ranks; 0 where it is not known.
   double forward_seconds() const;
   double backward_seconds() const;
@@ -134,6 +139,8 @@ class Reporter {
   const bool is_replica_;
   bool show_ = true;
   bool told_memory_ = false;
+  std::optional<monitor::Efficiency> efficiency_;  // where the plan knows it
+  std::optional<double> checkpoint_seconds_;       // of the last one
   std::optional<monitor::EventWriter> events_;
   std::vector<std::unique_ptr<monitor::HeartbeatWriter>> heartbeats_;
   std::unique_ptr<monitor::Telemetry> telemetry_;  // of rank 0

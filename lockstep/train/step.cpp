@@ -52,15 +52,6 @@ Tally::Means Tally::means(comm::Communicator& cpu) const {
           static_cast<std::int64_t>(count)};
 }
 
-namespace {
-
-// Whole numbers but bytes are tokens: the model gets them as they are.
-bool is_normalized(const data::SampleSpec& spec) {
-  return spec.dtype == torch::kUInt8 || torch::isFloatingType(spec.dtype);
-}
-
-}  // namespace
-
 void normalize_into(torch::Tensor& out, const torch::Tensor& in,
                     const data::SampleSpec& spec) {
   c10::SmallVector<kernels::ScaleShift, 16> channels;  // on the stack
@@ -82,7 +73,7 @@ InputStage::InputStage(data::SampleSpec spec, std::int64_t batch,
 }
 
 void InputStage::reserve(std::int64_t batch) {
-  if (!is_normalized(spec_)) return;
+  if (spec_.is_tokens()) return;
   if (inputs_.defined() && batch <= inputs_.size(0)) return;
   inputs_.reset();  // before there are two
   planes_.reset();

@@ -363,6 +363,8 @@ class Training {
          .lr = lr,
          .gradient_norm =
              norm_.defined() ? std::optional(norm_.item<double>()) : std::nullopt,
+         .targets_per_sample = train_data_.spec().num_targets(),
+         .targets_are_tokens = train_data_.spec().is_tokens(),
          .passes = profiler_.take_passes()},
         tally_);
     if (report.means.count > 0) {

@@ -56,5 +56,57 @@ TEST_F(WandbSync, AFailureDoesNotChangeHowTheRunEnded) {
               HasSubstr("wandb: `wandb sync` ended with exit status 1: no network"));
 }
 
+// The run goes on until W&B's program was called twice: were it called only after the
+// run, there would be no end.
+TEST_F(WandbSync, HappensDuringTheRunToo) {
+  const test::Rig rig(
+      "mkdir -p \"$2/wandb/offline-run-1-abc\"\n"
+      "for i in $(seq 2000); do\n"
+      "  [ \"$(cat calls 2>/dev/null | wc -l)\" -ge 2 ] && touch seen && exit 0\n"
+      "  sleep 0.01\n"
+      "done\n");
+  const auto path = rig.path("tools/wandb");
+  // It fails, and is slow to end: neither is the run's concern.
+  test::write_file(path, "#!/bin/sh\necho \"$@\" >> calls\nexit 1\n");
+  std::filesystem::permissions(path, std::filesystem::perms(0755));
+  auto command = rig.command(
+      {"train", "recipe.yaml", "monitor.sinks=wandb", "monitor.wandb_sync_every=10ms"});
+  command.environment = {{"PATH", rig.path("tools").string() + ":/usr/bin:/bin"},
+                         {"WANDB_API_KEY", "secret"}};
+  const auto output = process::run(command, test::kPatience);
+  EXPECT_EQ(output.end.exit_status, 0) << output.err;
+  EXPECT_TRUE(std::filesystem::exists(rig.path("seen")));
+  EXPECT_THAT(test::read_file(rig.path("calls")),
+              testing::StartsWith("sync runs/0001/wandb/offline-run-1-abc\n"));
+}
+
+TEST_F(WandbSync, OneThatHangsDoesNotHoldTheRunUp) {
+  const test::Rig rig(
+      "mkdir -p \"$2/wandb/offline-run-1-abc\"\n"
+      "for i in $(seq 2000); do [ -e hung ] && exit 0; sleep 0.01; done\n");
+  const auto path = rig.path("tools/wandb");
+  // The first call hangs; the one after the run does not.
+  test::write_file(path, "#!/bin/sh\n[ -e hung ] || { touch hung; sleep 1000; }\n");
+  std::filesystem::permissions(path, std::filesystem::perms(0755));
+  auto command = rig.command(
+      {"train", "recipe.yaml", "monitor.sinks=wandb", "monitor.wandb_sync_every=10ms"});
+  command.environment = {{"PATH", rig.path("tools").string() + ":/usr/bin:/bin"},
+                         {"WANDB_API_KEY", "secret"}};
+  const auto output = process::run(command, test::kPatience);
+  EXPECT_EQ(output.end.exit_status, 0) << output.err;
+  EXPECT_THAT(output.err, HasSubstr("wandb: the run is online\n"));
+}
+
+TEST_F(WandbSync, CanBeLeftToTheEnd) {
+  program("echo \"$@\" >> calls\n");
+  auto command = rig_.command(
+      {"train", "recipe.yaml", "monitor.sinks=wandb", "monitor.wandb_sync_every=0s"});
+  command.environment = {{"PATH", rig_.path("tools").string() + ":/usr/bin:/bin"},
+                         {"WANDB_API_KEY", "secret"}};
+  EXPECT_EQ(process::run(command, test::kPatience).end.exit_status, 0);
+  EXPECT_EQ(test::read_file(rig_.path("calls")),
+            "sync runs/0001/wandb/offline-run-1-abc\n");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -190,6 +190,7 @@ const std::vector<config::Override>& unusual_values() {
       {"monitor.dcgm_names", "true"},
       {"monitor.wandb_project", "mine"},
       {"monitor.wandb_entity", "us"},
+      {"monitor.wandb_sync_every", "90s"},
       {"monitor.alerts", "false"},
       {"monitor.alert_after", "3s"},
       {"monitor.alert_temperature", "70.5"},

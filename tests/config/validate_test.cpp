@@ -63,6 +63,8 @@ TEST(Validate, AKnobOfASinkNeedsTheSink) {
     EXPECT_NO_THROW(with({{"monitor.sinks", "[prometheus]"}, {key, value}}));
   }
   EXPECT_THAT(problem_with("monitor.wandb_entity", "us"), HasSubstr("the wandb sink"));
+  EXPECT_THAT(problem_with("monitor.wandb_sync_every", "1s"),
+              HasSubstr("the wandb sink"));
   EXPECT_THAT(problem_with("monitor.wandb_project", "''"), HasSubstr("is empty"));
 }
 

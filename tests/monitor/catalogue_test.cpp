@@ -73,7 +73,8 @@ TEST(Catalogue, HasTheFieldsOfMetricsJsonl) {
   for (const auto* name :
        {"step", "loss", "epoch", "accuracy", "lr", "samples_per_second",
         "data_wait_seconds", "memory_bytes", "exchange_wait_seconds", "straggler_rank",
-        "straggler_seconds", "samples", "seconds"}) {
+        "straggler_seconds", "tokens_per_second", "step_seconds", "mfu_ratio",
+        "checkpoint_seconds", "samples", "seconds"}) {
     EXPECT_NE(find_metric(name), nullptr) << name;
     EXPECT_THAT(document, HasSubstr("`" + std::string(name) + "`"));
   }

@@ -4,6 +4,9 @@
 #include <cmath>
 #include <regex>
 
+#include <nlohmann/json.hpp>
+
+#include "lockstep/hardware/json.h"
 #include "lockstep/monitor/chart.h"
 #include "lockstep/monitor/detail/knobs.h"
 #include "lockstep/monitor/events.h"
@@ -171,6 +174,58 @@ TEST(RunReport, OfARunThatHasNothingYetIsAPage) {
   const auto page = report_html({rig.run});
   EXPECT_THAT(page, HasSubstr("planned"));
   EXPECT_THAT(page, ::testing::EndsWith("</html>\n"));
+}
+
+TEST(RunReport, SaysInWordsWhatItRanOn) {
+  const test::RunRig rig;
+  hardware::Machine machine;
+  machine.hostname = "big<box>";
+  machine.cpu_model = "A CPU";
+  machine.physical_cores = 32;
+  machine.logical_cores = 64;
+  machine.memory_total_bytes = 256LL << 30;
+  machine.gpu_note = "no driver";
+  test::write_file(rig.run.machine(), to_json(machine));
+  auto page = report_html({rig.run});
+  EXPECT_THAT(page, HasSubstr("<h2>Machine</h2>"));
+  EXPECT_THAT(page, HasSubstr("big&lt;box&gt;"));
+  EXPECT_THAT(page, HasSubstr("A CPU, 32 cores (64 threads) for us, 1 socket<"));
+  EXPECT_THAT(page, HasSubstr("256.0 GiB, of it"));
+  EXPECT_THAT(page, HasSubstr("none: no driver"));
+  machine.gpus = {{.index = 0,
+                   .name = "Example L4",
+                   .memory_total_bytes = 24LL << 30,
+                   .compute_major = 8,
+                   .compute_minor = 9}};
+  machine.driver_version = "580.1";
+  machine.cuda_driver_version = "13.0";
+  test::write_file(rig.run.machine(), to_json(machine));
+  page = report_html({rig.run});
+  EXPECT_THAT(page, HasSubstr("<td>GPU 0</td><td>Example L4, 24.0 GiB, compute 8.9<"));
+  EXPECT_THAT(page, HasSubstr("580.1, CUDA up to 13.0"));
+}
+
+TEST(RunReport, PutsPredictedBesideMeasured) {
+  const test::RunRig rig;
+  EXPECT_THAT(report_html({rig.run}), Not(HasSubstr("Predicted")));
+  auto record = nlohmann::json::parse(test::read_file(rig.run.record_file()));
+  record["prediction"] = {
+      {"memory_bytes", {{"predicted", 2LL << 30}, {"measured", 3LL << 30}}},
+      {"step_seconds",
+       {{"predicted", 0.010}, {"measured", 0.009}, {"low", 0.008}, {"high", 0.012}}}};
+  test::write_file(rig.run.record_file(), record.dump());
+  auto page = report_html({rig.run});
+  EXPECT_THAT(page, HasSubstr("<h2>Predicted and measured</h2>"));
+  EXPECT_THAT(page,
+              HasSubstr("<td>2.0 GiB</td><td>-</td><td>3.0 GiB</td><td>+50.0 %<"));
+  EXPECT_THAT(page, HasSubstr("<td>10 ms</td><td>8 ms to 12 ms</td><td>9 ms</td>"
+                              "<td>-10.0 %<"));
+  record["prediction"] = {{"memory_bytes", {{"predicted", 5}, {"measured", nullptr}}},
+                          {"step_seconds", 7}};
+  test::write_file(rig.run.record_file(), record.dump());
+  page = report_html({rig.run});
+  EXPECT_THAT(page, HasSubstr("<td>5 B</td><td>-</td><td>-</td><td>-<"));
+  EXPECT_THAT(page, Not(HasSubstr("time of a step")));
 }
 
 TEST(RunReport, DamagedFilesAreLeftOut) {

@@ -49,6 +49,65 @@ TEST(Report, JsonHasTheSameNumbers) {
   EXPECT_EQ(json["samples_per_second"], 3001.6);
 }
 
+// What the reporter writes of `report`, in a run with this plan.
+monitor::Metrics written(const TrainReport& report, const std::string& plan = "{}",
+                         const std::optional<CheckpointReport>& before = {}) {
+  const files::TemporaryDirectory folder;
+  monitor::NewRun wanted;
+  wanted.name = "r";
+  wanted.plan_json = plan;
+  const auto run = monitor::RunDirectory::create(folder.path(), wanted);
+  monitor::Console console({.write = [](std::string_view) {}});
+  Reporter reporter(run, {.sinks = {config::Sink::jsonl}}, console, {});
+  if (before) reporter.checkpoint(*before);
+  reporter.train(report);
+  return monitor::read_metrics(run.metrics()).at(0);
+}
+
+TrainReport ten_steps() {
+  TrainReport report{.step = 10, .means = {0.5, 0.25, 640}, .seconds = 2, .steps = 10};
+  report.ranks.resize(1);
+  return report;
+}
+
+TEST(Report, HasTheTimeOfAStep) {
+  const auto metrics = written(ten_steps());
+  EXPECT_EQ(metrics.find("step_seconds"), 0.2);
+  EXPECT_EQ(metrics.find("samples_per_second"), 320);
+  for (const auto* name : {"tokens_per_second", "mfu_ratio", "checkpoint_seconds"}) {
+    EXPECT_EQ(metrics.find(name), std::nullopt) << name;
+  }
+}
+
+TEST(Report, OfTokensHasBothRates) {
+  auto report = ten_steps();
+  report.targets_per_sample = 64;
+  report.targets_are_tokens = true;
+  const auto metrics = written(report);
+  EXPECT_EQ(metrics.find("tokens_per_second"), 320);
+  EXPECT_EQ(metrics.find("samples_per_second"), 5);
+}
+
+TEST(Report, HasTheShareOfThePeakWhereThePlanKnowsIt) {
+  EXPECT_EQ(written(ten_steps(), R"({"efficiency": {"flops_per_sample": 5e9,
+                                                    "peak_flops": 4e12}})")
+                .find("mfu_ratio"),
+            0.4);  // 320 samples a second of 5 GFLOP, of 4 TFLOP/s
+  for (const auto* plan :
+       {"{", R"({"efficiency": 3})", R"({"efficiency": {"flops_per_sample": 5e9}})",
+        R"({"efficiency": {"flops_per_sample": 5e9, "peak_flops": 0}})"}) {
+    EXPECT_EQ(written(ten_steps(), plan).find("mfu_ratio"), std::nullopt) << plan;
+  }
+}
+
+TEST(Report, HasTheTimeOfTheLastCheckpoint) {
+  const CheckpointReport saved{.step = 5, .saved = true, .seconds = 1.5};
+  EXPECT_EQ(written(ten_steps(), "{}", saved).find("checkpoint_seconds"), 1.5);
+  const CheckpointReport failed{.step = 5, .saved = false, .text = "full"};
+  EXPECT_EQ(written(ten_steps(), "{}", failed).find("checkpoint_seconds"),
+            std::nullopt);
+}
+
 TEST(Report, TheModelTableAddsUp) {
   const auto table = model_table(*models::build({.name = "cnn"}, {{1, 28, 28}, 10}));
   EXPECT_THAT(table, HasSubstr("conv1"));

@@ -1,5 +1,7 @@
 #include "lockstep/train/trainer.h"
 
+#include <cstring>
+
 #include <signal.h>
 
 #include "lockstep/monitor/console.h"
@@ -222,6 +224,55 @@ TEST(TrainerGpu, LearnsOnAGpuAsOnACpu) {
   EXPECT_NEAR(gpu.metrics[60].loss, cpu.metrics[60].loss, 0.1);
   config.precision.mode = config::Precision::bf16;
   EXPECT_NEAR(run_once(config).metrics[0].loss, cpu.metrics[0].loss, 0.05);
+}
+
+// Ten sentences of five tokens, each the one that follows.
+class Sentences : public data::Dataset {
+ public:
+  std::int64_t size() const noexcept override { return 10; }
+  const data::SampleSpec& spec() const noexcept override { return spec_; }
+  void read_sample(const data::Visit& visit, const data::Room& room) const override {
+    for (std::size_t t = 0; t < room.target.size(); ++t) {
+      const auto token = (visit.index + static_cast<std::int64_t>(t)) % 7;
+      std::memcpy(room.input.data() + t * sizeof token, &token, sizeof token);
+      room.target[t] = (token + 1) % 7;
+    }
+  }
+
+ private:
+  const data::SampleSpec spec_{
+      .shape = {5}, .dtype = torch::kInt64, .num_classes = 7, .target_shape = {5}};
+};
+
+TEST(Trainer, CountsTokensWhereSamplesHaveThem) {
+  class NextToken : public models::Model {
+   public:
+    torch::Tensor forward(const torch::Tensor& input) override {
+      return torch::embedding(rows, input);
+    }
+    torch::Tensor rows = register_parameter("rows", torch::zeros({7, 7}));
+  };
+  auto config = quick_config();
+  config.batch.global = config.batch.per_rank = config.batch.micro = 5;
+  const files::TemporaryDirectory folder;
+  const auto run = monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+  monitor::Console console({.write = [](std::string_view) {}});
+  const StopRequest stop;
+  Extras extras;
+  extras.train_data = extras.eval_data = std::make_shared<Sentences>();
+  extras.build_model = [](const auto&) { return std::make_shared<NextToken>(); };
+  {
+    Reporter reporter(run, config.monitor, console, {});
+    auto world = comm::join({}, {});
+    train(config, run, reporter, stop, world, extras);
+  }
+  const auto metrics = monitor::read_metrics(run.metrics());
+  ASSERT_EQ(metrics.size(), 3U);
+  const auto samples = metrics[1].find("samples_per_second").value();
+  EXPECT_NEAR(metrics[1].find("tokens_per_second").value(), 5 * samples,
+              1e-9 * samples);  // rounding
+  EXPECT_NEAR(samples * metrics[1].find("step_seconds").value(), 5,
+              1e-9);  // a batch a step, rounding
 }
 
 }  // namespace

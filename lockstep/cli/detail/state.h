@@ -1,7 +1,6 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 
 #include "lockstep/cli/command.h"
 #include "lockstep/hardware/machine.h"
@@ -9,8 +8,8 @@
 namespace lockstep::cli {
 
 // What outlives runs and belongs to a person: $XDG_STATE_HOME/lockstep, or
-// ~/.local/state/lockstep; nothing where neither variable is set.
-std::optional<std::filesystem::path> state_directory(const Context& context);
+// ~/.local/state/lockstep; empty where neither variable is set.
+std::filesystem::path state_directory(const Context& context);
 
 // Adds what `lockstep hardware bench` has kept of the machine. A file that can not be
 // used is a warning on context.err.
