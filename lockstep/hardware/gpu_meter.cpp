@@ -30,10 +30,10 @@ const std::vector<Gpu>& GpuMeter::gpus() const noexcept {
   return impl_->gpus;
 }
 
-std::vector<GpuStatus> GpuMeter::read() const {
+std::vector<GpuStatus> GpuMeter::read(Counters counters) const {
   std::vector<GpuStatus> statuses;
   for (const auto device : impl_->devices) {
-    statuses.push_back(detail::read_status(*impl_->nvml, device));
+    statuses.push_back(detail::read_status(*impl_->nvml, device, counters));
   }
   return statuses;
 }

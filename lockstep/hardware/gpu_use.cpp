@@ -21,7 +21,7 @@ GpuUse::~GpuUse() = default;
 
 void GpuUse::look() {
   std::map<std::string, double> busy;
-  const auto statuses = meter_.read();
+  const auto statuses = meter_.read(Counters::quick);
   for (std::size_t i = 0; i < statuses.size(); ++i) {
     const auto percent = statuses[i].utilization_percent;
     if (percent) busy[meter_.gpus()[i].uuid] = static_cast<double>(*percent) / 100;

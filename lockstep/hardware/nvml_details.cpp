@@ -207,7 +207,7 @@ std::optional<std::string> path_name(const std::optional<int>& level) {
 
 }  // namespace
 
-GpuStatus read_status(const Nvml& nvml, NvmlDevice device) {
+GpuStatus read_status(const Nvml& nvml, NvmlDevice device, Counters counters) {
   GpuStatus status;
   read_memory(nvml, device, status);
   if (const auto busy = ask<NvmlUtilization>(nvml.utilization, device)) {
@@ -216,8 +216,6 @@ GpuStatus read_status(const Nvml& nvml, NvmlDevice device) {
   }
   status.temperature_celsius = as<int>(ask<unsigned>(nvml.temperature, device, 0));
   status.power_watts = thousandths(as<double>(ask<unsigned>(nvml.power, device)));
-  status.energy_joules =
-      thousandths(as<double>(ask<unsigned long long>(nvml.energy, device)));
   status.sm_clock_mhz = as<int>(ask<unsigned>(nvml.clock, device, kSmClock));
   status.memory_clock_mhz = as<int>(ask<unsigned>(nvml.clock, device, kMemoryClock));
   if (const auto bits = ask<unsigned long long>(nvml.throttle_reasons, device)) {
@@ -228,8 +226,11 @@ GpuStatus read_status(const Nvml& nvml, NvmlDevice device) {
       as<std::int64_t>(ask<unsigned long long>(nvml.ecc_errors, device, 0, 0));
   status.ecc_uncorrected =
       as<std::int64_t>(ask<unsigned long long>(nvml.ecc_errors, device, 1, 0));
-  status.pcie_replays = as<std::int64_t>(ask<unsigned>(nvml.pcie_replays, device));
   read_nvlink_counters(nvml, device, status);
+  if (counters == Counters::quick) return status;
+  status.energy_joules =
+      thousandths(as<double>(ask<unsigned long long>(nvml.energy, device)));
+  status.pcie_replays = as<std::int64_t>(ask<unsigned>(nvml.pcie_replays, device));
   return status;
 }
 

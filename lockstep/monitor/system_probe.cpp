@@ -82,13 +82,23 @@ SystemProbe::SystemProbe(hardware::Path run_directory, const hardware::Path& roo
       clock_(clock),
       meter_(root) {}
 
-SystemSample SystemProbe::read() {
+void SystemProbe::read_gpus(SystemSample& sample, hardware::Counters counters) {
+  sample.gpus = meter_.read(counters);
+  if (counters == hardware::Counters::all) counted_ = sample.gpus;
+  for (std::size_t i = 0; i < sample.gpus.size(); ++i) {
+    auto& gpu = sample.gpus[i];
+    if (i < counted_.size()) {
+      gpu.energy_joules = counted_[i].energy_joules;
+      gpu.pcie_replays = counted_[i].pcie_replays;
+    }
+    add_gpu(sample, static_cast<int>(i), gpu);
+  }
+}
+
+SystemSample SystemProbe::read(hardware::Counters counters) {
   SystemSample sample;
   sample.time = unix_seconds(clock_.wall());
-  sample.gpus = meter_.read();
-  for (std::size_t i = 0; i < sample.gpus.size(); ++i) {
-    add_gpu(sample, static_cast<int>(i), sample.gpus[i]);
-  }
+  read_gpus(sample, counters);
   read_cpu(sample);
   read_process(sample);
   read_memory(sample);

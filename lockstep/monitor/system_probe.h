@@ -31,12 +31,14 @@ class SystemProbe {
   explicit SystemProbe(hardware::Path run_directory, const hardware::Path& root = "/",
                        const Clock& clock = Clock::system());
 
-  // CPU times are those since the reading before, so the first has none.
-  SystemSample read();
+  // CPU times are those since the reading before, so the first has none. Of counters
+  // that are not asked for, it has what they were when they were.
+  SystemSample read(hardware::Counters counters = hardware::Counters::all);
 
   const std::vector<hardware::Gpu>& gpus() const noexcept { return meter_.gpus(); }
 
  private:
+  void read_gpus(SystemSample& sample, hardware::Counters counters);
   void read_cpu(SystemSample& sample);
   void read_process(SystemSample& sample);
   void read_memory(SystemSample& sample) const;
@@ -47,7 +49,8 @@ class SystemProbe {
   const hardware::Path root_;
   const Clock& clock_;
   hardware::GpuMeter meter_;
-  std::optional<std::pair<double, double>> cpu_;                  // busy, all
+  std::vector<hardware::GpuStatus> counted_;      // the last with all counters
+  std::optional<std::pair<double, double>> cpu_;  // busy, all
   std::optional<std::pair<double, SteadyTime>> process_seconds_;  // of CPU, when
 };
 

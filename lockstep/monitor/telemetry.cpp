@@ -86,19 +86,21 @@ void Telemetry::sample() {
 }
 
 void Telemetry::take_sample(bool is_last) {
-  auto sample = probe_.read();
+  const auto now = clock_.now();
+  const bool open = window_began_ && now - *window_began_ < config_.system_every;
+  const bool closes = !open || is_last;
+  auto sample =
+      probe_.read(closes ? hardware::Counters::all : hardware::Counters::quick);
   sample.step = step_.load(std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
   keep(sample);
   guarded([&](Sink& sink) { sink.live(sample); });
-  const auto now = clock_.now();
   const auto stepped = stepped_.load(std::memory_order_relaxed);
   const auto last_step = stepped == 0
                              ? std::nullopt
                              : std::optional(SteadyTime(SteadyTime::duration(stepped)));
   tell(alerts_.sample(sample, now, last_step));
-  const bool open = window_began_ && now - *window_began_ < config_.system_every;
-  if (open && !is_last) return;
+  if (!closes) return;
   const auto window = window_of(sample);
   guarded([&](Sink& sink) { sink.system(window); });
   window_began_ = now;

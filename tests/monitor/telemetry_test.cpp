@@ -84,6 +84,22 @@ TEST_F(TelemetryTest, WithoutACounterEnergyIsPowerOverTime) {
   EXPECT_NEAR(summary().at("energy_kwh").get<double>(), 0.01, 1e-9);
 }
 
+// They take milliseconds; Prometheus wants them in every sample all the same.
+TEST_F(TelemetryTest, SlowCountersAreReadWhenAWindowCloses) {
+  monitor::SystemProbe probe(rig_.run.path(), machine_.root(), clock_);
+  const auto energy = [&](hardware::Counters counters) {
+    return probe.read(counters).gpus.at(0).energy_joules;
+  };
+  EXPECT_EQ(energy(hardware::Counters::all), 123'456);
+  state_["gpus"][0]["energy_mj"] = 200'000'000;
+  machine_.set(state_);
+  EXPECT_EQ(energy(hardware::Counters::quick), 123'456);
+  EXPECT_EQ(energy(hardware::Counters::all), 200'000);
+  const hardware::GpuMeter meter(machine_.root());
+  EXPECT_FALSE(meter.read(hardware::Counters::quick).at(0).energy_joules);
+  EXPECT_FALSE(meter.read(hardware::Counters::quick).at(0).pcie_replays);
+}
+
 TEST_F(TelemetryTest, WithoutAGpuThereIsNoEnergy) {
   machine_.set(test::fake_gpus(0));
   const auto telemetry = start();

@@ -7,6 +7,7 @@
 
 #include "lockstep/hardware/detail/cuda_driver.h"
 #include "lockstep/hardware/detail/nvml_library.h"
+#include "lockstep/hardware/gpu_meter.h"
 #include "lockstep/hardware/machine.h"
 
 namespace lockstep::hardware::detail {
@@ -35,7 +36,8 @@ std::string nvidia_library(const Path& root, const std::string& name);
 // Every GPU that the driver counts, in its order; those that fail go to `unusable`.
 std::vector<GpuFamily> all_gpus(const Nvml& nvml, std::vector<UnusableGpu>& unusable);
 
-GpuStatus read_status(const Nvml& nvml, NvmlDevice device);
+GpuStatus read_status(const Nvml& nvml, NvmlDevice device,
+                      Counters counters = Counters::all);
 
 // What inspect() adds to a GPU, libcuda's part excepted.
 void add_details(const Nvml& nvml, const Path& root, FoundGpu& found);
