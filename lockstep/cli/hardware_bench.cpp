@@ -1,8 +1,10 @@
 // lockstep hardware bench: what this machine does, measured by the worker, part by
 // part.
 #include <algorithm>
+#include <cstdlib>
 #include <ostream>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/clock.h"
@@ -165,6 +167,16 @@ class Bench {
   std::vector<std::string> failures_;
 };
 
+// Others that compute meanwhile make everything look slow.
+void warn_of_load(const Machine& machine, Context& context) {
+  double load = 0;
+  if (::getloadavg(&load, 1) != 1 || load < 0.5 * machine.logical_cores) return;
+  warn(context,
+       fmt::format("the load is {:.1f} on {} cores: what else runs makes these "
+                   "numbers too low",
+                   load, machine.logical_cores));
+}
+
 struct Sentences {
   std::vector<std::string> failures, slow, broken;
 };
@@ -208,6 +220,7 @@ std::string store(const Machine& machine, const Measured& measured, Context& con
 int bench_hardware(const Arguments& arguments, Context& context) {
   const Parts parts(context, time_limit(arguments));
   const auto machine = hardware::inspect(default_run_dir(context));
+  warn_of_load(machine, context);
   Bench bench(machine, parts, arguments.has("--quick"), context);
   const auto measured = bench.run();
   const Sentences sentences{bench.failures(), hardware::slow_ones(machine, measured),

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include <ATen/Parallel.h>
-
 #include "lockstep/base/error.h"
 #include "lockstep/hardware/machine.h"
+#include "lockstep/kernels/workers.h"
 
 namespace lockstep::probe {
 namespace {
@@ -19,14 +18,16 @@ double host_copy(std::int64_t bytes, double seconds) {
   const auto to = torch::zeros({bytes}, torch::kUInt8);
   const auto* source = from.const_data_ptr<std::uint8_t>();
   auto* target = to.mutable_data_ptr<std::uint8_t>();
-  const auto part = (bytes + at::get_num_threads() - 1) / at::get_num_threads();
+  constexpr std::int64_t kPiece = 1 << 16;
+  kernels::Workers workers(bytes / kPiece, 1);
   const auto copy = [&] {
-    at::parallel_for(0, bytes, part, [&](std::int64_t begin, std::int64_t end) {
-      std::memcpy(target + begin, source + begin,
-                  static_cast<std::size_t>(end - begin));
+    workers.run([&](std::int64_t begin, std::int64_t end) {
+      std::memcpy(target + begin * kPiece, source + begin * kPiece,
+                  static_cast<std::size_t>((end - begin) * kPiece));
     });
   };
-  return 2.0 * static_cast<double>(bytes) / seconds_of(copy, torch::kCPU, seconds);
+  return 2.0 * static_cast<double>(bytes / kPiece * kPiece) /
+         seconds_of(copy, torch::kCPU, seconds);
 }
 
 // Bytes that arrive in a second.
