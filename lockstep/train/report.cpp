@@ -43,16 +43,7 @@ double rate(std::int64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
 }
 
-// A step, in the mean over the ranks.
-double mean_of(const TrainReport& report, double RankWindow::*seconds) {
-  double sum = 0;
-  for (const auto& rank : report.ranks) sum += rank.*seconds;
-  const auto count = static_cast<double>(report.ranks.size()) *
-                     static_cast<double>(std::max<std::int64_t>(report.steps, 1));
-  return sum / std::max(count, 1.0);
-}
-
-std::vector<Field> fields_of(const monitor::PhaseSplit& split) {
+std::vector<Field> split_fields(const monitor::PhaseSplit& split) {
   std::vector<Field> fields{{"profile_steps", split.steps},
                             {"profile_step_seconds", split.step_seconds}};
   for (std::size_t p = 0; p < monitor::kNumPhases; ++p) {
@@ -176,7 +167,7 @@ std::string to_json(const Result& result) {
     fields.push_back({"backward_seconds", a_step(result, result.backward_seconds)});
   }
   if (result.split) {
-    const auto more = fields_of(*result.split);
+    const auto more = split_fields(*result.split);
     fields.insert(fields.end(), more.begin(), more.end());
   }
   if (!result.memory.empty()) {
@@ -223,64 +214,45 @@ void Reporter::started(std::int64_t total_steps) {
   console_.start();
 }
 
-double TrainReport::samples_per_second() const {
-  const auto targets =
-      static_cast<double>(std::max<std::int64_t>(targets_per_sample, 1));
-  return static_cast<double>(means.count) / targets / std::max(seconds, 1e-9);
-}
-
-double TrainReport::tokens_per_second() const {
-  if (!targets_are_tokens) return 0;
-  return samples_per_second() * static_cast<double>(targets_per_sample);
-}
-
-double TrainReport::step_seconds() const {
-  return steps > 0 ? seconds / static_cast<double>(steps) : 0;
-}
-
-double TrainReport::forward_seconds() const {
-  return mean_of(*this, &RankWindow::forward_seconds);
-}
-
-double TrainReport::backward_seconds() const {
-  return mean_of(*this, &RankWindow::backward_seconds);
+std::vector<Field> Reporter::fields_of(const TrainReport& report) const {
+  const auto& own = report.ranks.at(0);  // what is written is rank 0's
+  std::vector<Field> more{{"epoch", report.epoch},
+                          {"accuracy", report.means.accuracy},
+                          {"lr", report.lr},
+                          {"samples_per_second", report.samples_per_second()},
+                          {"data_wait_seconds", own.data_wait_seconds},
+                          {"memory_bytes", own.memory.allocated_bytes},
+                          {"memory_reserved_bytes", own.memory.reserved_bytes}};
+  const auto add = [&](bool is_known, const char* name, auto value) {
+    if (is_known) more.push_back({name, value});
+  };
+  const bool knows_passes = report.forward_seconds() > 0;
+  add(knows_passes, "forward_seconds", report.forward_seconds());
+  add(knows_passes, "backward_seconds", report.backward_seconds());
+  add(report.targets_are_tokens, "tokens_per_second", report.tokens_per_second());
+  add(report.steps > 0, "step_seconds", report.step_seconds());
+  add(efficiency_.has_value(), "mfu_ratio",
+      efficiency_ ? efficiency_->of(report.samples_per_second()) : 0);
+  add(checkpoint_seconds_.has_value(), "checkpoint_seconds",
+      checkpoint_seconds_.value_or(0));
+  add(report.gradient_norm.has_value(), "gradient_norm",
+      report.gradient_norm.value_or(0));
+  add(is_modelled(report.backend), "backend", report.backend);
+  if (const auto& late = report.straggler) {
+    more.push_back({"exchange_wait_seconds", own.exchange_wait_seconds});
+    more.push_back({"straggler_rank", std::int64_t{late->rank}});
+    more.push_back({"straggler_seconds", late->late_seconds});
+  }
+  return more;
 }
 
 void Reporter::train(const TrainReport& report) {
-  const auto& own = report.ranks.at(0);  // what is written is rank 0's
+  const auto& own = report.ranks.at(0);
   if (telemetry_) {
-    std::vector<Field> more{{"epoch", report.epoch},
-                            {"accuracy", report.means.accuracy},
-                            {"lr", report.lr},
-                            {"samples_per_second", report.samples_per_second()},
-                            {"data_wait_seconds", own.data_wait_seconds},
-                            {"memory_bytes", own.memory.allocated_bytes},
-                            {"memory_reserved_bytes", own.memory.reserved_bytes}};
-    if (report.forward_seconds() > 0) {
-      more.push_back({"forward_seconds", report.forward_seconds()});
-      more.push_back({"backward_seconds", report.backward_seconds()});
-    }
-    if (report.targets_are_tokens) {
-      more.push_back({"tokens_per_second", report.tokens_per_second()});
-    }
-    if (report.steps > 0) more.push_back({"step_seconds", report.step_seconds()});
-    if (efficiency_) {
-      more.push_back({"mfu_ratio", efficiency_->of(report.samples_per_second())});
-    }
-    if (checkpoint_seconds_) {
-      more.push_back({"checkpoint_seconds", *checkpoint_seconds_});
-    }
-    if (report.gradient_norm) more.push_back({"gradient_norm", *report.gradient_norm});
-    if (is_modelled(report.backend)) more.push_back({"backend", report.backend});
-    if (const auto& late = report.straggler) {
-      more.push_back({"exchange_wait_seconds", own.exchange_wait_seconds});
-      more.push_back({"straggler_rank", std::int64_t{late->rank}});
-      more.push_back({"straggler_seconds", late->late_seconds});
-    }
     telemetry_->metrics({.step = report.step,
                          .split = monitor::Split::train,
                          .loss = report.means.loss,
-                         .more = std::move(more)});
+                         .more = fields_of(report)});
   }
   if (first_ && !told_memory_) {
     for (std::size_t r = 0; r < report.ranks.size(); ++r) {
@@ -406,7 +378,7 @@ void Reporter::beat(std::int64_t step, monitor::Phase phase) noexcept {
 void Reporter::finished(const Result& result) {
   console_.finish();
   if (!first_) return beat(result.steps, monitor::Phase::finished);
-  if (result.split) events_->write("profile", fields_of(*result.split));
+  if (result.split) events_->write("profile", split_fields(*result.split));
   const int exit = result.stopped_by != 0 ? 128 + result.stopped_by : kExitOk;
   telemetry_->finish({.exit = exit, .steps = result.steps});
   events_->write(result.stopped_by != 0 ? "stopped" : "done",

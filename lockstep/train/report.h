@@ -132,6 +132,7 @@ class Reporter {
   void finished(const Result& result);
 
  private:
+  std::vector<monitor::Field> fields_of(const TrainReport& report) const;
   void memory(std::int64_t rank, const DeviceMemory& memory);
 
   monitor::Console& console_;
