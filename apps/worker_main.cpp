@@ -4,6 +4,7 @@
 //   lockstep_worker --run-dir DIR      trains what DIR/config.yaml says
 //     [--trace DIR2 [--trace-batches] [--inject rank=R,scale=S]]
 //                                      and writes what it computed to DIR2 (parity)
+//   lockstep_worker --describe RECIPE  says what its model takes, for the planner
 //   lockstep_worker --version [--json] says what it is made of
 //   lockstep_worker --selftest [--cuda] [--seconds N]
 //                                      tries every collective with the other ranks
@@ -34,12 +35,14 @@
 #include "lockstep/kernels/cuda.h"
 #include "lockstep/monitor/field.h"
 #include "lockstep/monitor/run_directory.h"
+#include "lockstep/train/describe.h"
 
 namespace lockstep {
 namespace {
 
 struct Arguments {
   std::string run_dir;
+  std::string recipe;  // to describe
   bool version = false;
   bool json = false;
   bool selftest = false;
@@ -72,6 +75,8 @@ Arguments parse(int argc, char** argv) {
       arguments.selftest_options.repeat = seconds_of(argv[++i]);
     } else if (word == "--run-dir" && i + 1 < argc) {
       arguments.run_dir = argv[++i];
+    } else if (word == "--describe" && i + 1 < argc) {
+      arguments.recipe = argv[++i];
     } else if (word == "--trace" && i + 1 < argc) {
       arguments.trace.emplace().directory = argv[++i];
     } else if (word == "--trace-batches" && arguments.trace) {
@@ -83,7 +88,9 @@ Arguments parse(int argc, char** argv) {
                   "'; it is started by `lockstep train`, or with --run-dir DIR");
     }
   }
-  if (!arguments.version && !arguments.selftest && arguments.run_dir.empty()) {
+  const bool asks =
+      arguments.version || arguments.selftest || !arguments.recipe.empty();
+  if (!asks && arguments.run_dir.empty()) {
     throw Error(Fault::config,
                 "lockstep_worker: --run-dir DIR is missing; start it with "
                 "`lockstep train RECIPE`");
@@ -140,6 +147,11 @@ int run(int argc, char** argv, ConfigLoader load) {
     const auto arguments = parse(argc, argv);
     if (arguments.version) {
       print_version(arguments.json);
+      return kExitOk;
+    }
+    if (!arguments.recipe.empty()) {
+      fmt::print("{}",
+                 planner::to_json(train::describe(load(arguments.recipe).config)));
       return kExitOk;
     }
     if (arguments.selftest) {

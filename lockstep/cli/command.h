@@ -109,6 +109,7 @@ struct Command {
 
 // One per file, in the order of the help text.
 Command train_command();
+Command plan_command();
 Command launch_command();
 Command parity_command();
 Command bench_command();

@@ -4,6 +4,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/cli/detail/train.h"
+#include "lockstep/planner/report.h"
 
 namespace lockstep::cli {
 
@@ -19,6 +20,14 @@ std::string plan_text(const planner::Plan& plan, bool color) {
     result += str("plan ", knob, padding,
                   toned("# " + choice.because, Tone::dim, color), "\n");
   }
+  for (const auto& variable : plan.environment) {
+    result += str("plan ", variable.name, "=", variable.value, "  ",
+                  toned("# " + variable.because, Tone::dim, color), "\n");
+  }
+  if (const auto line = planner::summary(plan); !line.empty()) {
+    result += "plan predicted: " + line + "\n";
+  }
+  for (const auto& note : plan.notes) result += "plan note: " + printable(note) + "\n";
   return result;
 }
 

@@ -89,11 +89,11 @@ std::optional<std::string> Context::variable(std::string_view name) const {
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = [] {
     std::vector<Command> all = {
-        train_command(),   launch_command(), parity_command(),     bench_command(),
-        find_lr_command(), config_command(), runs_command(),       status_command(),
-        top_command(),     report_command(), checkpoint_command(), hardware_command(),
-        gpus_command(),    doctor_command(), version_command(),    completion_command(),
-        help_command(),
+        train_command(),      plan_command(),    launch_command(), parity_command(),
+        bench_command(),      find_lr_command(), config_command(), runs_command(),
+        status_command(),     top_command(),     report_command(), checkpoint_command(),
+        hardware_command(),   gpus_command(),    doctor_command(), version_command(),
+        completion_command(), help_command(),
     };
     // `help` takes the name of any command, itself included.
     for (const auto& command : all) {

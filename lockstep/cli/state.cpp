@@ -25,8 +25,9 @@ void add_measured(hardware::Machine& machine, Context& context) {
               << " " << printable(problem) << "\n";
 }
 
-hardware::Machine known_machine(Context& context) {
-  auto machine = hardware::detect();
+hardware::Machine known_machine(Context& context,
+                                const std::filesystem::path& run_directory) {
+  auto machine = hardware::inspect(run_directory);
   add_measured(machine, context);
   return machine;
 }

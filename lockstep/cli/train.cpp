@@ -13,6 +13,7 @@
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/detail/launch.h"
 #include "lockstep/cli/detail/output.h"
+#include "lockstep/cli/detail/plan.h"
 #include "lockstep/cli/detail/state.h"
 #include "lockstep/config/print.h"
 #include "lockstep/hardware/cpu_topology.h"
@@ -120,9 +121,18 @@ std::vector<launcher::RankOptions> rank_options(
   return ranks;
 }
 
+double seconds_since_1970() {
+  return std::chrono::duration<double>(Clock::system().wall().time_since_epoch())
+      .count();
+}
+
 launcher::Job job_of(const Arguments& arguments, Context& context,
-                     const monitor::RunDirectory& run, const config::Config& config) {
+                     const monitor::RunDirectory& run, const planner::Plan& plan) {
+  const auto& config = plan.config.config;
   launcher::Job job;
+  for (const auto& variable : plan.environment) {
+    job.environment.emplace_back(variable.name, variable.value);
+  }
   job.command = {find_worker(context).string(), "--run-dir", run.path().string()};
   job.ranks = rank_options(arguments, config.parallel);
   job.first.world_size = static_cast<int>(job.ranks.size());
@@ -227,8 +237,13 @@ int train(const Arguments& arguments, Context& context) {
   // Refused before anything is made.
   static_cast<void>(grace(arguments));
   static_cast<void>(max_restarts(arguments));
-  const auto machine = known_machine(context);
-  const auto plan = planner::resolve(wanted, machine, !arguments.has("--no-auto"));
+  const auto machine = known_machine(context, wanted.config.run.dir);
+  auto knowledge = knowledge_of(wanted, machine, context);
+  for (const auto& [name, value] : context.environment) {
+    knowledge.set_variables.push_back(name);
+  }
+  const auto plan =
+      planner::resolve(wanted, machine, !arguments.has("--no-auto"), knowledge);
   if (arguments.has("--dry-run")) return show_plan(plan, arguments, context);
 
   static_cast<void>(find_worker(context));
@@ -242,12 +257,15 @@ int train(const Arguments& arguments, Context& context) {
     context.err << plan_text(plan, context.color_err) << "run  " << run.path().string()
                 << std::endl;
   }
+  const Finished finished{plan, knowledge, machine, seconds_since_1970()};
   const auto result = [&] {
     const WandbSync meanwhile(run.path(), plan.config.config.monitor, context);
-    return launcher::run_job(run, job_of(arguments, context, run, plan.config.config),
-                             signals);
+    return launcher::run_job(run, job_of(arguments, context, run, plan), signals);
   }();
   sync_wandb(run.path(), context);
+  if (result.state == monitor::RunState::done) {
+    compare_with_plan(finished, run, context);
+  }
   return report(result, run, context);
 }
 

@@ -13,6 +13,7 @@
 #include "lockstep/config/monitor.h"
 #include "lockstep/config/optim.h"
 #include "lockstep/config/parallel.h"
+#include "lockstep/config/planner.h"
 #include "lockstep/config/precision.h"
 #include "lockstep/config/profile.h"
 #include "lockstep/config/run.h"
@@ -39,6 +40,7 @@ struct Config {
   MemoryConfig memory;
   PrecisionConfig precision;
   ParallelConfig parallel;
+  PlannerConfig planner;
   CommConfig comm;
   WatchConfig watch;
   CheckpointConfig checkpoint;
@@ -64,6 +66,7 @@ void describe(Config& c, Visitor& v) {
   v.section("memory", c.memory, "What is kept, and what happens when it is too much.");
   v.section("precision", c.precision, "The arithmetic.");
   v.section("parallel", c.parallel, "Devices, ranks and how they share the work.");
+  v.section("planner", c.planner, "How `auto` is filled in.");
   v.section("comm", c.comm, "How ranks exchange tensors.");
   v.section("watch", c.watch, "When a rank counts as hanging.");
   v.section("checkpoint", c.checkpoint, "What outlives the process.");

@@ -22,7 +22,7 @@ struct MemoryConfig {
   double fraction = 0.9;
   Auto<bool> find_micro;
   double target = 0.8;
-  bool offload = false;
+  Auto<bool> offload;
   std::int64_t empty_cache_every = 0;
   std::int64_t host_limit = 0;
   std::int64_t grow_after = 0;
@@ -61,7 +61,8 @@ void describe(MemoryConfig& c, Visitor& v) {
            .affects = Affects::speed});
   v.field("offload", c.offload,
           {.help = "Activations wait in the host's memory for the backward pass, not "
-                   "in the GPU's. The results are the same.",
+                   "in the GPU's. The results are the same. auto: where nothing else "
+                   "fits.",
            .affects = Affects::speed});
   v.field("empty_cache_every", c.empty_cache_every,
           {.help = "Steps after which unused memory goes back to the GPU, for others "

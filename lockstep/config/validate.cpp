@@ -303,6 +303,19 @@ void check_profile(Checker& check, const Config& config) {
                    "; end the range at ", steps, " or train longer"));
 }
 
+// A knob of a policy that is not asked would do nothing.
+void check_planner(Checker& check, const PlannerConfig& planner) {
+  if (planner.policy == Policy::flags) return;
+  for (const auto& [key, value] :
+       {std::pair{"planner.enable_distributed", planner.enable_distributed},
+        std::pair{"planner.enable_data_parallel", planner.enable_data_parallel}}) {
+    if (value) continue;
+    check.refuse(key, str("false is for the policy flags, but planner.policy is ",
+                          name_of(planner.policy),
+                          "; set planner.policy=flags, or name parallel.strategy"));
+  }
+}
+
 void check_version(Checker& check, const Config& config) {
   const auto strategy = config.parallel.strategy;
   if (strategy == Strategy::zero) {
@@ -354,6 +367,7 @@ void validate(const Loaded& loaded) {
   check_early_stop(check, loaded.config.early_stop);
   check_profile(check, loaded.config);
   check_monitor(check, loaded.config.monitor);
+  check_planner(check, loaded.config.planner);
   check_version(check, loaded.config);
   check.finish();
 }

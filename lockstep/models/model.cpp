@@ -10,10 +10,12 @@ void Model::add_block(std::shared_ptr<torch::nn::Module> module,
 torch::Tensor Model::run_blocks(torch::Tensor x) {
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const auto& [module, compute] = blocks_[i];
+    if (watch_) watch_(i, x);
     const bool again = recompute_every_ > 0 && is_training() &&
                        i % static_cast<std::size_t>(recompute_every_) == 0;
     x = again ? recomputed(*module, compute, x) : compute(x);
   }
+  if (watch_ && !blocks_.empty()) watch_(blocks_.size(), x);
   return x;
 }
 

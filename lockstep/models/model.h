@@ -35,6 +35,12 @@ class Model : public torch::nn::Module {
   int recompute_every() const noexcept { return recompute_every_; }
   // 0: there is nothing that could be computed again.
   std::size_t num_blocks() const noexcept { return blocks_.size(); }
+  const torch::nn::Module& block(std::size_t i) const { return *blocks_[i].module; }
+
+  // Called with the input of each block, and with the output of the last one, as
+  // forward() comes to it. Empty: nobody is.
+  using BlockWatch = std::function<void(std::size_t, const torch::Tensor&)>;
+  void watch_blocks(BlockWatch watch) { watch_ = std::move(watch); }
 
  protected:
   // The parts of forward() that follow each other, in their order. The module is
@@ -49,6 +55,7 @@ class Model : public torch::nn::Module {
   };
   std::vector<Block> blocks_;
   int recompute_every_ = 0;
+  BlockWatch watch_;
 };
 
 // Builds the model that a recipe names; its initial values come from torch's default

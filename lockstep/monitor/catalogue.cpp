@@ -43,6 +43,8 @@ constexpr std::array kCatalogue = {
                "Memory of rank 0's device that tensors use."},
     MetricInfo{"memory_reserved_bytes", kTraining, kGauge, "B",
                "Memory of rank 0's device that its allocator holds."},
+    MetricInfo{"memory_peak_bytes", kTraining, kGauge, "B",
+               "The most of it that tensors used so far; of a CPU, the process."},
     MetricInfo{"checkpoint_seconds", kTraining, kGauge, "s",
                "Time of the last checkpoint."},
     MetricInfo{"samples", kTraining, kGauge, "", "Samples of the last evaluation."},

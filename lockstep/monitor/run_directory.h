@@ -28,6 +28,14 @@ std::string_view name_of(RunState state) noexcept;
 std::optional<RunState> run_state_of(std::string_view name) noexcept;
 bool is_final(RunState state) noexcept;  // done, failed, stopped
 
+// What the plan of a run said, and what it came to; 0: not known.
+struct Comparison {
+  double memory_predicted_bytes = 0;  // of a rank, at its peak
+  double memory_measured_bytes = 0;
+  double step_predicted_seconds = 0;
+  double step_measured_seconds = 0;
+};
+
 struct RunRecord {
   std::string id;        // the directory's name; filled in by create()
   std::string recipe;    // path as given, "" if none
@@ -38,8 +46,9 @@ struct RunRecord {
   int pid = 0;                     // of the process that watches the run (the launcher)
   std::int64_t process_start = 0;  // when that process started, in the kernel's ticks
   RunState state = RunState::planned;
-  std::optional<int> exit;  // the exit status of the command
-  std::string message;      // why it failed or was stopped
+  std::optional<int> exit;               // the exit status of the command
+  std::string message;                   // why it failed or was stopped
+  std::optional<Comparison> comparison;  // of a run that is done
 };
 
 // A record with host, pid and process_start of the calling process.

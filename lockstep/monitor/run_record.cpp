@@ -46,6 +46,15 @@ std::int64_t start_of_process(int pid) {
   }
 }
 
+std::optional<Comparison> comparison_in(const Json& json) {
+  const auto found = json.find("prediction");
+  if (found == json.end() || found->is_null()) return std::nullopt;
+  return Comparison{found->at("memory_predicted_bytes").get<double>(),
+                    found->at("memory_measured_bytes").get<double>(),
+                    found->at("step_predicted_seconds").get<double>(),
+                    found->at("step_measured_seconds").get<double>()};
+}
+
 RunState state_in(const Json& json) {
   const auto name = json.at("state").get<std::string>();
   if (const auto state = run_state_of(name)) return *state;
@@ -102,6 +111,12 @@ std::string to_json(const RunRecord& record) {
   json["host"] = record.host;
   json["pid"] = record.pid;
   json["process_start"] = record.process_start;
+  if (const auto& c = record.comparison) {
+    json["prediction"] = {{"memory_predicted_bytes", c->memory_predicted_bytes},
+                          {"memory_measured_bytes", c->memory_measured_bytes},
+                          {"step_predicted_seconds", c->step_predicted_seconds},
+                          {"step_measured_seconds", c->step_measured_seconds}};
+  }
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -123,6 +138,7 @@ RunRecord detail::parse_record(const std::string& json, const std::string& place
       record.host = object.at("host").get<std::string>();
       record.pid = object.at("pid").get<int>();
       record.process_start = object.value("process_start", std::int64_t{0});
+      record.comparison = comparison_in(object);
     }
   } catch (const std::exception& problem) {
     throw Error(Fault::io, place, ": is damaged: ", problem.what());

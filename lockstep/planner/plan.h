@@ -1,10 +1,13 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/config/load.h"
 #include "lockstep/hardware/machine.h"
+#include "lockstep/planner/cost.h"
+#include "lockstep/planner/model.h"
 
 namespace lockstep::planner {
 
@@ -15,20 +18,59 @@ struct Choice {
   std::string because;  // one short sentence with numbers
 };
 
+// What a candidate would take, and why it was not taken: "" for the one that was.
+struct Outcome {
+  Prediction prediction;
+  std::string lost;
+};
+
+// A variable that the ranks get, unless somebody has set it.
+struct Variable {
+  std::string name;
+  std::string value;
+  std::string because;
+};
+
+// What a plan may use besides the configuration and the machine.
+struct Knowledge {
+  std::optional<Model> model;
+  std::string no_model;  // why it is not known
+  Correction correction;
+  std::vector<std::string> set_variables;  // names, of the environment
+};
+
 struct Plan {
   config::Loaded config;  // no auto left; the chosen knobs have Origin::planner
   std::vector<Choice> choices;
+  // From here on only where the model is known.
+  std::string model;
+  std::optional<Prediction> prediction;  // of what was chosen
+  Correction correction;                 // that is in it
+  std::vector<Outcome> candidates;       // the best first
+  std::vector<Scaling> scaling;
+  std::optional<double> seconds;   // to the end of training
+  std::vector<std::string> hints;  // what if
+
+  std::vector<Variable> environment;
+  std::vector<std::string> notes;  // what somebody should know
 };
 
 // Fills in every `auto` for this machine. What was asked for is kept, or refused: a
-// knob that the machine can not give is Fault::hardware if a device is missing, else
-// Fault::config. With allow_auto=false every `auto` that is left is refused, with what
-// would have been chosen.
+// knob that the machine can not give is Fault::hardware if a device is missing or too
+// small, else Fault::config. With allow_auto=false every `auto` that is left is
+// refused, with what would have been chosen. Without a model the batch and the ranks
+// follow rules that need none.
 //
 // A pure function: no files, no clock, no devices; the machine may be made up.
-Plan resolve(config::Loaded wanted, const hardware::Machine& machine, bool allow_auto);
+Plan resolve(config::Loaded wanted, const hardware::Machine& machine, bool allow_auto,
+             const Knowledge& knowledge = {});
 
-// {"version": 1, "choices": [{"key": ..., "value": ..., "because": ...}, ...]}
+// All that could be done, the best first, whatever was asked for; nothing without a
+// model. For a person who was refused.
+std::vector<Outcome> survey(config::Loaded wanted, const hardware::Machine& machine,
+                            const Knowledge& knowledge);
+
+// docs/run_directory.md: plan.json.
 std::string to_json(const Plan& plan);
 
 }  // namespace lockstep::planner

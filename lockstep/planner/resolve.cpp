@@ -1,56 +1,19 @@
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/text.h"
-#include "lockstep/planner/plan.h"
+#include "lockstep/base/units.h"
+#include "lockstep/planner/detail/resolver.h"
+#include "lockstep/planner/search.h"
 
 namespace lockstep::planner {
 namespace {
 
-using config::Config;
+using detail::Resolver;
 using hardware::Gpu;
 using hardware::Machine;
-
-// Keeps the plan while it is being made. Every knob is offered; only those that were
-// `auto` take the offer.
-class Resolver {
- public:
-  explicit Resolver(config::Loaded wanted) : plan_{std::move(wanted), {}} {
-    const auto keys = config::auto_keys(plan_.config);
-    open_ = {keys.begin(), keys.end()};
-  }
-
-  template <typename Value>
-  void offer(const std::string& key, const Value& value, const std::string& because) {
-    if (open_.erase(key) == 0) return;
-    const auto text = str(value);
-    config::set(plan_.config, key, text, {config::Origin::planner, because});
-    plan_.choices.push_back({key, text, because});
-  }
-
-  bool is_open(const std::string& key) const { return open_.count(key) > 0; }
-
-  // For what was asked for and can not be had on this machine.
-  [[noreturn]] void refuse(Fault fault, const std::string& key,
-                           const std::string& text) {
-    const auto place = config::place_of(plan_.config.sources[key]);
-    throw Error(fault, place, place.empty() ? "" : ": ", key, ": ", text);
-  }
-
-  const Config& config() const { return plan_.config.config; }
-  void validate() const { config::validate(plan_.config); }
-  Plan take() {
-    LOCKSTEP_CHECK(open_.empty(), "no rule for ", *open_.begin());
-    return std::move(plan_);
-  }
-
- private:
-  Plan plan_;
-  std::set<std::string> open_;
-};
 
 std::string compute_of(const Gpu& gpu) {
   return str(gpu.compute_major, ".", gpu.compute_minor);
@@ -142,8 +105,9 @@ void check_ranks_fit(Resolver& r, const Machine& machine) {
                " or parallel.device=cpu"));
 }
 
-void offer_ranks(Resolver& r, const Machine& machine) {
+void offer_ranks(Resolver& r, const Machine& machine, const Wish& wish) {
   const auto& parallel = r.config().parallel;
+  r.offer("parallel.ranks", wish.ranks, wish.ranks_because);
   const auto gpus = machine.gpus.size();
   const bool cuda = parallel.device == config::Device::cuda;
   if (parallel.strategy == config::Strategy::single) {
@@ -158,12 +122,20 @@ void offer_ranks(Resolver& r, const Machine& machine) {
   }
 }
 
-void resolve_ranks(Resolver& r, const Machine& machine) {
+// A strategy by the name that a recipe has for it.
+void offer_method(Resolver& r, const Wish& wish, int ranks) {
+  if (!wish.method || (*wish.method == Method::single) != (ranks == 1)) return;
+  if (*wish.method >= Method::zero1) return;  // policies offer only what is there
+  r.offer("parallel.strategy", name_of(*wish.method), wish.method_because);
+}
+
+void resolve_ranks(Resolver& r, const Machine& machine, const Wish& wish) {
   const bool by_name = !r.is_open("parallel.ranks") || !r.is_open("parallel.strategy");
   const bool cuda = r.config().parallel.device == config::Device::cuda;
-  offer_ranks(r, machine);
+  offer_ranks(r, machine, wish);
   check_ranks_fit(r, machine);
   const auto ranks = r.config().parallel.ranks.value();
+  offer_method(r, wish, ranks);
   if (ranks == 1) {
     r.offer("parallel.strategy", "single", "there is 1 rank");
   } else {
@@ -215,8 +187,7 @@ void resolve_threads(Resolver& r, const Machine& machine) {
   constexpr int kMostWorkers = 3;  // a batch of small images is little work
   r.offer("data.workers", std::clamp(logical / ranks - 1, 1, kMostWorkers),
           str("cores: ", logical, shared, ", one is left to the step, at most ",
-              kMostWorkers));
-  r.offer("data.prefetch", 4, "enough to hide a slow batch, little memory");
+              kMostWorkers, ranks > 1 ? str(" for each of ", ranks, " ranks") : ""));
   const bool cuda = r.config().parallel.device == config::Device::cuda;
   r.offer("data.pin_memory", cuda ? "true" : "false",
           cuda ? "the GPU fetches a batch while it computes with the one before"
@@ -228,81 +199,32 @@ void resolve_threads(Resolver& r, const Machine& machine) {
   }
 }
 
-void offer_global(Resolver& r) {
-  const auto& batch = r.config().batch;
-  const auto ranks = r.config().parallel.ranks.value();
-  if (!batch.per_rank.is_auto()) {
-    const auto per_rank = batch.per_rank.value();
-    r.offer("batch.global", per_rank * ranks,
-            str("batch.per_rank ", per_rank, " * parallel.ranks ", ranks));
-  } else if (!batch.micro.is_auto() && !batch.accumulation.is_auto()) {
-    const auto micro = batch.micro.value();
-    const auto accumulation = batch.accumulation.value();
-    r.offer("batch.global", micro * accumulation * ranks,
-            str("batch.micro ", micro, " * batch.accumulation ", accumulation,
-                " * parallel.ranks ", ranks));
-  } else {
-    r.offer("batch.global", config::kDefaultGlobalBatch,
-            "the usual size, no batch was named");
-  }
-}
-
-// Whether the micro-batch is found by trying; `open`: nobody has said how large.
-void offer_search(Resolver& r, bool open) {
+// As many batches as hide a slow one, if they fit into a tenth of the host's memory.
+void resolve_prefetch(Resolver& r, const Machine& machine, const Knowledge& knowledge) {
+  constexpr std::int64_t kEnough = 4;
+  constexpr std::int64_t kTenth = 10;
   const auto& config = r.config();
-  const bool limited =
-      config.parallel.device == config::Device::cuda || config.memory.host_limit > 0;
-  const bool fails_alone = !config.parallel.sync_batch_norm;
-  if (open && limited && fails_alone) {
-    r.offer("memory.find_micro", "true",
-            str("batch.micro is auto: the largest that fits memory.target ",
-                text::from_double(config.memory.target), " is found by trying"));
+  const auto share = config.batch.per_rank.value() * config.parallel.ranks.value();
+  const auto bytes = knowledge.model ? knowledge.model->sample_bytes * share : 0;
+  const auto room = machine.memory_total_bytes / kTenth;
+  if (bytes > 0 && room > 0 && bytes * kEnough > room) {
+    r.offer("data.prefetch", std::max<std::int64_t>(1, room / bytes),
+            str("batches of ", units::format_bytes(bytes), " in a tenth of ",
+                units::format_bytes(machine.memory_total_bytes)));
   }
-  r.offer("memory.find_micro", "false",
-          !open          ? "the size of a micro-batch was named"
-          : !fails_alone ? "parallel.sync_batch_norm: no rank may run out alone"
-                         : "the host has memory enough for a whole share");
-  if (!config.memory.find_micro.value()) return;
-  if (!limited) {
-    r.refuse(Fault::config, "memory.find_micro",
-             "true, but the memory of a CPU has no limit to try; set "
-             "memory.host_limit, or memory.find_micro=false");
-  }
-  if (!fails_alone) {
-    r.refuse(Fault::config, "memory.find_micro",
-             "true, but with parallel.sync_batch_norm no rank may run out of memory "
-             "alone; switch one of them off");
-  }
+  r.offer("data.prefetch", kEnough, "enough to hide a slow batch, little memory");
 }
 
-void resolve_batch(Resolver& r) {
-  const auto ranks = r.config().parallel.ranks.value();
-  offer_global(r);
-  r.validate();  // refuses what does not divide, with the arithmetic
-  const auto& batch = r.config().batch;
-  const auto global = batch.global.value();
-  r.offer("batch.per_rank", global / ranks,
-          str("batch.global ", global, " / parallel.ranks ", ranks));
-  const auto per_rank = batch.per_rank.value();
-  const bool open = batch.micro.is_auto() && batch.accumulation.is_auto();
-  if (batch.micro.is_auto()) {
-    r.offer("batch.accumulation", 1, "the share of a rank goes through at once");
-  } else {
-    r.offer("batch.accumulation", per_rank / batch.micro.value(),
-            str("batch.per_rank ", per_rank, " / batch.micro ", batch.micro.value()));
+void resolve_memory(Resolver& r, const Wish& wish) {
+  if (wish.recompute) {
+    r.offer("memory.recompute_every", *wish.recompute ? 1 : 0, wish.recompute_because);
   }
-  offer_search(r, open);
-  const auto accumulation = batch.accumulation.value();
-  r.offer("batch.micro", per_rank / accumulation,
-          str("batch.per_rank ", per_rank, " / batch.accumulation ", accumulation));
-  const bool cuda = r.config().parallel.device == config::Device::cuda;
-  const auto micro = batch.micro.value();
-  r.offer("batch.eval", std::max<std::int64_t>(micro, cuda ? 1024 : 256),
-          str("no gradients to keep; batch.micro ", micro, " if that were more"));
-}
-
-void check_offload(Resolver& r) {
-  if (!r.config().memory.offload) return;
+  r.offer("memory.recompute_every", 0, "all activations are kept as long as they fit");
+  if (wish.offload) {
+    r.offer("memory.offload", *wish.offload ? "true" : "false", wish.offload_because);
+  }
+  r.offer("memory.offload", "false", "only where nothing else fits");
+  if (!r.config().memory.offload.value()) return;
   if (r.config().parallel.device == config::Device::cuda) return;
   r.refuse(Fault::config, "memory.offload",
            "true, but parallel.device is cpu: activations are in the host's memory "
@@ -323,7 +245,6 @@ void resolve_length(Resolver& r) {
   const bool cost = watched == "loss" || watched == "perplexity";
   r.offer("early_stop.mode", cost ? "min" : "max",
           str(cost ? "less " : "more ", watched, " is better"));
-  r.offer("memory.recompute_every", 0, "all activations are kept as long as they fit");
 }
 
 [[noreturn]] void refuse_auto(const std::vector<Choice>& choices) {
@@ -340,21 +261,44 @@ void resolve_length(Resolver& r) {
 
 }  // namespace
 
-Plan resolve(config::Loaded wanted, const Machine& machine, bool allow_auto) {
+Plan resolve(config::Loaded wanted, const Machine& machine, bool allow_auto,
+             const Knowledge& knowledge) {
   config::validate(wanted);
   Resolver resolver(std::move(wanted));
   resolve_device(resolver, machine);
   resolve_precision(resolver, machine);
-  resolve_ranks(resolver, machine);
+  auto asked = asked_of(resolver.config());
+  std::vector<Outcome> candidates;
+  const auto wish = detail::wish_of(resolver, machine, knowledge, candidates);
+  resolve_ranks(resolver, machine, wish);
   resolve_buckets(resolver);
   resolve_threads(resolver, machine);
-  resolve_batch(resolver);
-  check_offload(resolver);
+  detail::resolve_batch(resolver, wish);
+  resolve_prefetch(resolver, machine, knowledge);
+  resolve_memory(resolver, wish);
   resolve_length(resolver);
   resolver.validate();
   auto plan = resolver.take();
   if (!allow_auto && !plan.choices.empty()) refuse_auto(plan.choices);
+  if (knowledge.model && candidates.empty()) {
+    asked.global = plan.config.config.batch.global.value();
+    const Scene scene{plan.config.config, machine, *knowledge.model,
+                      knowledge.correction};
+    candidates = outcomes(scene, asked);
+  }
+  plan.candidates = std::move(candidates);
+  detail::foresee(plan, machine, knowledge);
   return plan;
+}
+
+std::vector<Outcome> survey(config::Loaded wanted, const Machine& machine,
+                            const Knowledge& knowledge) {
+  if (!knowledge.model) return {};
+  Resolver resolver(std::move(wanted));
+  resolve_device(resolver, machine);
+  resolve_precision(resolver, machine);
+  const Scene scene{resolver.config(), machine, *knowledge.model, knowledge.correction};
+  return outcomes(scene, asked_of(resolver.config()));
 }
 
 }  // namespace lockstep::planner

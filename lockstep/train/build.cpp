@@ -74,7 +74,7 @@ torch::Tensor class_weights_of(const config::Config& config, const data::Dataset
 std::shared_ptr<Offload> offload_of(const config::Config& config,
                                     const parallel::Strategy& strategy,
                                     const torch::Device& device) {
-  if (!config.memory.offload) return nullptr;
+  if (!config.memory.offload.value()) return nullptr;
   Offload::Options options{.device = device, .resident = {}};
   for (const auto& parameter : strategy.parameters()) {
     options.resident.push_back(parameter.tensor);

@@ -222,7 +222,8 @@ std::vector<Field> Reporter::fields_of(const TrainReport& report) const {
                           {"samples_per_second", report.samples_per_second()},
                           {"data_wait_seconds", own.data_wait_seconds},
                           {"memory_bytes", own.memory.allocated_bytes},
-                          {"memory_reserved_bytes", own.memory.reserved_bytes}};
+                          {"memory_reserved_bytes", own.memory.reserved_bytes},
+                          {"memory_peak_bytes", own.memory.peak_bytes}};
   const auto add = [&](bool is_known, const char* name, auto value) {
     if (is_known) more.push_back({name, value});
   };

@@ -44,17 +44,20 @@ class Rig {
   Path path(const std::string& below) const { return directory_.path() / below; }
   Path program() const { return path("bin/lockstep"); }
 
-  // $2 is the run directory.
+  // $2 is the run directory. It knows nothing of models.
   void worker(const std::string& script) const {
     const auto place = path("bin/lockstep_worker");
-    write_file(place, "#!/bin/sh\n" + script);
+    write_file(place,
+               "#!/bin/sh\n[ \"$1\" = --describe ] && { echo no models here >&2; exit "
+               "2; }\n" +
+                   script);
     std::filesystem::permissions(place, std::filesystem::perms(0755));
   }
 
   process::Command command(std::vector<std::string> words) const {
     words.insert(words.begin(), program().string());
     return {.arguments = std::move(words),
-            .environment = {},
+            .environment = {{"XDG_STATE_HOME", path("state").string()}},
             .directory = directory_.path()};
   }
 

@@ -52,6 +52,14 @@ TEST(Validate, ProfiledStepsAreARangeWithinTheRun) {
   EXPECT_EQ(config::parse_step_range("12").value().last, 12);
 }
 
+TEST(Validate, AFlagNeedsThePolicyThatReadsIt) {
+  EXPECT_THAT(problem_with("planner.enable_distributed", "false"),
+              HasSubstr("false is for the policy flags, but planner.policy is "
+                        "measured"));
+  EXPECT_NO_THROW(
+      with({{"planner.policy", "flags"}, {"planner.enable_data_parallel", "false"}}));
+}
+
 TEST(Validate, AKnobOfASinkNeedsTheSink) {
   for (const auto& [key, value] :
        std::initializer_list<std::pair<std::string, std::string>>{

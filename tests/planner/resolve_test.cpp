@@ -376,8 +376,8 @@ TEST(Planner, FindsTheMicroBatchByTryingWhereMemoryHasALimit) {
 TEST(Planner, OffloadNeedsADeviceToOffloadFrom) {
   EXPECT_THAT(refusal({{"memory.offload", "true"}}, kTwoCores),
               HasSubstr("parallel.device is cpu"));
-  EXPECT_TRUE(
-      plan_for({{"memory.offload", "true"}}, kH100).config.config.memory.offload);
+  EXPECT_TRUE(plan_for({{"memory.offload", "true"}}, kH100)
+                  .config.config.memory.offload.value());
 }
 
 }  // namespace lockstep::test

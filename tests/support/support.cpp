@@ -23,6 +23,13 @@ const bool kSignalsAreAtTheirDefaults = [] {
   return true;
 }();
 
+// What programs learn from runs of tests is not for this person's own runs.
+const bool kStateIsTheTests = [] {
+  const auto state = Path(LOCKSTEP_BINARY_DIR).parent_path() / "state_of_tests";
+  ::setenv("XDG_STATE_HOME", state.c_str(), 1);
+  return true;
+}();
+
 }  // namespace
 
 Path source_root() {

@@ -15,7 +15,9 @@ std::filesystem::path state_directory(const Context& context);
 // used is a warning on context.err.
 void add_measured(hardware::Machine& machine, Context& context);
 
-// This machine as a plan needs it, with what was measured of it.
-hardware::Machine known_machine(Context& context);
+// This machine as a plan for a run in that directory needs it, links and all, with what
+// was measured of it.
+hardware::Machine known_machine(Context& context,
+                                const std::filesystem::path& run_directory = ".");
 
 }  // namespace lockstep::cli

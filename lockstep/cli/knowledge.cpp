@@ -1,0 +1,141 @@
+// What is known of a recipe's model before it is trained.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
+#include "lockstep/base/hash.h"
+#include "lockstep/base/process.h"
+#include "lockstep/base/text.h"
+#include "lockstep/cli/detail/plan.h"
+#include "lockstep/cli/detail/state.h"
+#include "lockstep/cli/detail/train.h"
+#include "lockstep/config/print.h"
+#include "lockstep/planner/history.h"
+
+namespace lockstep::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kLargestFile = 64 << 20;
+constexpr std::chrono::seconds kPatienceWithTheWorker{120};
+
+// A description depends on these knobs and on nothing else.
+std::string knobs_of_model(const config::Loaded& wanted) {
+  std::string text;
+  for (const auto& key : config::keys()) {
+    const bool counts = text::starts_with(key, "model.") ||
+                        text::starts_with(key, "data.") ||
+                        text::starts_with(key, "augment.");
+    const bool speed = key == "data.workers" || key == "data.prefetch" ||
+                       key == "data.pin_memory" || key == "model.weights";
+    if (counts && !speed) text += str(key, "=", config::get(wanted, key), "\n");
+  }
+  return text;
+}
+
+// A rebuilt worker may describe a model otherwise.
+std::string stamp_of(const fs::path& worker) {
+  std::error_code ignored;
+  const auto library = worker.parent_path() / "liblockstep_worker.so";
+  const auto time = fs::last_write_time(library, ignored).time_since_epoch().count();
+  return str(worker.string(), "|", fs::file_size(library, ignored), "|", time);
+}
+
+fs::path cache_file(const config::Loaded& wanted, const fs::path& worker,
+                    const Context& context) {
+  const auto state = state_directory(context);
+  if (state.empty()) return {};
+  const auto hash = hash_of(knobs_of_model(wanted), hash_of(stamp_of(worker)));
+  return state / "models" / fmt::format("{:016x}.json", hash);
+}
+
+void keep(const fs::path& file, const std::string& text) {
+  if (file.empty()) return;
+  try {
+    fs::create_directories(file.parent_path());
+    files::write_atomically(file, text);
+  } catch (const std::exception&) {
+    // It is asked for again the next time.
+  }
+}
+
+// Why the worker could not, without its name.
+std::string complaint(const std::string& text) {
+  constexpr std::string_view kPrefix = "lockstep_worker: error: ";
+  const auto lines = text::split(text::trim(text), '\n');
+  if (lines.empty()) return "";
+  const auto& last = lines.back();
+  return text::starts_with(last, kPrefix) ? last.substr(kPrefix.size()) : last;
+}
+
+std::string ask(const fs::path& worker, const config::Loaded& wanted) {
+  const files::TemporaryDirectory place;
+  const auto recipe = place.path() / "config.yaml";
+  files::write_atomically(recipe, config::to_yaml(wanted, false));
+  process::Command command;
+  command.arguments = {worker.string(), "--describe", recipe.string()};
+  command.environment = {{"CUDA_VISIBLE_DEVICES", ""}, {"OMP_NUM_THREADS", "1"}};
+  const auto output = process::run(command, kPatienceWithTheWorker);
+  if (!output.end.ok()) {
+    throw Error(Fault::io, "lockstep_worker --describe ended with ",
+                process::describe(output.end), ": ", complaint(output.err));
+  }
+  return output.out;
+}
+
+planner::Model describe_model(const config::Loaded& wanted, const Context& context) {
+  const auto worker = find_worker(context);
+  const auto cached = cache_file(wanted, worker, context);
+  std::error_code ignored;
+  if (!cached.empty() && fs::exists(cached, ignored)) {
+    try {
+      return planner::load_model(cached);
+    } catch (const Error&) {
+      // Damaged: asked for again.
+    }
+  }
+  const auto text = ask(worker, wanted);
+  auto model = planner::model_from_json(text, "what lockstep_worker --describe said");
+  keep(cached, text);
+  return model;
+}
+
+}  // namespace
+
+planner::Correction correction_for(const planner::Model& model,
+                                   const config::Config& config,
+                                   const hardware::Machine& machine,
+                                   const Context& context) {
+  const auto state = state_directory(context);
+  if (state.empty()) return {};
+  const bool cuda =
+      config.parallel.device == config::Device::cuda ||
+      (config.parallel.device == config::Device::automatic && !machine.gpus.empty());
+  try {
+    const auto file =
+        state / "machines" / planner::machine_key(machine) / "predictions.json";
+    const auto runs = planner::past_from_json(files::read(file, kLargestFile));
+    return planner::correction_of(runs, model.name, cuda ? "cuda" : "cpu");
+  } catch (const std::exception&) {
+    return {};  // there was no run yet
+  }
+}
+
+planner::Knowledge knowledge_of(const config::Loaded& wanted,
+                                const hardware::Machine& machine,
+                                const Context& context) {
+  planner::Knowledge knowledge;
+  try {
+    knowledge.model = describe_model(wanted, context);
+    knowledge.correction =
+        correction_for(*knowledge.model, wanted.config, machine, context);
+  } catch (const std::exception& problem) {
+    knowledge.no_model = str("the model is not known: ", problem.what());
+  }
+  return knowledge;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,137 @@
+// lockstep plan: what a run would be like, on this machine or on any other.
+#include "lockstep/cli/detail/plan.h"
+#include "lockstep/cli/detail/state.h"
+
+#include <ostream>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/cli/command.h"
+#include "lockstep/cli/detail/output.h"
+#include "lockstep/hardware/json.h"
+#include "lockstep/planner/report.h"
+#include "lockstep/planner/shipped.h"
+
+namespace lockstep::cli {
+namespace {
+
+bool is_file(const std::string& name) {
+  return name.find('/') != std::string::npos || name.ends_with(".json");
+}
+
+hardware::Machine machine_for(const Arguments& arguments, const config::Loaded& wanted,
+                              Context& context) {
+  const auto named = arguments.value("--hardware");
+  if (!named) return known_machine(context, wanted.config.run.dir);
+  return is_file(*named) ? hardware::load(*named) : planner::shipped_machine(*named);
+}
+
+planner::Knowledge knowledge_for(const Arguments& arguments,
+                                 const config::Loaded& wanted,
+                                 const hardware::Machine& machine,
+                                 const Context& context) {
+  const auto shipped = arguments.value("--model");
+  const auto file = arguments.value("--describe");
+  if (shipped && file) {
+    throw Error(Fault::config,
+                "plan: --model and --describe both name a model; give "
+                "one of them");
+  }
+  if (!shipped && !file) return knowledge_of(wanted, machine, context);
+  planner::Knowledge knowledge;
+  knowledge.model =
+      shipped ? planner::shipped_model(*shipped) : planner::load_model(*file);
+  knowledge.correction =
+      correction_for(*knowledge.model, wanted.config, machine, context);
+  return knowledge;
+}
+
+// Somebody who plans for another machine wants to know why it can not be, too.
+[[noreturn]] void refuse(const config::Loaded& wanted, const hardware::Machine& machine,
+                         const planner::Knowledge& knowledge,
+                         const Arguments& arguments, Context& context) {
+  const auto candidates = planner::survey(wanted, machine, knowledge);
+  if (!candidates.empty()) {
+    context.err << planner::candidate_table(candidates, arguments.has("--all")) << "\n";
+  }
+  throw;
+}
+
+config::Loaded wanted_of(const Arguments& arguments, const Context& context) {
+  const auto recipe = arguments.operand("RECIPE");
+  if (recipe) return config::load(*recipe, arguments.overrides(), context.environment);
+  if (!arguments.value("--model") && !arguments.value("--describe")) {
+    throw Error(Fault::config,
+                "plan: name a recipe, or a model with --model or --describe");
+  }
+  return config::defaults(arguments.overrides(), context.environment);
+}
+
+int plan(const Arguments& arguments, Context& context) {
+  const auto wanted = wanted_of(arguments, context);
+  const auto machine = machine_for(arguments, wanted, context);
+  auto knowledge = knowledge_for(arguments, wanted, machine, context);
+  if (!arguments.value("--hardware")) {
+    for (const auto& [name, value] : context.environment) {
+      knowledge.set_variables.push_back(name);
+    }
+  }
+  try {
+    const auto made = planner::resolve(wanted, machine, /*allow_auto=*/true, knowledge);
+    context.out << (arguments.has("--json")
+                        ? planner::to_json(made)
+                        : printable(
+                              planner::report(made, machine, arguments.has("--all"))));
+  } catch (const Error& error) {
+    if (error.fault() != Fault::hardware) throw;
+    refuse(wanted, machine, knowledge, arguments, context);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command plan_command() {
+  return {
+      .name = "plan",
+      .summary = "Say how a recipe would be trained, what it takes, and why.",
+      .usage = "lockstep plan [RECIPE] [options] [section.key=value]...",
+      .details =
+          "  lockstep plan recipes/resnet18_cifar10.yaml\n"
+          "  lockstep plan recipes/resnet18_cifar10.yaml --hardware 4xl4\n"
+          "  lockstep plan --model gpt2-1.5b --hardware dgx-h100 batch.global=512\n\n"
+          "The chosen plan with a reason for every knob, what it is predicted to take, "
+          "the\n"
+          "other candidates and why they lost (docs/planner.md). Nothing is trained.\n",
+      .operands = {{.name = "RECIPE",
+                    .help =
+                        "A YAML or JSON file with the knobs of the run; -: standard "
+                        "input.",
+                    .required = false,
+                    .completes = Completes::file}},
+      .options = {{.name = "--hardware",
+                   .value = "MACHINE",
+                   .help = "A well-known machine, or a file of `lockstep hardware "
+                           "--json`; default: this one.",
+                   .choices = planner::shipped_machines(),
+                   .free_text = true,
+                   .completes = Completes::file},
+                  {.name = "--model",
+                   .value = "NAME",
+                   .help = "A model whose description is part of this program, instead "
+                           "of the recipe's.",
+                   .choices = planner::shipped_models()},
+                  {.name = "--describe",
+                   .value = "FILE",
+                   .help = "A description that `lockstep_worker --describe` has "
+                           "written, instead of the recipe's model.",
+                   .completes = Completes::file},
+                  {.name = "--all",
+                   .help = "Every candidate, not only the best of "
+                           "each strategy."},
+                  {.name = "--json", .help = "One JSON object (plan.json of a run)."}},
+      .takes_overrides = true,
+      .run = plan};
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,170 @@
+// After a run: how right its plan was, and what the next one learns from it.
+#include <algorithm>
+#include <ostream>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/files.h"
+#include "lockstep/base/text.h"
+#include "lockstep/base/units.h"
+#include "lockstep/cli/detail/output.h"
+#include "lockstep/cli/detail/plan.h"
+#include "lockstep/cli/detail/state.h"
+#include "lockstep/monitor/events.h"
+#include "lockstep/monitor/metrics.h"
+#include "lockstep/monitor/run_directory.h"
+#include "lockstep/planner/history.h"
+#include "lockstep/planner/report.h"
+
+namespace lockstep::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using monitor::Comparison;
+
+// What the metrics of a run say; 0: nothing.
+struct Measured {
+  double step_seconds = 0;
+  double peak_bytes = 0;
+  std::optional<std::int64_t> micro;  // that memory.find_micro has found
+  bool disturbed = false;             // it ran out of memory
+};
+
+Measured measured_in(const monitor::RunDirectory& run, double since) {
+  Measured measured;
+  std::vector<double> steps;
+  for (const auto& line : monitor::read_metrics(run.metrics())) {
+    if (line.split != monitor::Split::train || line.time < since) continue;
+    measured.peak_bytes =
+        std::max(measured.peak_bytes, line.find("memory_peak_bytes").value_or(0));
+    // The first step sets things up.
+    const auto seconds = line.find("step_seconds");
+    if (line.step > 1 && seconds) steps.push_back(*seconds);
+  }
+  if (!steps.empty()) {
+    std::sort(steps.begin(), steps.end());
+    measured.step_seconds = steps[steps.size() / 2];
+  }
+  constexpr std::size_t kEnough = 1000;
+  for (const auto& event : monitor::last_events(run.events(), kEnough)) {
+    if (event.time < since) continue;
+    measured.disturbed |= event.kind == "out_of_memory";
+    if (event.kind != "micro_batch") continue;
+    for (const auto& field : event.fields) {
+      const auto* size = std::get_if<std::int64_t>(&field.value);
+      if (field.name == "size" && size != nullptr) measured.micro = *size;
+    }
+  }
+  return measured;
+}
+
+// What was predicted for the micro-batch that it came to be.
+planner::Prediction prediction_for(const Finished& run, const Measured& measured,
+                                   const planner::Correction& correction) {
+  auto candidate = run.plan.prediction->candidate;
+  if (measured.micro && *measured.micro > 0) {
+    const auto share = candidate.micro * candidate.accumulation;
+    candidate.micro = std::min(share, *measured.micro);
+    candidate.accumulation = (share + candidate.micro - 1) / candidate.micro;
+  }
+  return planner::predict(
+      {run.plan.config.config, run.machine, *run.knowledge.model, correction},
+      candidate);
+}
+
+bool is_cuda(const Finished& run) {
+  return run.plan.config.config.parallel.device == config::Device::cuda;
+}
+
+Comparison compare(const Finished& run, const Measured& measured) {
+  const auto predicted = prediction_for(run, measured, run.knowledge.correction);
+  const auto& memory = predicted.memory;
+  return {.memory_predicted_bytes = is_cuda(run) ? memory.tensors() : memory.peak(),
+          .memory_measured_bytes = measured.peak_bytes,
+          .step_predicted_seconds = predicted.time.step(),
+          .step_measured_seconds = measured.step_seconds};
+}
+
+std::string error_of(double predicted, double measured) {
+  return measured > 0 ? fmt::format("{:+.0f} %", 100 * (predicted / measured - 1)) : "";
+}
+
+std::string text_of(const Comparison& c) {
+  const auto bytes = [](double value) {
+    return value > 0 ? units::format_bytes(static_cast<std::int64_t>(value))
+                     : std::string("n/a");
+  };
+  const auto time = [](double value) {
+    return value > 0 ? planner::seconds_text(value) : std::string("n/a");
+  };
+  return text::table(
+      {{"", "predicted", "measured", "error"},
+       {"memory of a rank", bytes(c.memory_predicted_bytes),
+        bytes(c.memory_measured_bytes),
+        error_of(c.memory_predicted_bytes, c.memory_measured_bytes)},
+       {"time of a step", time(c.step_predicted_seconds), time(c.step_measured_seconds),
+        error_of(c.step_predicted_seconds, c.step_measured_seconds)}},
+      {1, 2, 3});
+}
+
+// Without corrections, so that the next one does not correct a correction.
+planner::Past past_of(const Finished& run, const Measured& measured) {
+  const auto raw = prediction_for(run, measured, {});
+  planner::Past past;
+  past.model = run.knowledge.model->name;
+  past.device = is_cuda(run) ? "cuda" : "cpu";
+  past.date =
+      iso_time(Clock::system().wall()).substr(0, std::string("2026-11-15").size());
+  past.ranks = raw.candidate.ranks;
+  past.micro = raw.candidate.micro;
+  // A correction is of what a device computes, not of the links between them.
+  past.predicted_seconds = raw.time.compute + raw.time.update;
+  const double others = raw.time.exposed + raw.time.wait + raw.time.offload;
+  constexpr double kAtLeast = 0.1;  // of the step is computing
+  past.measured_seconds =
+      std::max(kAtLeast * measured.step_seconds, measured.step_seconds - others);
+  past.predicted_bytes = raw.memory.tensors();
+  past.measured_bytes = measured.disturbed ? 0 : measured.peak_bytes;
+  return past;
+}
+
+void learn(const Finished& run, const Measured& measured, const Context& context) {
+  const auto state = state_directory(context);
+  if (state.empty()) return;
+  const auto file =
+      state / "machines" / planner::machine_key(run.machine) / "predictions.json";
+  std::vector<planner::Past> runs;
+  std::error_code ignored;
+  constexpr std::int64_t kLargestFile = 64 << 20;
+  if (fs::exists(file, ignored)) {
+    runs = planner::past_from_json(files::read(file, kLargestFile));
+  }
+  planner::remember(runs, past_of(run, measured));
+  fs::create_directories(file.parent_path());
+  files::write_atomically(file, planner::to_json(runs));
+}
+
+}  // namespace
+
+void compare_with_plan(const Finished& run, const monitor::RunDirectory& directory,
+                       Context& context) {
+  if (!run.plan.prediction || !run.knowledge.model) return;
+  try {
+    const auto measured = measured_in(directory, run.started);
+    if (measured.step_seconds <= 0) return;  // too short to tell
+    const auto comparison = compare(run, measured);
+    auto record = directory.read_record();
+    record.comparison = comparison;
+    files::write_atomically(directory.record_file(), monitor::to_json(record));
+    if (run.plan.config.config.monitor.verbosity != config::Verbosity::quiet) {
+      context.err << text_of(comparison);
+    }
+    learn(run, measured, context);
+  } catch (const std::exception& problem) {
+    // The run itself is done: this must not make it look otherwise.
+    context.err << "lockstep: the prediction was not kept: "
+                << printable(problem.what()) << "\n";
+  }
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "lockstep/config/enums.h"
+#include "lockstep/config/field.h"
+
+namespace lockstep::config {
+
+// The rules by which the planner fills in what is `auto`; planner/policies.h has them.
+enum class Policy { measured, table, simple, flags, zero2 };
+
+constexpr std::array<std::string_view, 5> names_of(Policy) {
+  return {"measured", "table", "simple", "flags", "zero2"};
+}
+
+struct PlannerConfig {
+  Policy policy = Policy::measured;
+  bool enable_distributed = true;
+  bool enable_data_parallel = true;
+};
+
+template <typename Visitor>
+void describe(PlannerConfig& c, Visitor& v) {
+  v.field("policy", c.policy,
+          {.help = "How `auto` is filled in. measured: what fits, then the fastest by "
+                   "prediction; table: batches by the memory of a GPU; simple: "
+                   "data_parallel up to 4 GPUs, then ddp; flags: by the two knobs "
+                   "below; zero2: ZeRO-2 from 2 GPUs on. What is named is kept."});
+  v.field(
+      "enable_distributed", c.enable_distributed,
+      {.help = "Of flags: several GPUs train with ddp.", .affects = Affects::speed});
+  v.field("enable_data_parallel", c.enable_data_parallel,
+          {.help = "Of flags, without ddp: several GPUs train with data_parallel; "
+                   "false: one trains alone.",
+           .affects = Affects::speed});
+}
+
+}  // namespace lockstep::config

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/config/config.h"
+#include "lockstep/hardware/machine.h"
+#include "lockstep/planner/model.h"
+
+// What a way of training would take: the arithmetic behind a plan. docs/planner.md has
+// the formulas.
+namespace lockstep::planner {
+
+enum class Method { single, data_parallel, ddp, zero1, zero2, zero3 };
+std::string_view name_of(Method method) noexcept;
+bool in_this_build(Method method) noexcept;
+
+struct Candidate {
+  Method method = Method::single;
+  int ranks = 1;
+  std::int64_t micro = 1;
+  std::int64_t accumulation = 1;
+  bool recompute = false;
+  bool offload = false;
+
+  std::int64_t global() const { return micro * accumulation * ranks; }
+};
+
+// Bytes of one rank's device.
+struct MemoryCost {
+  double parameters = 0;
+  double gradients = 0;
+  double optimizer = 0;
+  double master = 0;   // fp32 copies of parameters that are bf16
+  double average = 0;  // of the weights (ema)
+  double buffers = 0;  // running statistics
+  double activations = 0;
+  double transient = 0;      // gradients of activations, workspaces
+  double buckets = 0;        // beside the gradients
+  double batches = 0;        // data that is ready
+  double process = 0;        // the context of CUDA, libraries, or what a CPU rank had
+  double fragmentation = 0;  // held by the allocator and of no use
+
+  double tensors() const;  // without process and fragmentation
+  double peak() const { return tensors() + process + fragmentation; }
+};
+
+// Seconds of one step.
+struct TimeCost {
+  double compute = 0;   // forward, backward and what is computed again
+  double update = 0;    // the optimizer
+  double exchange = 0;  // all collectives
+  double exposed = 0;   // the part of these that nothing hides, and what they slow down
+  double wait = 0;      // for the slowest rank
+  double offload = 0;   // copies to the host and back that nothing hides
+  double step() const { return compute + update + exposed + wait + offload; }
+};
+
+// Past runs: what was measured over what was predicted; planner/history.h.
+struct Correction {
+  double time = 1;          // a factor
+  double time_spread = 0;   // as a share: 0.1 is +- 10 %
+  double memory = 1;        // a factor on tensors of a GPU
+  double memory_bytes = 0;  // and, of a CPU rank, what its process has besides tensors
+  double memory_spread = 0;
+  int runs = 0;
+};
+
+struct Prediction {
+  Candidate candidate;
+  MemoryCost memory;
+  TimeCost time;
+  double limit = 0;  // of memory.peak(); 0: not known
+  double samples_per_second = 0;
+
+  bool fits() const { return limit <= 0 || memory.peak() <= limit; }
+};
+
+// All that a prediction depends on besides the candidate.
+struct Scene {
+  const config::Config& config;  // device and precision are no longer auto
+  const hardware::Machine& machine;
+  const Model& model;
+  Correction correction;
+};
+
+MemoryCost memory_cost(const Scene& scene, const Candidate& candidate);
+TimeCost time_cost(const Scene& scene, const Candidate& candidate);
+// What memory.fraction allows a rank of its device, or of its part of the host; 0: not
+// known. `because`: "0.9 x 22.5 GiB".
+struct MemoryLimit {
+  double bytes = 0;
+  std::string because;
+};
+MemoryLimit memory_limit(const Scene& scene, int ranks);
+// The largest usual batch of an evaluation that takes no more than a step does.
+std::int64_t evaluation_batch(const Scene& scene, std::int64_t micro);
+Prediction predict(const Scene& scene, const Candidate& candidate);
+
+// Samples a second with each number of ranks over that with one, the share of a rank
+// being the same: {1, 2, 4, 8} and the candidate's own.
+struct Scaling {
+  int ranks = 1;
+  double speed_up = 1;
+};
+std::vector<Scaling> scaling_of(const Scene& scene, const Candidate& candidate);
+
+// "parameters 4.6 GiB + gradients 4.6 GiB + ... = 31.2 GiB".
+std::string terms_of(const MemoryCost& memory);
+
+}  // namespace lockstep::planner

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <set>
+#include <string>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/planner/plan.h"
+#include "lockstep/planner/policies.h"
+
+namespace lockstep::planner::detail {
+
+// Keeps the plan while it is being made. Every knob is offered; only those that were
+// `auto` take the offer.
+class Resolver {
+ public:
+  explicit Resolver(config::Loaded wanted) {
+    plan_.config = std::move(wanted);
+    const auto keys = config::auto_keys(plan_.config);
+    open_ = {keys.begin(), keys.end()};
+  }
+
+  template <typename Value>
+  void offer(const std::string& key, const Value& value, const std::string& because) {
+    if (open_.erase(key) == 0) return;
+    const auto text = str(value);
+    config::set(plan_.config, key, text, {config::Origin::planner, because});
+    plan_.choices.push_back({key, text, because});
+  }
+
+  // A knob that this rule does not fill in has another one.
+  template <typename Value>
+  void offer(const std::string& key, const std::optional<Value>& value,
+             const std::string& because) {
+    if (value) offer(key, *value, because);
+  }
+
+  bool is_open(const std::string& key) const { return open_.count(key) > 0; }
+
+  // For what was asked for and can not be had on this machine.
+  [[noreturn]] void refuse(Fault fault, const std::string& key,
+                           const std::string& text) {
+    const auto place = config::place_of(plan_.config.sources[key]);
+    throw Error(fault, place, place.empty() ? "" : ": ", key, ": ", text);
+  }
+
+  const config::Config& config() const { return plan_.config.config; }
+  void validate() const { config::validate(plan_.config); }
+  Plan take() {
+    LOCKSTEP_CHECK(open_.empty(), "no rule for ", *open_.begin());
+    return std::move(plan_);
+  }
+
+ private:
+  Plan plan_;
+  std::set<std::string> open_;
+};
+
+// global, per_rank, micro, accumulation, eval and memory.find_micro.
+void resolve_batch(Resolver& r, const Wish& wish);
+
+// What the policy that was asked for wishes; device and precision are known. The
+// policy `measured` looked at `candidates` for that.
+Wish wish_of(const Resolver& r, const hardware::Machine& machine,
+             const Knowledge& knowledge, std::vector<Outcome>& candidates);
+
+// Predictions, hints and notes of a plan in which no knob is open.
+void foresee(Plan& plan, const hardware::Machine& machine, const Knowledge& knowledge);
+
+std::vector<Variable> variables_for(const config::Config& config,
+                                    const hardware::Machine& machine,
+                                    const std::vector<std::string>& set);
+
+}  // namespace lockstep::planner::detail

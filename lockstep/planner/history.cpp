@@ -1,0 +1,134 @@
+#include "lockstep/planner/history.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/hash.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep::planner {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kFormat = 1;
+constexpr std::size_t kKeptOfAModel = 8;
+// Beyond it a run was disturbed, or a clock jumped.
+constexpr double kMostRatio = 1000;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const auto middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle]
+                                : (values[middle - 1] + values[middle]) / 2;
+}
+
+// The largest distance from the middle, as a share of it.
+double spread(const std::vector<double>& values, double middle) {
+  double most = 0;
+  for (const double value : values) most = std::max(most, std::abs(value - middle));
+  return middle > 0 ? most / middle : 0;
+}
+
+bool is_sound(double predicted, double measured) {
+  if (!(predicted > 0) || !(measured > 0)) return false;
+  const double ratio = measured / predicted;
+  return std::isfinite(ratio) && ratio < kMostRatio && ratio > 1 / kMostRatio;
+}
+
+Past past_of(const Json& json) {
+  Past run;
+  run.model = json.at("model").get<std::string>();
+  run.device = json.at("device").get<std::string>();
+  run.date = json.at("date").get<std::string>();
+  run.ranks = json.at("ranks").get<int>();
+  run.micro = json.at("micro").get<std::int64_t>();
+  run.predicted_seconds = json.at("predicted_seconds").get<double>();
+  run.measured_seconds = json.at("measured_seconds").get<double>();
+  run.predicted_bytes = json.at("predicted_bytes").get<double>();
+  run.measured_bytes = json.at("measured_bytes").get<double>();
+  return run;
+}
+
+}  // namespace
+
+std::string machine_key(const hardware::Machine& machine) {
+  auto facts =
+      str(machine.cpu_model, "|", machine.physical_cores, "|", machine.logical_cores);
+  for (const auto& gpu : machine.gpus) facts += "|" + gpu.name;
+  return fmt::format("{:016x}", hash_of(facts));
+}
+
+std::string to_json(const std::vector<Past>& runs) {
+  auto list = Json::array();
+  for (const auto& run : runs) {
+    list.push_back({{"model", run.model},
+                    {"device", run.device},
+                    {"date", run.date},
+                    {"ranks", run.ranks},
+                    {"micro", run.micro},
+                    {"predicted_seconds", run.predicted_seconds},
+                    {"measured_seconds", run.measured_seconds},
+                    {"predicted_bytes", run.predicted_bytes},
+                    {"measured_bytes", run.measured_bytes}});
+  }
+  const Json document = {{"format", kFormat}, {"runs", list}};
+  return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::vector<Past> past_from_json(const std::string& text) {
+  std::vector<Past> runs;
+  try {
+    const auto document = Json::parse(text);
+    if (document.at("format").get<int>() > kFormat) return {};
+    for (const auto& json : document.at("runs")) runs.push_back(past_of(json));
+  } catch (const std::exception&) {
+    return {};
+  }
+  return runs;
+}
+
+void remember(std::vector<Past>& runs, const Past& run) {
+  const auto same = [&](const Past& one) {
+    return one.model == run.model && one.device == run.device;
+  };
+  auto count = static_cast<std::size_t>(std::count_if(runs.begin(), runs.end(), same));
+  while (count-- >= kKeptOfAModel) {
+    runs.erase(std::find_if(runs.begin(), runs.end(), same));  // the oldest
+  }
+  runs.push_back(run);
+}
+
+Correction correction_of(const std::vector<Past>& runs, const std::string& model,
+                         const std::string& device) {
+  std::vector<double> times, sizes, extra;
+  for (const auto& run : runs) {
+    if (run.model != model || run.device != device) continue;
+    if (is_sound(run.predicted_seconds, run.measured_seconds)) {
+      times.push_back(run.measured_seconds / run.predicted_seconds);
+    }
+    if (!is_sound(run.predicted_bytes, run.measured_bytes)) continue;
+    sizes.push_back(run.measured_bytes / run.predicted_bytes);
+    extra.push_back(std::max(1.0, run.measured_bytes - run.predicted_bytes));
+  }
+  Correction correction;
+  correction.runs = static_cast<int>(std::max(times.size(), sizes.size()));
+  if (!times.empty()) {
+    correction.time = median(times);
+    correction.time_spread = spread(times, correction.time);
+  }
+  if (sizes.empty()) return correction;
+  if (device == "cuda") {
+    correction.memory = median(sizes);
+    correction.memory_spread = spread(sizes, correction.memory);
+  } else {
+    correction.memory_bytes = median(extra);
+    correction.memory_spread = spread(extra, correction.memory_bytes);
+  }
+  return correction;
+}
+
+}  // namespace lockstep::planner

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/hardware/machine.h"
+#include "lockstep/planner/cost.h"
+
+// How right predictions were: kept per machine and model, and used for the next one.
+namespace lockstep::planner {
+
+// A run that came to its end.
+struct Past {
+  std::string model;   // its name: sizes of one model err alike
+  std::string device;  // "cpu", "cuda"
+  std::string date;    // "2026-11-15"
+  int ranks = 1;
+  std::int64_t micro = 1;
+  double predicted_seconds = 0;  // of a step, without any correction
+  double measured_seconds = 0;
+  double predicted_bytes = 0;  // tensors of a rank, without any correction
+  double measured_bytes = 0;   // of a GPU: tensors; of a CPU: the process
+};
+
+// "3f9ac7d0e1b2a394": of processor, cores and GPUs, so that a file that is shared by
+// machines does not mix them.
+std::string machine_key(const hardware::Machine& machine);
+
+std::string to_json(const std::vector<Past>& runs);
+// A damaged or newer file counts as empty: it is not worth a run.
+std::vector<Past> past_from_json(const std::string& text);
+
+// The last few runs of each model are kept.
+void remember(std::vector<Past>& runs, const Past& run);
+
+// From the runs of this model on this device; no correction if there is none. The
+// factor is the median of the ratios, the spread the largest distance from it.
+Correction correction_of(const std::vector<Past>& runs, const std::string& model,
+                         const std::string& device);
+
+}  // namespace lockstep::planner

@@ -1,0 +1,238 @@
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "lockstep/base/str.h"
+#include "lockstep/base/text.h"
+#include "lockstep/base/units.h"
+#include "lockstep/planner/cost.h"
+
+namespace lockstep::planner {
+namespace {
+
+using config::Precision;
+
+constexpr double kMebi = 1 << 20;
+constexpr double kContext = 450 * kMebi;   // of CUDA and its libraries' kernels
+constexpr double kLibraries = 80 * kMebi;  // workspaces of cuBLAS and cuDNN
+constexpr double kRings = 300 * kMebi;     // buffers of NCCL
+constexpr double kOfFragments = 0.04;      // of a caching allocator's tensors
+constexpr double kProcess = 350 * kMebi;   // a CPU rank without any tensor of a step
+
+struct Widths {
+  double parameter, gradient, state, master;
+};
+
+Widths widths_of(Precision precision) {
+  if (precision == Precision::bf16_params) return {2, 2, 4, 4};
+  if (precision == Precision::fp64) return {8, 8, 8, 0};
+  return {4, 4, 4, 0};
+}
+
+bool is_mixed(Precision precision) {
+  return precision == Precision::bf16 || precision == Precision::fp16 ||
+         precision == Precision::bf16_params;
+}
+
+int states_of(const config::OptimConfig& optim) {
+  switch (optim.name) {
+    case config::Optimizer::adam:
+    case config::Optimizer::adamw:
+      return 2;
+    case config::Optimizer::sgd:
+      return optim.momentum > 0 ? 1 : 0;
+    default:
+      return 1;
+  }
+}
+
+const Footprint& of(const Footprints& both, Precision precision) {
+  return is_mixed(precision) ? both.half : both.fp32;
+}
+
+double scale_of(Precision precision) {
+  return precision == Precision::fp64 ? 2 : 1;
+}
+
+// What the forward pass leaves for the backward pass.
+double activations_of(const Scene& scene, const Candidate& candidate) {
+  const auto precision = scene.config.precision.mode;
+  const double width = is_mixed(precision) ? 2 : 4;
+  double kept = 0;
+  double largest = 0;
+  for (const auto& unit : scene.model.units) {
+    const double whole = of(unit.kept, precision).at(candidate.micro);
+    const double input = static_cast<double>(unit.num_inputs) * width * candidate.micro;
+    const bool again = candidate.recompute && unit.recomputable;
+    if (again) largest = std::max(largest, whole);
+    kept += unit.count * (again ? std::min(input, whole) : whole);
+  }
+  kept += largest;  // the one block that is being computed again
+  if (!candidate.offload) return kept * scale_of(precision);
+  // A few tensors are on their way while others wait in the host's memory.
+  double biggest = 0;
+  for (const auto& unit : scene.model.units) {
+    biggest = std::max(biggest, of(unit.kept, precision).at(candidate.micro));
+  }
+  return std::min(kept, 2 * biggest) * scale_of(precision);
+}
+
+bool shards_state(const Scene& scene, const Candidate& candidate) {
+  if (candidate.method == Method::zero1 || candidate.method == Method::zero2 ||
+      candidate.method == Method::zero3) {
+    return true;
+  }
+  if (candidate.ranks == 1) return false;
+  const auto update = scene.config.parallel.shard_update;
+  const bool shares = scene.config.parallel.device == config::Device::cpu;
+  return update == config::ShardUpdate::on ||
+         (shares && update != config::ShardUpdate::off);
+}
+
+double largest_unit(const Model& model) {
+  std::int64_t largest = 0;
+  for (const auto& unit : model.units) largest = std::max(largest, unit.num_parameters);
+  return static_cast<double>(largest);
+}
+
+// Parameters and what belongs to them.
+void add_state(const Scene& scene, const Candidate& candidate, MemoryCost& cost) {
+  const auto widths = widths_of(scene.config.precision.mode);
+  const auto count = static_cast<double>(scene.model.num_parameters());
+  const double n = candidate.ranks;
+  const double sharded = count / n;
+  const double of_state = shards_state(scene, candidate) ? sharded : count;
+  const bool few_gradients =
+      candidate.method == Method::zero2 || candidate.method == Method::zero3;
+  cost.parameters = widths.parameter * count;
+  cost.gradients = widths.gradient * (few_gradients ? sharded : count);
+  cost.optimizer = widths.state * states_of(scene.config.optim) * of_state;
+  cost.master = widths.master * of_state;
+  cost.average = scene.config.ema.enabled ? widths.state * of_state : 0;
+  cost.buffers = static_cast<double>(scene.model.buffer_bytes());
+  const double bucket =
+      static_cast<double>(scene.config.parallel.bucket_bytes.value_or(25 << 20));
+  if (few_gradients && n > 1) cost.buckets += 2 * bucket;
+  if (candidate.method == Method::zero3 && n > 1) {
+    cost.parameters = widths.parameter * sharded;
+    cost.buckets += 2 * widths.parameter * largest_unit(scene.model);  // gathered
+  }
+  if (n > 1 && !scene.config.parallel.gradient_as_bucket_view) {
+    cost.buckets += widths.gradient * count;
+  }
+  if (n > 1 && scene.config.parallel.compression != config::Compression::none) {
+    cost.buckets += 2 * count;
+  }
+}
+
+// One that is still auto will be chosen so that it fits.
+double evaluation_of(const Scene& scene) {
+  const auto& eval = scene.config.batch.eval;
+  if (eval.is_auto()) return 0;
+  return of(scene.model.forward, scene.config.precision.mode).at(eval.value());
+}
+
+}  // namespace
+
+double MemoryCost::tensors() const {
+  return parameters + gradients + optimizer + master + average + buffers + activations +
+         transient + buckets + batches;
+}
+
+MemoryCost memory_cost(const Scene& scene, const Candidate& candidate) {
+  const auto& config = scene.config;
+  const auto precision = config.precision.mode;
+  const bool cuda = config.parallel.device == config::Device::cuda;
+  MemoryCost cost;
+  add_state(scene, candidate, cost);
+  cost.activations = activations_of(scene, candidate);
+  cost.transient =
+      scale_of(precision) * of(scene.model.backward, precision).at(candidate.micro);
+  const auto sample = static_cast<double>(scene.model.sample_bytes);
+  const auto share = static_cast<double>(candidate.micro * candidate.accumulation);
+  const double ahead = cuda ? 2 : config.data.prefetch.value_or(4) + 1;
+  cost.batches = sample * share * ahead;
+  if (!cuda) {
+    // An evaluation takes the place of a step's activations, if it needs more.
+    const double step = cost.activations + cost.transient;
+    cost.transient += std::max(0.0, evaluation_of(scene) - step);
+    cost.process =
+        scene.correction.memory_bytes > 0 ? scene.correction.memory_bytes : kProcess;
+    return cost;
+  }
+  cost.transient += kLibraries;
+  cost.process = kContext + (candidate.ranks > 1 ? kRings : 0);
+  cost.activations *= scene.correction.memory;
+  cost.transient *= scene.correction.memory;
+  cost.fragmentation = kOfFragments * (cost.activations + cost.transient);
+  return cost;
+}
+
+MemoryLimit memory_limit(const Scene& scene, int ranks) {
+  const auto& config = scene.config;
+  if (config.parallel.device == config::Device::cpu) {
+    if (config.memory.host_limit > 0) {
+      return {static_cast<double>(config.memory.host_limit),
+              str("memory.host_limit ", units::format_bytes(config.memory.host_limit))};
+    }
+    constexpr double kOfHost = 0.9;
+    const auto total = scene.machine.memory_total_bytes;
+    if (total <= 0) return {};
+    const auto shared = ranks > 1 ? str(" / ", ranks, " ranks") : "";
+    return {kOfHost * static_cast<double>(total) / ranks,
+            str(kOfHost, " x ", units::format_bytes(total), " of the host", shared)};
+  }
+  std::int64_t least = 0;
+  const auto count = std::min<std::size_t>(ranks, scene.machine.gpus.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto total = scene.machine.gpus[i].memory_total_bytes;
+    least = least == 0 ? total : std::min(least, total);
+  }
+  if (least <= 0) return {};
+  return {config.memory.fraction * static_cast<double>(least),
+          str(text::from_double(config.memory.fraction), " x ",
+              units::format_bytes(least))};
+}
+
+std::int64_t evaluation_batch(const Scene& scene, std::int64_t micro) {
+  constexpr double kSmall = 1 << 30;
+  const bool cuda = scene.config.parallel.device == config::Device::cuda;
+  const auto step = memory_cost(scene, {.micro = micro});
+  const double limit = memory_limit(scene, 1).bytes;
+  const double state = memory_cost(scene, {.micro = 0}).peak();
+  const double free = limit > 0 ? limit - state : kSmall;
+  const double room =
+      std::max(step.activations + step.transient, std::min(kSmall, free));
+  const auto& forward = of(scene.model.forward, scene.config.precision.mode);
+  std::int64_t batch = cuda ? 1024 : 256;
+  while (batch > 1 && forward.at(batch) > room) batch /= 2;
+  return batch;
+}
+
+std::string terms_of(const MemoryCost& memory) {
+  const std::array<std::pair<std::string_view, double>, 12> terms = {{
+      {"parameters", memory.parameters},
+      {"gradients", memory.gradients},
+      {"optimizer", memory.optimizer},
+      {"master weights", memory.master},
+      {"average", memory.average},
+      {"running statistics", memory.buffers},
+      {"activations", memory.activations},
+      {"their gradients and workspaces", memory.transient},
+      {"buckets", memory.buckets},
+      {"batches", memory.batches},
+      {"process", memory.process},
+      {"fragments", memory.fragmentation},
+  }};
+  constexpr double kWorthAWord = kMebi / 10;
+  std::vector<std::string> words;
+  const auto bytes = [](double value) {
+    return units::format_bytes(static_cast<std::int64_t>(value));
+  };
+  for (const auto& [name, value] : terms) {
+    if (value >= kWorthAWord) words.push_back(str(name, " ", bytes(value)));
+  }
+  return str(text::join(words, " + "), " = ", bytes(memory.peak()));
+}
+
+}  // namespace lockstep::planner

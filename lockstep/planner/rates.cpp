@@ -1,0 +1,207 @@
+#include "lockstep/planner/rates.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/str.h"
+
+namespace lockstep::planner {
+namespace {
+
+using config::Precision;
+using hardware::Gpu;
+using hardware::Machine;
+
+// What a training step reaches of a rate: of a sheet's, which no product reaches, and
+// of one that was measured with a large product, which those of a step are not all
+// like.
+constexpr double kOfSheet = 0.55;
+constexpr double kOfMeasured = 0.75;
+constexpr double kOfCpu = 0.35;
+constexpr double kOfMemory = 0.8;
+
+bool is_half(Precision precision) {
+  return precision == Precision::bf16 || precision == Precision::fp16 ||
+         precision == Precision::bf16_params;
+}
+
+double at_precision(const SheetRates& sheet, Precision precision) {
+  if (is_half(precision)) return sheet.half > 0 ? sheet.half : sheet.fp32;
+  if (precision == Precision::tf32) return sheet.tf32 > 0 ? sheet.tf32 : sheet.fp32;
+  // A 64th of fp32's, but on those that are made for it, where it is half.
+  if (precision == Precision::fp64) return sheet.fp32 / 64;
+  return sheet.fp32;
+}
+
+// Operations of a multiprocessor in a cycle, by the architecture.
+struct PerCycle {
+  double half, fp32;
+};
+
+PerCycle per_cycle(const Gpu& gpu) {
+  const int version = 10 * gpu.compute_major + gpu.compute_minor;
+  if (version >= 120) return {512, 256};
+  if (version >= 100) return {8192, 256};
+  if (version >= 90) return {4096, 256};
+  if (version > 80) return {512, 256};
+  if (version == 80) return {2048, 128};
+  if (version >= 70) return {1024, 128};
+  return {256, 256};
+}
+
+DeviceRates estimated(const Gpu& gpu, Precision precision) {
+  constexpr int kUsualUnits = 40;
+  constexpr int kUsualClock = 1500;
+  constexpr double kUsualMemory = 300e9;
+  const auto units = gpu.multiprocessors.value_or(kUsualUnits);
+  const auto clock = gpu.max_sm_clock_mhz.value_or(kUsualClock);
+  const auto cycle = per_cycle(gpu);
+  const double cycles = units * clock * 1e6;
+  const SheetRates sheet{"", cycle.half * cycles, cycle.half * cycles / 2,
+                         cycle.fp32 * cycles};
+  DeviceRates rates{.flops = at_precision(sheet, precision),
+                    .memory = kUsualMemory * kOfMemory,
+                    .efficiency = kOfSheet};
+  rates.source = str("estimated: ", units, " multiprocessors x ", clock, " MHz");
+  if (gpu.memory_bus_bits && gpu.max_memory_clock_mhz) {
+    rates.memory = kOfMemory * *gpu.memory_bus_bits / 8.0 * 2e6 *
+                   *gpu.max_memory_clock_mhz;  // twice a cycle
+  }
+  return rates;
+}
+
+const hardware::MeasuredGpu* measured_gpu(const Machine& machine, const Gpu& gpu) {
+  if (!machine.measured) return nullptr;
+  for (const auto& one : machine.measured->gpus) {
+    if (!one.uuid.empty() ? one.uuid == gpu.uuid : one.index == gpu.index) return &one;
+  }
+  return nullptr;
+}
+
+double lanes_of(const Machine& machine) {
+  double lanes = 4;
+  for (const auto& extension : machine.cpu_extensions) {
+    if (extension.starts_with("avx512")) return 16;
+    if (extension == "avx2") lanes = 8;
+  }
+  return lanes;
+}
+
+// One direction of a link, by the bytes that such links really move.
+double pcie_bytes(const Gpu& gpu) {
+  constexpr int kUsualGeneration = 4;
+  constexpr int kUsualWidth = 16;
+  const int generation = gpu.max_pcie_generation.value_or(kUsualGeneration);
+  const int width = gpu.max_pcie_width.value_or(kUsualWidth);
+  return 0.8e9 * std::pow(2, generation - 3) * width;  // 0.985e9 a lane, less headers
+}
+
+// The bandwidth that an all_reduce showed, and its share that is not a matter of bytes.
+std::optional<LinkRates> measured_link(const Machine& machine, int ranks, bool cuda) {
+  if (!machine.measured) return std::nullopt;
+  const hardware::MeasuredCollective* best = nullptr;
+  for (const auto& one : machine.measured->collectives) {
+    const bool fits = (one.backend == "nccl") == cuda && one.ranks > 1;
+    if (!fits || one.seconds <= 0 || one.bytes <= 0) continue;
+    const auto far = [&](const auto& c) { return std::abs(c.ranks - ranks); };
+    const bool nearer = best == nullptr || far(one) < far(*best) ||
+                        (far(one) == far(*best) && one.bytes > best->bytes);
+    if (nearer) best = &one;
+  }
+  if (best == nullptr) return std::nullopt;
+  const double n = best->ranks;
+  return LinkRates{2 * (n - 1) / n * static_cast<double>(best->bytes) / best->seconds,
+                   cuda ? 10e-6 : 30e-6,
+                   str(best->backend, " as measured with ", best->ranks, " ranks")};
+}
+
+}  // namespace
+
+DeviceRates gpu_rates(const Machine& machine, std::size_t index, Precision precision) {
+  const auto& gpu = machine.gpus[index];
+  auto rates = estimated(gpu, precision);
+  if (const auto sheet = sheet_of(gpu.name)) {
+    rates = {at_precision(*sheet, precision), kOfMemory * sheet->memory, kOfSheet,
+             "data sheet"};
+  }
+  const auto* measured = measured_gpu(machine, gpu);
+  if (measured == nullptr) return rates;
+  const auto flops = is_half(precision) ? measured->bf16_flops : measured->fp32_flops;
+  const bool same = is_half(precision) || precision == Precision::fp32;
+  if (flops && same) {
+    rates.flops = *flops;
+    rates.efficiency = kOfMeasured;
+    rates.source = "measured " + machine.measured->date;
+  }
+  if (measured->copy) rates.memory = *measured->copy;
+  return rates;
+}
+
+DeviceRates cpu_rates(const Machine& machine, int threads) {
+  constexpr double kUsualClock = 2500;
+  constexpr double kPerLane = 4;  // two units that multiply and add
+  const double cores = std::max(1, machine.physical_cores);
+  const double share = std::min(1.0, std::max(1, threads) / cores);
+  const double clock = machine.max_cpu_mhz.value_or(kUsualClock);
+  const double lanes = lanes_of(machine);
+  DeviceRates rates{.flops = share * cores * clock * 1e6 * lanes * kPerLane,
+                    .memory = std::min(cores, 8.0 * machine.sockets) * 10e9 * share,
+                    .efficiency = kOfCpu};
+  rates.source = str("estimated: ", cores * share, " cores x ", clock, " MHz x ", lanes,
+                     " numbers");
+  if (!machine.measured) return rates;
+  if (const auto flops = machine.measured->cpu_flops) {
+    rates.flops = share * *flops;
+    rates.efficiency = kOfMeasured;
+    rates.source = "measured " + machine.measured->date;
+  }
+  if (const auto copy = machine.measured->host_copy) rates.memory = share * *copy;
+  return rates;
+}
+
+LinkRates gpu_link(const Machine& machine, int ranks) {
+  if (auto measured = measured_link(machine, ranks, true)) return *measured;
+  constexpr double kNvLink = 20e9;       // of 25e9 a link and direction
+  constexpr double kNvLinkFive = 40e9;   // of 50e9
+  constexpr double kThroughHost = 0.45;  // written to the host's memory and read again
+  constexpr double kLatency = 10e-6;
+  const auto count = std::min<std::size_t>(ranks, machine.gpus.size());
+  LinkRates slowest{1e18, kLatency, "no link"};
+  const auto take = [&](const LinkRates& link) {
+    if (link.bytes < slowest.bytes) slowest = link;
+  };
+  for (const auto& pair : machine.gpu_pairs) {
+    const auto last = static_cast<std::size_t>(std::max(pair.first, pair.second));
+    if (last >= count) continue;
+    const auto& gpu = machine.gpus[last];
+    if (pair.nvlinks > 0) {
+      const double one = gpu.compute_major >= 10 ? kNvLinkFive : kNvLink;
+      take({one * pair.nvlinks, kLatency, str(pair.nvlinks, " NVLinks")});
+      continue;
+    }
+    const bool direct = pair.peer_access.value_or(false);
+    take({pcie_bytes(gpu) * (direct ? 1 : kThroughHost), kLatency,
+          str("PCIe ", gpu.max_pcie_generation.value_or(4), " x",
+              gpu.max_pcie_width.value_or(16), direct ? "" : " through the host")});
+  }
+  if (slowest.bytes < 1e18) return slowest;
+  if (machine.gpus.empty()) return {1e9, kLatency, "assumed"};
+  return {pcie_bytes(machine.gpus[0]) * kThroughHost, kLatency, "PCIe, assumed"};
+}
+
+LinkRates cpu_link(const Machine& machine, int ranks) {
+  if (auto measured = measured_link(machine, ranks, false)) return *measured;
+  // Ranks of one host read each other's gradients in shared memory.
+  return {4e9, 30e-6, "shared memory, assumed"};
+}
+
+LinkRates host_link(const Machine& machine, std::size_t index) {
+  const auto& gpu = machine.gpus[index];
+  const auto* measured = measured_gpu(machine, gpu);
+  if (measured != nullptr && measured->to_host) {
+    return {*measured->to_host, 10e-6, "measured " + machine.measured->date};
+  }
+  return {pcie_bytes(gpu), 10e-6, "PCIe"};
+}
+
+}  // namespace lockstep::planner

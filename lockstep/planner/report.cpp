@@ -1,0 +1,173 @@
+#include "lockstep/planner/report.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/str.h"
+#include "lockstep/base/text.h"
+#include "lockstep/base/units.h"
+#include "lockstep/planner/policies.h"
+
+namespace lockstep::planner {
+namespace {
+
+using Rows = std::vector<std::vector<std::string>>;
+
+std::string bytes_text(double bytes) {
+  return units::format_bytes(static_cast<std::int64_t>(bytes));
+}
+
+std::string clock_text(double seconds) {
+  constexpr double kMost = 1e9;  // thirty years
+  return units::format_clock(
+      std::chrono::seconds(std::llround(std::min(seconds, kMost))));
+}
+
+std::string percent(double share) {
+  return fmt::format("{:.0f} %", 100 * share);
+}
+
+std::string indented(const std::string& lines) {
+  std::string text;
+  for (const auto& line : text::split(lines, '\n')) {
+    if (!line.empty()) text += "  " + line + "\n";
+  }
+  return text;
+}
+
+std::string machine_text(const hardware::Machine& machine) {
+  if (machine.gpus.empty()) {
+    return fmt::format("{} cores, no GPU", machine.physical_cores);
+  }
+  const auto& gpu = machine.gpus[0];
+  return fmt::format("{} x {} ({}), {} cores", machine.gpus.size(), gpu.name,
+                     units::format_bytes(gpu.memory_total_bytes),
+                     machine.physical_cores);
+}
+
+std::string choices_text(const Plan& plan) {
+  Rows rows;
+  for (const auto& [key, value, because] : plan.choices) {
+    rows.push_back({key + " = " + value, "# " + because});
+  }
+  return rows.empty() ? "" : "\nchosen\n" + indented(text::table(rows));
+}
+
+std::string error_text(const Correction& correction) {
+  if (correction.runs == 0) {
+    return "not known: no run of this model on this machine was measured";
+  }
+  return fmt::format("time {}, memory {}: the spread of {} run{} before",
+                     "+-" + percent(correction.time_spread),
+                     "+-" + percent(correction.memory_spread), correction.runs,
+                     correction.runs == 1 ? "" : "s");
+}
+
+std::string prediction_text(const Plan& plan) {
+  const auto& p = *plan.prediction;
+  const auto& t = p.time;
+  Rows rows;
+  rows.push_back({"memory", terms_of(p.memory) + " a rank"});
+  rows.push_back({"limit", p.limit > 0 ? bytes_text(p.limit) : "not known"});
+  rows.push_back(
+      {"step",
+       fmt::format("{} = compute {} + update {} + exchange {} "
+                   "(of {}, the rest is hidden) + wait {}{}",
+                   seconds_text(t.step()), seconds_text(t.compute),
+                   seconds_text(t.update), seconds_text(t.exposed),
+                   seconds_text(t.exchange), seconds_text(t.wait),
+                   t.offload > 0 ? " + offload " + seconds_text(t.offload) : "")});
+  rows.push_back({"speed", units::format_rate(p.samples_per_second) + " samples/s"});
+  rows.push_back({"to the end", plan.seconds ? clock_text(*plan.seconds)
+                                             : "not known: train.epochs of data that "
+                                               "is not here"});
+  rows.push_back({"error", error_text(plan.correction)});
+  return "\npredicted\n" + indented(text::table(rows));
+}
+
+std::string scaling_text(const Plan& plan) {
+  Rows rows{{"ranks", "speed-up", "efficiency", "usually"}};
+  for (const auto& [ranks, speed_up] : plan.scaling) {
+    const auto usual = usual_speed_up(ranks);
+    rows.push_back({str(ranks), fmt::format("{:.2f}", speed_up),
+                    percent(speed_up / ranks),
+                    usual > 0 ? fmt::format("{:.1f}", usual) : "-"});
+  }
+  return "\nwith more ranks, each with the same share\n" +
+         indented(text::table(rows, {0, 1, 2, 3}));
+}
+
+std::string list_text(const std::string& title, const std::vector<std::string>& lines) {
+  if (lines.empty()) return "";
+  std::string text = "\n" + title + "\n";
+  for (const auto& line : lines) text += "  " + line + "\n";
+  return text;
+}
+
+std::string environment_text(const Plan& plan) {
+  Rows rows;
+  for (const auto& [name, value, because] : plan.environment) {
+    rows.push_back({name + "=" + value, "# " + because});
+  }
+  return rows.empty() ? ""
+                      : "\nvariables of the ranks, unless they are set\n" +
+                            indented(text::table(rows));
+}
+
+}  // namespace
+
+std::string seconds_text(double seconds) {
+  if (seconds >= 1) return fmt::format("{:.2f} s", seconds);
+  if (seconds >= 1e-3) return fmt::format("{:.1f} ms", 1e3 * seconds);
+  return fmt::format("{:.0f} us", 1e6 * seconds);
+}
+
+std::string candidate_table(const std::vector<Outcome>& candidates, bool all) {
+  Rows rows{{"", "strategy", "ranks", "micro", "x", "recompute", "offload", "memory",
+             "step", "samples/s", "why not"}};
+  std::set<std::pair<Method, int>> seen;
+  for (const auto& [prediction, lost] : candidates) {
+    const auto& c = prediction.candidate;
+    const bool first = seen.emplace(c.method, c.ranks).second;
+    if (!all && !first && !lost.empty()) continue;
+    rows.push_back({lost.empty() ? "*" : "", std::string(name_of(c.method)),
+                    str(c.ranks), str(c.micro), str(c.accumulation),
+                    c.recompute ? "yes" : "no", c.offload ? "yes" : "no",
+                    bytes_text(prediction.memory.peak()),
+                    seconds_text(prediction.time.step()),
+                    units::format_rate(prediction.samples_per_second), lost});
+  }
+  return text::table(rows, {2, 3, 4, 7, 8, 9});
+}
+
+std::string summary(const Plan& plan) {
+  if (!plan.prediction) return "";
+  const auto& p = *plan.prediction;
+  const auto& c = plan.correction;
+  return fmt::format(
+      "{} a rank, {} a step, {} samples/s{}{}", bytes_text(p.memory.peak()),
+      seconds_text(p.time.step()), units::format_rate(p.samples_per_second),
+      plan.seconds ? ", " + clock_text(*plan.seconds) + " in all" : "",
+      c.runs > 0 ? fmt::format(" (+-{} by {} run{} before)", percent(c.time_spread),
+                               c.runs, c.runs == 1 ? "" : "s")
+                 : "");
+}
+
+std::string report(const Plan& plan, const hardware::Machine& machine, bool all) {
+  auto text = fmt::format("plan for {} on {}\n",
+                          plan.model.empty() ? "a model that is not known" : plan.model,
+                          machine_text(machine));
+  text += choices_text(plan);
+  if (plan.prediction) {
+    text += prediction_text(plan) + scaling_text(plan);
+    text += "\ncandidates\n" + indented(candidate_table(plan.candidates, all));
+  }
+  return text + list_text("what if", plan.hints) + environment_text(plan) +
+         list_text("notes", plan.notes);
+}
+
+}  // namespace lockstep::planner

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+#include "lockstep/planner/plan.h"
+
+// A plan for a person to read.
+namespace lockstep::planner {
+
+// `all`: every candidate, not only the best of each strategy and number of ranks.
+std::string report(const Plan& plan, const hardware::Machine& machine, bool all);
+
+// The table of candidates alone.
+std::string candidate_table(const std::vector<Outcome>& candidates, bool all);
+
+// One line: "predicted 1.2 GiB a rank, 12.3 ms a step, 10,400 samples/s, 01:23 in all".
+std::string summary(const Plan& plan);
+
+// 0.0123 -> "12.3 ms".
+std::string seconds_text(double seconds);
+
+}  // namespace lockstep::planner

@@ -1,0 +1,128 @@
+// How many samples go through the model at once, and how often a step does that.
+#include <algorithm>
+
+#include "lockstep/base/text.h"
+#include "lockstep/planner/detail/resolver.h"
+
+namespace lockstep::planner::detail {
+namespace {
+
+void offer_global(Resolver& r) {
+  const auto& batch = r.config().batch;
+  const auto ranks = r.config().parallel.ranks.value();
+  if (!batch.per_rank.is_auto()) {
+    const auto per_rank = batch.per_rank.value();
+    r.offer("batch.global", per_rank * ranks,
+            str("batch.per_rank ", per_rank, " * parallel.ranks ", ranks));
+  } else if (!batch.micro.is_auto() && !batch.accumulation.is_auto()) {
+    const auto micro = batch.micro.value();
+    const auto accumulation = batch.accumulation.value();
+    r.offer("batch.global", micro * accumulation * ranks,
+            str("batch.micro ", micro, " * batch.accumulation ", accumulation,
+                " * parallel.ranks ", ranks));
+  } else {
+    r.offer("batch.global", config::kDefaultGlobalBatch,
+            "the usual size, no batch was named");
+  }
+}
+
+bool nothing_named(const config::BatchConfig& batch) {
+  return batch.global.is_auto() && batch.per_rank.is_auto() && batch.micro.is_auto() &&
+         batch.accumulation.is_auto();
+}
+
+// The largest size up to `most` that divides the share.
+std::int64_t dividing(std::int64_t share, std::int64_t most) {
+  auto size = std::min(share, most);
+  while (share % size != 0) --size;
+  return size;
+}
+
+bool is_limited(const config::Config& config) {
+  return config.parallel.device == config::Device::cuda || config.memory.host_limit > 0;
+}
+
+bool will_search(const config::Config& config) {
+  return config.memory.find_micro.value_or(is_limited(config) &&
+                                           !config.parallel.sync_batch_norm);
+}
+
+// Whether the micro-batch is found by trying; `open`: nobody has said how large.
+void offer_search(Resolver& r, bool open) {
+  const auto& config = r.config();
+  const bool limited = is_limited(config);
+  const bool fails_alone = !config.parallel.sync_batch_norm;
+  if (open && limited && fails_alone) {
+    r.offer("memory.find_micro", "true",
+            str("batch.micro is auto: the largest that fits memory.target ",
+                text::from_double(config.memory.target), " is found by trying"));
+  }
+  r.offer("memory.find_micro", "false",
+          !open          ? "the size of a micro-batch was named"
+          : !fails_alone ? "parallel.sync_batch_norm: no rank may run out alone"
+                         : "the host has memory enough for a whole share");
+  if (!config.memory.find_micro.value()) return;
+  if (!limited) {
+    r.refuse(Fault::config, "memory.find_micro",
+             "true, but the memory of a CPU has no limit to try; set "
+             "memory.host_limit, or memory.find_micro=false");
+  }
+  if (!fails_alone) {
+    r.refuse(Fault::config, "memory.find_micro",
+             "true, but with parallel.sync_batch_norm no rank may run out of memory "
+             "alone; switch one of them off");
+  }
+}
+
+std::string how_large(const Resolver& r, const Wish& wish, std::int64_t micro) {
+  if (micro != *wish.micro) {
+    return str(wish.batch_because, "; ", micro, " divides the share of a rank");
+  }
+  const bool tries = wish.micro_is_guess && will_search(r.config());
+  return wish.batch_because + (tries ? "; a first guess: memory.find_micro tries" : "");
+}
+
+}  // namespace
+
+void resolve_batch(Resolver& r, const Wish& wish) {
+  const auto ranks = r.config().parallel.ranks.value();
+  const bool named = !nothing_named(r.config().batch);
+  if (!named && !wish.micro_is_guess) {
+    r.offer("batch.micro", wish.micro, wish.batch_because);
+    r.offer("batch.accumulation", wish.accumulation, wish.batch_because);
+  }
+  offer_global(r);
+  r.validate();  // refuses what does not divide, with the arithmetic
+  const auto& batch = r.config().batch;
+  const auto global = batch.global.value();
+  r.offer("batch.per_rank", global / ranks,
+          str("batch.global ", global, " / parallel.ranks ", ranks));
+  const auto per_rank = batch.per_rank.value();
+  const bool open = batch.micro.is_auto() && batch.accumulation.is_auto();
+  if (open && wish.micro) {
+    const auto micro = dividing(per_rank, *wish.micro);
+    r.offer("batch.micro", micro, how_large(r, wish, micro));
+  }
+  if (batch.micro.is_auto()) {
+    r.offer("batch.accumulation", 1, "the share of a rank goes through at once");
+  } else {
+    r.offer("batch.accumulation", per_rank / batch.micro.value(),
+            str("batch.per_rank ", per_rank, " / batch.micro ", batch.micro.value()));
+  }
+  offer_search(r, open && (wish.micro_is_guess || !wish.micro));
+  const auto accumulation = batch.accumulation.value();
+  r.offer("batch.micro", per_rank / accumulation,
+          str("batch.per_rank ", per_rank, " / batch.accumulation ", accumulation));
+  const bool cuda = r.config().parallel.device == config::Device::cuda;
+  const auto micro = batch.micro.value();
+  const std::int64_t usual = cuda ? 1024 : 256;
+  if (wish.eval && *wish.eval < usual) {
+    r.offer("batch.eval", std::max(micro, *wish.eval),
+            str("takes no more memory than a step; batch.micro ", micro,
+                " if that were more"));
+  }
+  r.offer("batch.eval", std::max(micro, usual),
+          str("no gradients to keep; batch.micro ", micro, " if that were more"));
+}
+
+}  // namespace lockstep::planner::detail

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lockstep/planner/plan.h"
+#include "lockstep/planner/policies.h"
+
+// The policy `measured`: all ways to train a model on a machine, what each would take,
+// and the fastest of those that fit.
+namespace lockstep::planner {
+
+// What somebody has named; what is not named is searched.
+struct Asked {
+  std::optional<Method> method;
+  std::optional<int> ranks;
+  std::optional<std::int64_t> global;    // samples of a step
+  std::optional<std::int64_t> per_rank;  // or of a step and a rank
+  std::optional<std::int64_t> micro;
+  std::optional<std::int64_t> accumulation;
+  std::optional<bool> recompute;
+  std::optional<bool> offload;
+  bool threads_only = false;    // comm.backend is local
+  bool processes_only = false;  // or one of the others
+  bool can_recompute = true;    // nothing forbids it
+};
+
+Asked asked_of(const config::Config& config);
+
+// All of them, the best first: what was asked for, is in this build and fits stands
+// before the rest, the faster before the slower. `lost` says why each was not taken.
+std::vector<Outcome> outcomes(const Scene& scene, const Asked& asked);
+
+// The first of `outcomes`, with reasons. Fault::hardware with the arithmetic if nothing
+// that was asked for fits.
+Wish measured_policy(const Scene& scene, const Asked& asked,
+                     const std::vector<Outcome>& outcomes);
+
+}  // namespace lockstep::planner

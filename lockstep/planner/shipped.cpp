@@ -1,0 +1,60 @@
+#include "lockstep/planner/shipped.h"
+
+#include <array>
+#include <span>
+#include <string_view>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/hardware/json.h"
+
+namespace lockstep::planner {
+namespace {
+
+struct Shipped {
+  std::string_view name;
+  std::string_view text;
+};
+
+#include "shipped_data.h"  // kModelFiles, kMachineFiles: made by CMake
+
+std::vector<std::string> names_in(std::span<const Shipped> files) {
+  std::vector<std::string> names;
+  for (const auto& file : files) names.emplace_back(file.name);
+  return names;
+}
+
+std::string text_of(std::span<const Shipped> files, const std::string& name,
+                    std::string_view what) {
+  for (const auto& file : files) {
+    if (file.name == name) return std::string(file.text);
+  }
+  const auto names = names_in(files);
+  throw Error(Fault::config, "there is no ", what, " '", name, "' in this program",
+              text::did_you_mean(name, names), "; it has ", text::join(names, ", "),
+              ", and reads files (a name with a / or .json)");
+}
+
+}  // namespace
+
+std::vector<std::string> shipped_models() {
+  return names_in(kModelFiles);
+}
+
+std::vector<std::string> shipped_machines() {
+  return names_in(kMachineFiles);
+}
+
+Model shipped_model(const std::string& name) {
+  return model_from_json(text_of(kModelFiles, name, "description of a model"),
+                         name + ".json");
+}
+
+hardware::Machine shipped_machine(const std::string& name) {
+  auto machine =
+      hardware::from_json(text_of(kMachineFiles, name, "machine"), name + ".json");
+  machine.hostname = name;
+  return machine;
+}
+
+}  // namespace lockstep::planner

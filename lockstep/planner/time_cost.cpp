@@ -1,0 +1,242 @@
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "lockstep/planner/cost.h"
+#include "lockstep/planner/rates.h"
+
+namespace lockstep::planner {
+namespace {
+
+using config::Precision;
+
+// A backward pass computes two products for each of the forward pass.
+constexpr double kBackward = 2;
+// A kept byte is written and read again, and so is its gradient.
+constexpr double kTraffic = 4;
+// Between two operators a GPU waits for the host no less than so long; forward and
+// backward launch about three times the forward pass's.
+constexpr double kLaunch = 6e-6;
+constexpr double kLaunches = 3;
+
+// Collectives take a part of what computes beside them.
+constexpr double kInterference = 0.15;
+// Ranks are never equally fast; all wait for the slowest, which is later with each
+// doubling of their number.
+constexpr double kSkew = 0.01;
+
+bool is_cuda(const Scene& scene) {
+  return scene.config.parallel.device == config::Device::cuda;
+}
+
+bool is_mixed(Precision precision) {
+  return precision == Precision::bf16 || precision == Precision::fp16 ||
+         precision == Precision::bf16_params;
+}
+
+// The slowest of the ranks' devices, for which the others wait.
+DeviceRates device_rates(const Scene& scene, int ranks) {
+  if (!is_cuda(scene)) {
+    const int cores = std::max(1, scene.machine.physical_cores);
+    const int all = scene.config.parallel.threads.value_or(std::max(1, cores / ranks));
+    // More threads than cores share them.
+    return cpu_rates(scene.machine, std::max(1, std::min(all, cores / ranks)));
+  }
+  auto slowest = gpu_rates(scene.machine, 0, scene.config.precision.mode);
+  const auto count = std::min<std::size_t>(ranks, scene.machine.gpus.size());
+  for (std::size_t i = 1; i < count; ++i) {
+    const auto one = gpu_rates(scene.machine, i, scene.config.precision.mode);
+    if (one.flops * one.efficiency < slowest.flops * slowest.efficiency) slowest = one;
+  }
+  return slowest;
+}
+
+struct Work {
+  double flops = 0;  // of a micro-batch, forward and backward
+  double again = 0;  // computed a second time
+  double bytes = 0;  // moved by what is no product
+};
+
+Work work_of(const Scene& scene, const Candidate& candidate) {
+  Work work;
+  const bool half = is_mixed(scene.config.precision.mode);
+  const auto samples = static_cast<double>(candidate.micro);
+  for (const auto& unit : scene.model.units) {
+    const double forward = unit.count * unit.forward_flops * samples;
+    const auto& kept = half ? unit.kept.half : unit.kept.fp32;
+    const double bytes = unit.count * kept.at(candidate.micro);
+    work.flops += (1 + kBackward) * forward;
+    work.bytes += kTraffic * bytes;
+    if (!candidate.recompute || !unit.recomputable) continue;
+    work.again += forward;
+    work.bytes += bytes;
+  }
+  return work;
+}
+
+double micro_seconds(const Scene& scene, const Candidate& candidate,
+                     const DeviceRates& rates) {
+  const auto work = work_of(scene, candidate);
+  const double busy = (work.flops + work.again) / (rates.flops * rates.efficiency) +
+                      work.bytes / rates.memory;
+  const double launches =
+      kLaunches * kLaunch * static_cast<double>(scene.model.operators());
+  // A GPU works off what was launched; a CPU computes itself.
+  return is_cuda(scene) ? std::max(busy, launches) : busy + launches;
+}
+
+// Bytes of parameters, gradients and states that an update reads and writes.
+double update_bytes(const Scene& scene, const Candidate& candidate) {
+  const auto memory = memory_cost(scene, candidate);
+  const bool sharded = candidate.method != Method::single &&
+                       candidate.method != Method::data_parallel &&
+                       candidate.method != Method::ddp;
+  const double part = sharded ? 1.0 / candidate.ranks : 1;
+  return 2 * (memory.optimizer + memory.master + memory.average) +
+         part * (2 * memory.parameters + memory.gradients);
+}
+
+struct Exchange {
+  double seconds = 0;
+  double can_hide = 0;  // behind computing
+};
+
+double gradient_bytes(const Scene& scene) {
+  const auto mode = scene.config.precision.mode;
+  const bool compressed =
+      scene.config.parallel.compression != config::Compression::none;
+  const double width = mode == Precision::fp64                        ? 8
+                       : mode == Precision::bf16_params || compressed ? 2
+                                                                      : 4;
+  return width * static_cast<double>(scene.model.num_parameters());
+}
+
+double parameter_bytes(const Scene& scene) {
+  const auto mode = scene.config.precision.mode;
+  const double width = mode == Precision::fp64 ? 8 : is_mixed(mode) ? 2 : 4;
+  return width * static_cast<double>(scene.model.num_parameters());
+}
+
+// `backward`: seconds of the last backward pass, which buckets travel beside.
+Exchange exchange_of(const Scene& scene, const Candidate& candidate, double backward,
+                     double compute) {
+  const double n = candidate.ranks;
+  if (n <= 1) return {};
+  const auto link = is_cuda(scene) ? gpu_link(scene.machine, candidate.ranks)
+                                   : cpu_link(scene.machine, candidate.ranks);
+  const double gradients = gradient_bytes(scene);
+  const double bucket = std::max(
+      1.0, static_cast<double>(scene.config.parallel.bucket_bytes.value_or(25 << 20)));
+  const double messages = std::max(1.0, gradients / bucket);
+  const double part = (n - 1) / n / link.bytes;  // of one gather or scatter, a byte
+  const double latency = messages * link.latency * 2 * (n - 1);
+  const double last = 1 / std::max(2.0, messages);  // the bucket nothing hides
+  const auto accumulation = static_cast<double>(candidate.accumulation);
+  switch (candidate.method) {
+    case Method::data_parallel: {
+      // Threads read the gradients of all others, one after the other.
+      const double all = (n - 1) * gradients / link.bytes + latency;
+      return {all, std::min(all * (1 - last), backward)};
+    }
+    case Method::zero1: {
+      const double scatter = gradients * part + latency / 2;
+      const double gather = parameter_bytes(scene) * part + latency / 2;
+      return {scatter + gather, std::min(scatter * (1 - last), backward)};
+    }
+    case Method::zero2: {
+      const double scatter = accumulation * (gradients * part + latency / 2);
+      const double gather = parameter_bytes(scene) * part + latency / 2;
+      const double beside = backward * accumulation;
+      return {scatter + gather, std::min(scatter * (1 - last), beside)};
+    }
+    case Method::zero3: {
+      const double all =
+          accumulation *
+          ((gradients + 2 * parameter_bytes(scene)) * part + 1.5 * latency);
+      return {all, std::min(all * (1 - last), compute)};
+    }
+    default: {
+      const double all = 2 * gradients * part + latency;
+      return {all, std::min(all * (1 - last), backward)};
+    }
+  }
+}
+
+double offload_seconds(const Scene& scene, const Candidate& candidate, double compute) {
+  if (!candidate.offload || !is_cuda(scene)) return 0;
+  auto all = candidate;
+  all.offload = false;
+  const auto bytes =
+      memory_cost(scene, all).activations * static_cast<double>(candidate.accumulation);
+  const double copies = 2 * bytes / host_link(scene.machine, 0).bytes;
+  return std::max(0.0, copies - compute);
+}
+
+}  // namespace
+
+TimeCost time_cost(const Scene& scene, const Candidate& candidate) {
+  const auto rates = device_rates(scene, candidate.ranks);
+  const double factor = scene.correction.time;
+  const double micro = micro_seconds(scene, candidate, rates) * factor;
+  TimeCost cost;
+  cost.compute = micro * static_cast<double>(candidate.accumulation);
+  cost.update = update_bytes(scene, candidate) / rates.memory * factor;
+  const double backward = micro * kBackward / (1 + kBackward);
+  const auto exchange = exchange_of(scene, candidate, backward, cost.compute);
+  cost.exchange = exchange.seconds;
+  cost.exposed =
+      exchange.seconds - exchange.can_hide + kInterference * exchange.can_hide;
+  cost.wait = kSkew * std::log2(candidate.ranks) * cost.compute;
+  cost.offload = offload_seconds(scene, candidate, cost.compute);
+  return cost;
+}
+
+Prediction predict(const Scene& scene, const Candidate& candidate) {
+  Prediction prediction{.candidate = candidate,
+                        .memory = memory_cost(scene, candidate),
+                        .time = time_cost(scene, candidate)};
+  prediction.limit = memory_limit(scene, candidate.ranks).bytes;
+  prediction.samples_per_second =
+      static_cast<double>(candidate.global()) / prediction.time.step();
+  return prediction;
+}
+
+std::vector<Scaling> scaling_of(const Scene& scene, const Candidate& candidate) {
+  auto alone = candidate;
+  alone.ranks = 1;
+  alone.method = Method::single;
+  const double one = predict(scene, alone).samples_per_second;
+  std::vector<Scaling> list;
+  for (const int ranks : std::set<int>{1, 2, 4, 8, candidate.ranks}) {
+    auto several = candidate;
+    several.ranks = ranks;
+    if (ranks == 1) several.method = Method::single;
+    if (ranks > 1 && several.method == Method::single) several.method = Method::ddp;
+    list.push_back({ranks, predict(scene, several).samples_per_second / one});
+  }
+  return list;
+}
+
+std::string_view name_of(Method method) noexcept {
+  switch (method) {
+    case Method::single:
+      return "single";
+    case Method::data_parallel:
+      return "data_parallel";
+    case Method::ddp:
+      return "ddp";
+    case Method::zero1:
+      return "zero1";
+    case Method::zero2:
+      return "zero2";
+    default:
+      return "zero3";
+  }
+}
+
+bool in_this_build(Method method) noexcept {
+  return method == Method::single || method == Method::data_parallel ||
+         method == Method::ddp;
+}
+
+}  // namespace lockstep::planner

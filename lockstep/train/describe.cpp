@@ -1,0 +1,307 @@
+#include "lockstep/train/describe.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+#include <ATen/record_function.h>
+
+#include "lockstep/data/open.h"
+#include "lockstep/train/out_of_memory.h"
+#include "lockstep/train/step.h"
+
+namespace lockstep::train {
+namespace {
+
+using planner::Footprint;
+
+// Batch normalisation needs more than one sample.
+constexpr std::int64_t kLeast = 2;
+constexpr std::int64_t kMost = 64;
+// Gradients of weights are larger than those of a few activations: passes over so many
+// bytes show what grows.
+constexpr std::int64_t kEnoughBytes = 48 << 20;
+
+double numel_of(const at::IValue& value) {
+  return value.isTensor() && value.toTensor().defined()
+             ? static_cast<double>(value.toTensor().numel())
+             : 0;
+}
+
+// Counts what operators of this thread do while it lives.
+class OperatorCount {
+ public:
+  OperatorCount() {
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(&OperatorCount::begin, &OperatorCount::end)
+            .needsInputs(true)
+            .needsOutputs(true)
+            .scopes({at::RecordScope::FUNCTION}));
+    current() = this;
+  }
+  ~OperatorCount() {
+    at::removeCallback(handle_);
+    current() = nullptr;
+  }
+  OperatorCount(const OperatorCount&) = delete;
+  OperatorCount& operator=(const OperatorCount&) = delete;
+
+  double flops() const noexcept { return flops_; }
+  std::int64_t operators() const noexcept { return operators_; }
+
+ private:
+  // A callback has no place for what is the caller's.
+  static OperatorCount*& current() {
+    thread_local OperatorCount* one = nullptr;  // NOLINT: see above
+    return one;
+  }
+
+  // Products that each element of the result is a sum of: inputs are there only when an
+  // operator begins, outputs only when it ends.
+  struct Length : at::ObserverContext {
+    explicit Length(double its_products) : products(its_products) {}
+    double products;
+  };
+
+  static std::unique_ptr<at::ObserverContext> begin(
+      const at::RecordFunction& function) {
+    auto* count = current();
+    if (count == nullptr) return nullptr;
+    count->operators_ += count->depth_++ == 0 ? 1 : 0;
+    return std::make_unique<Length>(products_of(function));
+  }
+  static void end(const at::RecordFunction& function, at::ObserverContext* context) {
+    auto* count = current();
+    const auto* length = dynamic_cast<const Length*>(context);
+    if (count == nullptr || length == nullptr) return;
+    --count->depth_;
+    if (length->products == 0 || function.outputs().empty()) return;
+    count->flops_ += 2 * length->products * numel_of(function.outputs()[0]);
+  }
+
+  // 0 for what is no product: it is counted by the bytes that it moves.
+  static double products_of(const at::RecordFunction& function) {
+    const std::string_view name = function.name();
+    const auto inputs = function.inputs();
+    const auto tensor = [&](std::size_t i) {
+      return i < inputs.size() && inputs[i].isTensor() ? inputs[i].toTensor()
+                                                       : torch::Tensor();
+    };
+    if (name == "aten::convolution") {
+      const auto weight = tensor(1);
+      return weight.defined() ? static_cast<double>(weight.numel() / weight.size(0))
+                              : 0;
+    }
+    const bool adds = name == "aten::addmm" || name == "aten::baddbmm";
+    if (!adds && name != "aten::mm" && name != "aten::bmm") return 0;
+    const auto left = tensor(adds ? 1 : 0);
+    return left.defined() ? static_cast<double>(left.size(-1)) : 0;
+  }
+
+  at::CallbackHandle handle_ = 0;
+  int depth_ = 0;
+  double flops_ = 0;
+  std::int64_t operators_ = 0;
+};
+
+// What had been counted when a block began; the last one is the end of all blocks.
+struct Mark {
+  std::int64_t bytes = 0;
+  double flops = 0;
+  std::int64_t operators = 0;
+  std::int64_t elements = 0;  // of what comes in
+};
+
+// A forward and a backward pass.
+struct Passes {
+  std::vector<Mark> marks;
+  Mark end;                        // of the forward pass
+  std::int64_t backward_peak = 0;  // beyond what was kept
+  std::int64_t forward_peak = 0;   // without gradients
+  std::int64_t outputs = 0;        // elements of a sample
+};
+
+struct Samples {
+  torch::Tensor inputs, targets;
+};
+
+Samples made_up(const data::SampleSpec& spec, std::int64_t batch) {
+  std::vector<std::int64_t> shape{batch};
+  shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
+  std::vector<std::int64_t> target_shape{batch};
+  target_shape.insert(target_shape.end(), spec.target_shape.begin(),
+                      spec.target_shape.end());
+  return {torch::zeros(shape, spec.dtype), torch::zeros(target_shape, torch::kInt64)};
+}
+
+Passes run_passes(models::Model& model, const data::SampleSpec& spec,
+                  const precision::Policy& policy, std::int64_t batch) {
+  const auto samples = made_up(spec, batch);
+  Passes passes;
+  model.train();
+  const auto step = [&](HostMemoryLimit* memory) {
+    std::optional<InputStage> stage;
+    const auto before = memory == nullptr ? 0 : memory->used_bytes();
+    const OperatorCount operators;
+    const auto mark = [&](std::int64_t elements) -> Mark {
+      if (memory == nullptr) return {};
+      return {memory->used_bytes() - before, operators.flops(), operators.operators(),
+              elements / batch};
+    };
+    model.watch_blocks([&](std::size_t, const torch::Tensor& x) {
+      passes.marks.push_back(mark(x.numel()));
+    });
+    stage.emplace(spec, batch, model.memory_format(), policy.device);
+    const auto outcome =
+        forward(model, stage->stage(samples.inputs, samples.targets), policy, {});
+    passes.end = mark(0);
+    passes.outputs = outcome.logits.numel() / batch;
+    if (memory != nullptr) memory->restart_peak();
+    outcome.loss_sum.backward();
+    if (memory != nullptr) {
+      passes.backward_peak = memory->peak_bytes() - before - passes.end.bytes;
+    }
+  };
+  step(nullptr);  // gradients have their memory from now on
+  passes.marks.clear();
+  HostMemoryLimit memory(std::numeric_limits<std::int64_t>::max() / 2);
+  step(&memory);
+  model.watch_blocks({});
+  {
+    const torch::NoGradGuard no_gradients;
+    model.eval();
+    const auto before = memory.used_bytes();
+    memory.restart_peak();
+    InputStage stage(spec, batch, model.memory_format(), policy.device);
+    forward(model, stage.stage(samples.inputs, samples.targets), policy, {});
+    passes.forward_peak = memory.peak_bytes() - before;
+  }
+  model.train();
+  return passes;
+}
+
+// Passes of two sizes, so that what grows can be told from what does not.
+struct Pair {
+  std::int64_t size = kLeast;  // of `few`; `more` has twice as many samples
+  Passes few, more;
+
+  // The line through some number of both.
+  Footprint line(const std::function<std::int64_t(const Passes&)>& bytes) const {
+    const auto less = bytes(few);
+    const auto per_sample = std::max<std::int64_t>(0, (bytes(more) - less) / size);
+    return {per_sample, std::max<std::int64_t>(0, less - size * per_sample)};
+  }
+};
+
+std::int64_t size_for(models::Model& model, const data::SampleSpec& spec) {
+  const precision::Policy policy{config::Precision::fp32, torch::kCPU};
+  const auto bytes = run_passes(model, spec, policy, kLeast).end.bytes / kLeast;
+  return std::clamp(kEnoughBytes / std::max<std::int64_t>(1, bytes), kLeast, kMost);
+}
+
+Pair run_pair(models::Model& model, const data::SampleSpec& spec,
+              config::Precision precision, std::int64_t size) {
+  const precision::Policy policy{precision, torch::kCPU};
+  return {size, run_passes(model, spec, policy, size),
+          run_passes(model, spec, policy, 2 * size)};
+}
+
+std::int64_t count_parameters(const torch::nn::Module& module) {
+  std::int64_t count = 0;
+  for (const auto& parameter : module.parameters()) count += parameter.numel();
+  return count;
+}
+
+std::int64_t count_buffers(const torch::nn::Module& module) {
+  std::int64_t bytes = 0;
+  for (const auto& buffer : module.buffers()) {
+    bytes += static_cast<std::int64_t>(buffer.nbytes());
+  }
+  return bytes;
+}
+
+planner::Unit unit_of_block(const models::Model& model, std::size_t i, const Pair& fp32,
+                            const Pair& half) {
+  const auto between = [i](const Passes& p) {
+    return p.marks[i + 1].bytes - p.marks[i].bytes;
+  };
+  const auto& module = model.block(i);
+  const auto& begin = fp32.few.marks[i];
+  const auto& end = fp32.few.marks[i + 1];
+  planner::Unit unit;
+  unit.name = str("block", i);
+  unit.num_parameters = count_parameters(module);
+  unit.buffer_bytes = count_buffers(module);
+  unit.forward_flops = (end.flops - begin.flops) / static_cast<double>(fp32.size);
+  unit.operators = end.operators - begin.operators;
+  unit.kept = {fp32.line(between), half.line(between)};
+  unit.num_inputs = begin.elements;
+  unit.num_outputs = end.elements;
+  unit.recomputable = true;
+  return unit;
+}
+
+// What is before, after and besides the blocks.
+planner::Unit rest_of(const models::Model& model,
+                      const std::vector<planner::Unit>& blocks, const Pair& fp32,
+                      const Pair& half) {
+  const auto outside = [&](const Passes& p) {
+    const auto inside =
+        blocks.empty() ? 0 : p.marks.back().bytes - p.marks.front().bytes;
+    return p.end.bytes - inside;
+  };
+  const auto& end = fp32.few.end;
+  planner::Unit unit;
+  unit.name = blocks.empty() ? "model" : "rest";
+  unit.num_parameters = count_parameters(model);
+  unit.buffer_bytes = count_buffers(model);
+  unit.forward_flops = end.flops / static_cast<double>(fp32.size);
+  unit.operators = end.operators;
+  for (const auto& block : blocks) {
+    unit.num_parameters -= block.num_parameters;
+    unit.buffer_bytes -= block.buffer_bytes;
+    unit.forward_flops -= block.forward_flops;
+    unit.operators -= block.operators;
+  }
+  unit.kept = {fp32.line(outside), half.line(outside)};
+  unit.num_outputs = fp32.few.outputs;
+  return unit;
+}
+
+}  // namespace
+
+planner::Model describe(models::Model& model, const data::SampleSpec& spec) {
+  model.recompute_every(0);
+  use_layout(model);
+  const auto size = size_for(model, spec);
+  const auto fp32 = run_pair(model, spec, config::Precision::fp32, size);
+  const auto half = run_pair(model, spec, config::Precision::bf16, size);
+  planner::Model described;
+  described.source = "lockstep_worker --describe: measured on a CPU";
+  described.sample_bytes =
+      spec.num_bytes() +
+      spec.num_targets() * static_cast<std::int64_t>(sizeof(int64_t));
+  const auto backward = [](const Passes& p) { return p.backward_peak; };
+  const auto evaluation = [](const Passes& p) { return p.forward_peak; };
+  described.backward = {fp32.line(backward), half.line(backward)};
+  described.forward = {fp32.line(evaluation), half.line(evaluation)};
+  for (std::size_t i = 0; i < model.num_blocks(); ++i) {
+    described.units.push_back(unit_of_block(model, i, fp32, half));
+  }
+  described.units.push_back(rest_of(model, described.units, fp32, half));
+  model.zero_grad(/*set_to_none=*/true);
+  return described;
+}
+
+planner::Model describe(const config::Config& config) {
+  const auto parts = data::open_parts(config);
+  const auto& spec = parts.train->spec();
+  const auto model = models::build(config.model, {spec.shape, spec.num_classes});
+  auto described = describe(*model, spec);
+  described.name = config.model.name;
+  described.train_samples = parts.train->size();
+  if (!spec.target_shape.empty()) described.sequence = spec.target_shape[0];
+  return described;
+}
+
+}  // namespace lockstep::train

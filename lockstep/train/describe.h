@@ -1,0 +1,21 @@
+#pragma once
+
+#include "lockstep/config/config.h"
+#include "lockstep/data/dataset.h"
+#include "lockstep/models/model.h"
+#include "lockstep/planner/model.h"
+
+namespace lockstep::train {
+
+// What the planner wants to know of a model: parameters and operations of each block,
+// and the bytes that passes over small batches of made-up samples really took, in fp32
+// and in bf16, on the CPU.
+//
+// REQUIRES: no HostMemoryLimit lives.
+planner::Model describe(models::Model& model, const data::SampleSpec& spec);
+
+// The same for the model and the data that a recipe names; knobs may still be auto.
+// Throws as opening the data and building the model do.
+planner::Model describe(const config::Config& config);
+
+}  // namespace lockstep::train

@@ -1,0 +1,228 @@
+// `lockstep plan`, and what `lockstep train` makes of predictions.
+#include <nlohmann/json.hpp>
+
+#include "lockstep/monitor/run_directory.h"
+#include "lockstep/planner/history.h"
+#include "lockstep/planner/shipped.h"
+#include "tests/cli/rig.h"
+
+namespace lockstep {
+namespace {
+
+using monitor::RunDirectory;
+using test::lockstep_in_process;
+using test::Rig;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A worker that knows its model, and reports two steps of 0.5 s and 1 GB.
+constexpr char kWorker[] = R"sh(#!/bin/sh
+if [ "$1" = --describe ]; then
+  echo asked >> "$(dirname "$0")/asked"
+  cat "$(dirname "$0")/model.json"
+  exit 0
+fi
+now=$(date +%s.0)
+for step in 1 50; do
+  echo "{\"step\":$step,\"split\":\"train\",\"loss\":1.0,\"time\":9$now,\
+\"step_seconds\":0.5,\"memory_peak_bytes\":1000000000}" >> "$2/metrics.jsonl"
+done
+env > "$2/environment"
+)sh";
+
+class PlannedRig {
+ public:
+  PlannedRig() {
+    const auto place = rig_.path("bin/lockstep_worker");
+    test::write_file(place, kWorker);
+    auto model = planner::shipped_model("gpt2-124m");
+    model.units[1].count = 1;  // so that it fits anywhere
+    model.sequence = 0;
+    model.units[2].num_outputs = 10;
+    model.units[2].kept = {};
+    model.backward = model.forward = {};
+    test::write_file(rig_.path("bin/model.json"), planner::to_json(model));
+  }
+  const Rig& operator*() const { return rig_; }
+  const Rig* operator->() const { return &rig_; }
+
+  nlohmann::json json(const std::string& file) const {
+    return nlohmann::json::parse(test::read_file(rig_.path(file)));
+  }
+  std::vector<std::string> machines() const {
+    return test::names_in(rig_.path("state/lockstep/machines"));
+  }
+
+ private:
+  Rig rig_;
+};
+
+TEST(PlanCommand, PlansAShippedModelForAShippedMachine) {
+  const auto outcome = lockstep_in_process(
+      {"plan", "--model", "gpt2-1.5b", "--hardware", "dgx-h100", "batch.global=512"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("plan for gpt2-1.5b on 8 x NVIDIA H100"),
+                                 HasSubstr("parallel.strategy = ddp"),
+                                 HasSubstr("not in this build"), HasSubstr("what if"),
+                                 HasSubstr("two more GPUs")));
+}
+
+TEST(PlanCommand, AllShowsEveryCandidate) {
+  const std::vector<std::string> words{"plan", "--model", "gpt2-124m", "--hardware",
+                                       "2xrtx4090"};
+  auto more = words;
+  more.emplace_back("--all");
+  EXPECT_GT(lockstep_in_process(more).out.size(),
+            2 * lockstep_in_process(words).out.size());
+}
+
+TEST(PlanCommand, JsonHoldsChoicesCandidatesAndPredictions) {
+  const auto outcome = lockstep_in_process(
+      {"plan", "--model", "gpt2-124m", "--hardware", "4xl4", "--json"});
+  const auto json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["version"], 1);
+  EXPECT_EQ(json["model"], "gpt2-124m");
+  EXPECT_GT(json["choices"].size(), 10U);
+  EXPECT_GT(json["candidates"].size(), 10U);
+  EXPECT_EQ(json["candidates"][0]["lost"], "");
+  EXPECT_GT(json["prediction"]["memory"]["peak_bytes"], 1e9);
+  EXPECT_GT(json["prediction"]["time"]["step_seconds"], 0);
+  EXPECT_EQ(json["scaling"].size(), 4U);
+  EXPECT_EQ(json["correction"]["runs"], 0);
+}
+
+TEST(PlanCommand, ARefusalComesWithTheCandidates) {
+  const auto outcome = lockstep_in_process(
+      {"plan", "--model", "gpt2-1.5b", "--hardware", "4xl4", "batch.global=64"});
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("why not"), HasSubstr("not in this build"),
+                                 HasSubstr("a rank > 0.9 x 22.5 GiB")));
+}
+
+TEST(PlanCommand, ReadsFilesOfMachinesAndModels) {
+  const Rig rig;
+  test::write_file(rig.path("node.json"),
+                   R"({"gpus": [{"name": "NVIDIA L4", "memory_total_bytes": "24GB",
+                                 "compute_major": 8, "compute_minor": 9}]})");
+  test::write_file(rig.path("model.json"),
+                   planner::to_json(planner::shipped_model("gpt2-124m")));
+  const auto output = rig.run({"plan", "--describe", "model.json", "--hardware",
+                               "node.json", "batch.global=16"});
+  EXPECT_EQ(output.end.exit_status, 0) << output.err;
+  EXPECT_THAT(output.out, HasSubstr("1 x NVIDIA L4"));
+  EXPECT_THAT(rig.run({"plan", "--describe", "no.json"}).err, HasSubstr("no.json"));
+  EXPECT_THAT(rig.run({"plan", "--model", "gpt2-124m", "--hardware", "4xl5"}).err,
+              HasSubstr("did you mean '4xl4'?"));
+  EXPECT_THAT(rig.run({"plan"}).err, HasSubstr("name a recipe, or a model"));
+  EXPECT_THAT(rig.run({"plan", "--model", "gpt2-124m", "--describe", "x.json"}).err,
+              HasSubstr("give one of them"));
+}
+
+TEST(PlanCommand, WithoutAWorkerItSaysSoAndUsesRules) {
+  const Rig rig;
+  std::filesystem::remove(rig.path("bin/lockstep_worker"));
+  const auto output = rig.run({"plan", "recipe.yaml"});
+  EXPECT_EQ(output.end.exit_status, 0) << output.err;
+  EXPECT_THAT(output.out,
+              AllOf(HasSubstr("plan for a model that is not known"),
+                    HasSubstr("no prediction: the model is not known: train: '"),
+                    HasSubstr("lockstep_worker' is not there")));
+}
+
+TEST(PlanCommand, AsksTheWorkerOnceForAModel) {
+  const PlannedRig rig;
+  for (int i = 0; i < 3; ++i) {
+    const auto output = rig->run({"plan", "recipe.yaml", "batch.global=4"});
+    EXPECT_EQ(output.end.exit_status, 0) << output.err;
+    EXPECT_THAT(output.out, HasSubstr("plan for gpt2-124m"));
+  }
+  EXPECT_EQ(test::read_file(rig->path("bin/asked")), "asked\n");
+  rig->run({"plan", "recipe.yaml", "batch.global=4", "model.hidden=32"});
+  EXPECT_EQ(test::read_file(rig->path("bin/asked")), "asked\nasked\n")
+      << "another width is another model";
+}
+
+TEST(PlanCommand, ARecipeThatTheWorkerCanNotDescribeIsStillTrained) {
+  const Rig rig("exit 0\n");  // it answers --describe with an error
+  const auto output = rig.run({"train", "recipe.yaml"});
+  EXPECT_EQ(output.end.exit_status, 0) << output.err;
+  EXPECT_THAT(output.err, HasSubstr("plan note: no prediction: the model is not known: "
+                                    "lockstep_worker --describe ended with exit status "
+                                    "2: no models here"));
+}
+
+TEST(TrainPrediction, IsPrintedComparedAndRemembered) {
+  const PlannedRig rig;
+  const std::vector<std::string> words{"train", "recipe.yaml", "batch.global=4",
+                                       "parallel.device=cpu"};
+  const auto first = rig->run(words);
+  EXPECT_EQ(first.end.exit_status, 0) << first.err;
+  EXPECT_THAT(first.err, AllOf(HasSubstr("plan predicted: "),
+                               HasSubstr("memory of a rank"), HasSubstr("953.7 MiB"),
+                               HasSubstr("500.0 ms"), Not(HasSubstr("runs before"))));
+  const auto record = RunDirectory::open(rig->path("runs/0001")).read_record();
+  ASSERT_TRUE(record.comparison);
+  EXPECT_DOUBLE_EQ(record.comparison->step_measured_seconds, 0.5);
+  EXPECT_DOUBLE_EQ(record.comparison->memory_measured_bytes, 1e9);
+  EXPECT_GT(record.comparison->step_predicted_seconds, 0);
+  const auto plan = rig.json("runs/0001/plan.json");
+  EXPECT_TRUE(plan.contains("prediction"));
+  EXPECT_TRUE(plan.contains("candidates"));
+  ASSERT_EQ(rig.machines().size(), 1U);
+
+  // The same again is now predicted as it was measured.
+  const auto second = rig->run(words);
+  EXPECT_THAT(second.err, HasSubstr("(+-0 % by 1 run before)"));
+  const auto corrected = RunDirectory::open(rig->path("runs/0002")).read_record();
+  EXPECT_NEAR(corrected.comparison->step_predicted_seconds, 0.5, 0.01);
+  EXPECT_NEAR(corrected.comparison->memory_predicted_bytes, 1e9, 1e7);
+  const auto past = planner::past_from_json(test::read_file(
+      rig->path("state/lockstep/machines/" + rig.machines()[0] + "/predictions.json")));
+  EXPECT_EQ(past.size(), 2U);
+}
+
+TEST(TrainPrediction, ThatCanNotBeKeptFailsNoRun) {
+  const PlannedRig rig;
+  test::write_file(rig->path("state"), "a file where a directory should be");
+  const auto output = rig->run({"train", "recipe.yaml", "batch.global=4"});
+  EXPECT_EQ(output.end.exit_status, 0) << output.err;
+  EXPECT_THAT(output.err, AllOf(HasSubstr("memory of a rank"),
+                                HasSubstr("the prediction was not kept")));
+  const auto record = RunDirectory::open(rig->path("runs/0001")).read_record();
+  EXPECT_EQ(record.state, monitor::RunState::done);
+}
+
+TEST(TrainPrediction, QuietShowsNoneOfIt) {
+  const PlannedRig rig;
+  EXPECT_THAT(rig->run({"train", "recipe.yaml", "batch.global=4", "-q"}).err,
+              Not(HasSubstr("predicted")));
+}
+
+TEST(TrainPrediction, AStrategyThatDoesNotFitIsRefusedBeforeARunIsMade) {
+  const PlannedRig rig;
+  auto model = planner::shipped_model("gpt2-1.5b");
+  model.units[1].count = 90'000;  // 11 TB of parameters alone
+  test::write_file(rig->path("bin/model.json"), planner::to_json(model));
+  const auto output = rig->run({"train", "recipe.yaml", "parallel.strategy=single"});
+  EXPECT_NE(output.end.exit_status, 0);
+  EXPECT_THAT(output.err, AllOf(HasSubstr("parallel.strategy: single of gpt2-1.5b"),
+                                HasSubstr("parameters 10")));
+  EXPECT_FALSE(std::filesystem::exists(rig->path("runs")));
+}
+
+TEST(TrainPrediction, RanksGetTheVariablesOfThePlanUnlessTheyAreSet) {
+  const PlannedRig rig;
+  auto command = rig->command({"train", "recipe.yaml", "batch.global=4",
+                               "parallel.threads=3", "parallel.device=cpu"});
+  process::run(command, test::kPatience);
+  EXPECT_THAT(test::read_file(rig->path("runs/0001/environment")),
+              HasSubstr("OMP_NUM_THREADS="));
+  command.environment.emplace_back("OMP_NUM_THREADS", "7");
+  process::run(command, test::kPatience);
+  EXPECT_THAT(test::read_file(rig->path("runs/0002/environment")),
+              HasSubstr("OMP_NUM_THREADS=7\n"));
+}
+
+}  // namespace
+}  // namespace lockstep

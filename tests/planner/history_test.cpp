@@ -1,0 +1,112 @@
+// What past runs teach.
+#include "lockstep/planner/history.h"
+
+#include "lockstep/planner/report.h"
+#include "tests/planner/scenes.h"
+
+using ::testing::HasSubstr;
+
+namespace lockstep::test {
+namespace {
+
+planner::Past past(double time_ratio, double bytes = 1.5e9) {
+  return {.model = "cnn",
+          .device = "cpu",
+          .date = "2026-11-15",
+          .ranks = 2,
+          .micro = 32,
+          .predicted_seconds = 0.1,
+          .measured_seconds = 0.1 * time_ratio,
+          .predicted_bytes = 1e9,
+          .measured_bytes = bytes};
+}
+
+}  // namespace
+
+TEST(History, ReadsBackWhatItWrites) {
+  const std::vector<planner::Past> runs{past(1.5), past(2)};
+  EXPECT_EQ(to_json(planner::past_from_json(to_json(runs))), to_json(runs));
+  for (const auto* damaged : {"", "{", "[]", "{\"format\":9,\"runs\":[]}",
+                              "{\"format\":1,\"runs\":[{\"model\":3}]}"}) {
+    EXPECT_TRUE(planner::past_from_json(damaged).empty()) << damaged;
+  }
+}
+
+TEST(History, TheMedianCorrectsAndTheSpreadIsTheErrorBar) {
+  const auto c = planner::correction_of({past(1.8), past(2), past(2.4)}, "cnn", "cpu");
+  EXPECT_EQ(c.runs, 3);
+  EXPECT_DOUBLE_EQ(c.time, 2);
+  EXPECT_NEAR(c.time_spread, 0.2, 1e-9);
+  EXPECT_DOUBLE_EQ(c.memory_bytes, 0.5e9) << "what a process has besides tensors";
+  EXPECT_EQ(planner::correction_of({past(2)}, "mlp", "cpu").runs, 0);
+  EXPECT_EQ(planner::correction_of({past(2)}, "cnn", "cuda").runs, 0);
+}
+
+TEST(History, NumbersThatMakeNoSenseCorrectNothing) {
+  auto wild = past(1e6);
+  wild.measured_bytes = 0;
+  EXPECT_EQ(planner::correction_of({wild}, "cnn", "cpu").runs, 0);
+  auto gpu = past(1, 1.1e9);
+  gpu.device = "cuda";
+  EXPECT_DOUBLE_EQ(planner::correction_of({gpu}, "cnn", "cuda").memory, 1.1)
+      << "of tensors";
+}
+
+TEST(History, KeepsTheLastFewOfAModel) {
+  std::vector<planner::Past> runs;
+  for (int i = 0; i < 20; ++i) planner::remember(runs, past(1 + i));
+  EXPECT_EQ(runs.size(), 8U);
+  EXPECT_DOUBLE_EQ(runs.back().measured_seconds, 0.1 * 20);
+  EXPECT_DOUBLE_EQ(runs.front().measured_seconds, 0.1 * 13);
+}
+
+TEST(History, MachinesAreToldApart) {
+  auto machine = planner::shipped_machine("4xl4");
+  const auto key = planner::machine_key(machine);
+  EXPECT_EQ(key.size(), 16U);
+  machine.hostname = "another";
+  EXPECT_EQ(planner::machine_key(machine), key);
+  machine.gpus.pop_back();
+  EXPECT_NE(planner::machine_key(machine), key);
+}
+
+TEST(History, ACorrectedPlanShowsItsErrorBar) {
+  planner::Knowledge knowledge{.model = planner::shipped_model("gpt2-124m")};
+  knowledge.correction = {.time = 2, .time_spread = 0.25, .runs = 3};
+  const auto machine = planner::shipped_machine("1xrtx3090");
+  const auto plan = planner::resolve(
+      config::defaults(Knobs{{"batch.global", "64"}}, {}), machine, true, knowledge);
+  const auto plain = shipped_plan("gpt2-124m", "1xrtx3090", {{"batch.global", "64"}});
+  EXPECT_GT(plan.prediction->time.step(), 1.9 * plain.prediction->time.step());
+  EXPECT_THAT(planner::report(plan, machine, false),
+              HasSubstr("time +-25 %, memory +-0 %: the spread of 3 runs before"));
+  EXPECT_THAT(planner::summary(plan), HasSubstr("(+-25 % by 3 runs before)"));
+}
+
+TEST(PlanEnvironment, HoldsWhatIsNotSet) {
+  const auto names = [](const planner::Plan& plan) {
+    std::vector<std::string> list;
+    for (const auto& variable : plan.environment) list.push_back(variable.name);
+    return list;
+  };
+  const auto plan_with = [&](hardware::Machine machine, std::vector<std::string> set) {
+    return planner::resolve(config::defaults({}, {}), machine, true,
+                            {.set_variables = std::move(set)});
+  };
+  using ::testing::ElementsAre;
+  auto machine = planner::shipped_machine("4xl4");
+  EXPECT_THAT(names(plan_with(machine, {})),
+              ElementsAre("OMP_NUM_THREADS", "PYTORCH_ALLOC_CONF"));
+  EXPECT_THAT(names(plan_with(machine, {"OMP_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF"})),
+              ElementsAre())
+      << "the older name of the same";
+  machine.network = {{.name = "eth0", .kind = "ethernet"}};
+  machine.measured.emplace();
+  machine.measured->pairs = {{.first = 0, .second = 1, .problem = "wrong bytes"}};
+  EXPECT_THAT(names(plan_with(machine, {"OMP_NUM_THREADS", "PYTORCH_ALLOC_CONF"})),
+              ElementsAre("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE"));
+  EXPECT_THAT(names(plan_with(planner::shipped_machine("cpu-16"), {})),
+              ElementsAre("OMP_NUM_THREADS"));
+}
+
+}  // namespace lockstep::test

@@ -1,0 +1,209 @@
+// planner.policy: the rules, and what becomes of them in a plan.
+#include "lockstep/planner/policies.h"
+
+#include "tests/planner/scenes.h"
+
+using ::testing::HasSubstr;
+
+namespace lockstep::test {
+namespace {
+
+using planner::Method;
+
+constexpr std::int64_t kGb = 1'000'000'000;
+
+Method method_of(planner::Wish (*policy)(const planner::Facts&), int devices,
+                 const config::PlannerConfig& knobs = {}) {
+  return policy({.devices = devices, .knobs = knobs}).method.value();
+}
+
+config::Config planned(const std::string& machine, const Knobs& knobs,
+                       const std::string& model = "gpt2-124m") {
+  return shipped_plan(model, machine, knobs).config.config;
+}
+
+std::string not_planned(const std::string& model, const std::string& machine,
+                        const Knobs& knobs) {
+  return error_text(Fault::hardware, [&] { shipped_plan(model, machine, knobs); });
+}
+
+}  // namespace
+
+TEST(Policy, SimpleCountsGpus) {
+  const auto at = [](int n) { return method_of(planner::simple_policy, n); };
+  EXPECT_EQ(at(0), Method::single);
+  EXPECT_EQ(at(1), Method::single);
+  for (const int n : {2, 3, 4}) EXPECT_EQ(at(n), Method::data_parallel) << n;
+  for (const int n : {5, 8}) EXPECT_EQ(at(n), Method::ddp) << n;
+}
+
+TEST(Policy, FlagsFollowsItsTwoKnobs) {
+  const auto at = [](int n, bool distributed, bool data_parallel) {
+    config::PlannerConfig knobs;
+    knobs.enable_distributed = distributed;
+    knobs.enable_data_parallel = data_parallel;
+    return method_of(planner::flags_policy, n, knobs);
+  };
+  EXPECT_EQ(at(0, true, true), Method::single);
+  EXPECT_EQ(at(1, true, true), Method::single);
+  EXPECT_EQ(at(2, true, true), Method::ddp);
+  EXPECT_EQ(at(2, true, false), Method::ddp);
+  EXPECT_EQ(at(8, false, true), Method::data_parallel);
+  EXPECT_EQ(at(8, false, false), Method::single);
+}
+
+TEST(Policy, Zero2IsDdpWhereTheBuildHasNoZero) {
+  EXPECT_EQ(method_of(planner::zero2_policy, 1), Method::single);
+  const auto wish = planner::zero2_policy({.devices = 2});
+  EXPECT_EQ(wish.method, Method::ddp);
+  EXPECT_THAT(wish.method_because, HasSubstr("ZeRO-2 is wanted for 2 GPUs"));
+  EXPECT_THAT(wish.method_because, HasSubstr("this build has none"));
+}
+
+TEST(Policy, TheTableGoesByTheMemoryOfAGpu) {
+  const auto row = [](double gigabytes) {
+    const auto [least, micro, accumulation] =
+        planner::table_row(static_cast<std::int64_t>(gigabytes * kGb));
+    return std::pair(micro, accumulation);
+  };
+  using Row = std::pair<std::int64_t, std::int64_t>;
+  EXPECT_EQ(row(80), Row(16, 4));
+  EXPECT_EQ(row(20), Row(16, 4));
+  EXPECT_EQ(row(19.9), Row(12, 5));
+  EXPECT_EQ(row(14), Row(12, 5));
+  EXPECT_EQ(row(13.9), Row(8, 8));
+  EXPECT_EQ(row(10), Row(8, 8));
+  EXPECT_EQ(row(9.9), Row(4, 16));
+  EXPECT_EQ(row(6), Row(4, 16));
+  EXPECT_EQ(row(5.9), Row(2, 32));
+  EXPECT_EQ(row(0), Row(2, 32));
+}
+
+TEST(Policy, APlanFollowsIt) {
+  EXPECT_EQ(planned("4xl4", {{"planner.policy", "simple"}}).parallel.strategy,
+            config::Strategy::data_parallel);
+  EXPECT_EQ(planned("8xh100", {{"planner.policy", "simple"}}).parallel.strategy,
+            config::Strategy::ddp);
+  const auto alone = planned("4xl4", {{"planner.policy", "flags"},
+                                      {"planner.enable_distributed", "false"},
+                                      {"planner.enable_data_parallel", "false"}});
+  EXPECT_EQ(alone.parallel.strategy, config::Strategy::single);
+  EXPECT_EQ(alone.parallel.ranks.value(), 1);
+  EXPECT_EQ(planned("4xt4", {{"planner.policy", "table"}}).batch.accumulation.value(),
+            5);
+  EXPECT_EQ(planned("cpu-16", {{"planner.policy", "table"}}).parallel.device,
+            config::Device::cpu);
+}
+
+TEST(Policy, NeedsNoModelButForPredictions) {
+  for (const auto* policy : {"measured", "table", "simple", "flags", "zero2"}) {
+    const auto plan = planner::resolve(
+        config::defaults(Knobs{{"planner.policy", policy}}, {}),
+        planner::shipped_machine("4xl4"), true, {.no_model = "it is somebody's own"});
+    EXPECT_EQ(plan.config.config.parallel.ranks.value(), 4) << policy;
+    EXPECT_FALSE(plan.prediction) << policy;
+    EXPECT_THAT(plan.notes,
+                ::testing::ElementsAre("no prediction: it is somebody's own"));
+  }
+}
+
+TEST(Policy, WhatIsNamedIsKept) {
+  const Knobs ddp{{"planner.policy", "simple"}, {"parallel.strategy", "ddp"}};
+  EXPECT_EQ(planned("2xrtx4090", ddp).parallel.strategy, config::Strategy::ddp);
+  const Knobs two{{"planner.policy", "simple"}, {"parallel.ranks", "2"}};
+  EXPECT_EQ(planned("8xh100", two).parallel.strategy, config::Strategy::data_parallel);
+  const Knobs batch{{"planner.policy", "table"}, {"batch.global", "40"}};
+  const auto config = planned("4xl4", batch);
+  EXPECT_EQ(config.batch.global.value(), 40);
+  EXPECT_EQ(config.batch.micro.value(), 10) << "the share of a rank, less than 16";
+  const Knobs kept{{"planner.policy", "table"}, {"memory.recompute_every", "0"}};
+  EXPECT_EQ(planned("4xl4", kept).memory.recompute_every.value(), 0);
+  const Knobs gloo{{"planner.policy", "simple"}, {"comm.backend", "gloo"}};
+  EXPECT_EQ(planned("4xl4", gloo).parallel.strategy, config::Strategy::ddp)
+      << "threads need no gloo";
+}
+
+TEST(Measured, TakesTheFastestThatFits) {
+  const auto plan = shipped_plan("gpt2-355m", "8xa100-80", {{"batch.global", "512"}});
+  ASSERT_TRUE(plan.prediction);
+  EXPECT_EQ(plan.candidates[0].lost, "");
+  for (const auto& [prediction, lost] : plan.candidates) {
+    const bool allowed =
+        prediction.fits() && in_this_build(prediction.candidate.method);
+    if (!allowed) continue;
+    EXPECT_LE(prediction.samples_per_second,
+              plan.prediction->samples_per_second * 1.001);
+  }
+  EXPECT_EQ(plan.config.config.parallel.strategy, config::Strategy::ddp);
+  EXPECT_THAT(because(plan, "parallel.strategy"), HasSubstr("the fastest of"));
+}
+
+TEST(Measured, RecomputesWhereActivationsWouldNotFit) {
+  // 1.5B with AdamW is 23 GiB of state: an A100 of 40 has room for little else.
+  const auto plan = shipped_plan("gpt2-1.5b", "8xa100-40",
+                                 {{"batch.global", "64"}, {"batch.micro", "8"}});
+  EXPECT_EQ(plan.config.config.memory.recompute_every.value(), 1);
+  EXPECT_THAT(because(plan, "memory.recompute_every"), HasSubstr("without it 5"));
+  EXPECT_THAT(because(plan, "memory.recompute_every"), HasSubstr("> 0.9 x 40.0 GiB"));
+}
+
+TEST(Measured, SmallBatchesAreLeftToFewGpus) {
+  auto model = planner::shipped_model("gpt2-124m");
+  for (auto& unit : model.units) {
+    unit.forward_flops = 1e6;
+    unit.kept = {};
+  }
+  const auto plan =
+      planner::resolve(config::defaults(Knobs{{"batch.global", "8"}}, {}),
+                       planner::shipped_machine("4xl4"), true, {.model = model});
+  EXPECT_EQ(plan.config.config.parallel.strategy, config::Strategy::single)
+      << "sending the gradients would take longer than computing them";
+}
+
+TEST(Measured, ABatchThatDoesNotDivideGoesToFewerGpus) {
+  EXPECT_EQ(planned("8xh100", {{"batch.global", "100"}}).parallel.ranks.value(), 4);
+}
+
+TEST(Measured, AStrategyByNameIsRefusedWithTheArithmetic) {
+  const auto text = not_planned("gpt2-1.5b", "4xl4",
+                                {{"batch.global", "64"}, {"parallel.strategy", "ddp"}});
+  EXPECT_THAT(text, HasSubstr("parallel.strategy: ddp of gpt2-1.5b"));
+  EXPECT_THAT(text, HasSubstr("a rank > 0.9 x 22.5 GiB = 20.2 GiB"));
+  EXPECT_THAT(text, HasSubstr("parameters 5.8 GiB + gradients 5.8 GiB + optimizer"));
+  EXPECT_THAT(text, HasSubstr("what would fit: zero"));
+  EXPECT_THAT(text, HasSubstr("ddp was asked for"));
+}
+
+TEST(Measured, WhereNothingFitsThatIsSaidWithWhatWould) {
+  const auto text = not_planned("gpt2-1.5b", "4xl4", {{"batch.global", "64"}});
+  EXPECT_THAT(text, HasSubstr("not in this build"));
+  EXPECT_THAT(not_planned("gpt2-1.5b", "1xrtx3090", {}),
+              HasSubstr("nothing fits on this machine"));
+}
+
+TEST(Measured, ANamedMicroBatchThatWillHardlyFitIsKeptAndNoted) {
+  const auto plan = shipped_plan(
+      "gpt2-124m", "1xrtx3090",
+      {{"batch.global", "64"}, {"batch.micro", "64"}, {"planner.policy", "simple"}});
+  EXPECT_EQ(plan.config.config.batch.micro.value(), 64);
+  ASSERT_EQ(plan.notes.size(), 1U);
+  EXPECT_THAT(plan.notes[0], HasSubstr("> 0.9 x 24.0 GiB"));
+  EXPECT_THAT(plan.notes[0], HasSubstr("smaller pieces"));
+}
+
+TEST(Measured, FewerBatchesWaitWhereTheHostIsSmall) {
+  auto machine = planner::shipped_machine("cpu-16");
+  auto model = planner::shipped_model("gpt2-124m");
+  model.sample_bytes = 100 << 20;
+  const auto plan =
+      planner::resolve(config::defaults(Knobs{{"batch.global", "32"}}, {}), machine,
+                       true, {.model = model});
+  EXPECT_EQ(plan.config.config.data.prefetch.value(), 2);
+  EXPECT_THAT(because(plan, "data.prefetch"), HasSubstr("a tenth of 64.0 GiB"));
+}
+
+TEST(Measured, AnEvaluationTakesNoMoreThanAStep) {
+  EXPECT_LT(planned("1xrtx3090", {{"batch.global", "64"}}).batch.eval.value(), 1024);
+}
+
+}  // namespace lockstep::test

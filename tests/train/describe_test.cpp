@@ -1,0 +1,117 @@
+// What a model is said to take, against what it takes.
+#include "lockstep/train/describe.h"
+
+#include "lockstep/train/offload.h"
+#include "lockstep/train/step.h"
+#include "tests/support/support.h"
+
+namespace lockstep::test {
+namespace {
+
+data::SampleSpec images(std::int64_t channels, std::int64_t size) {
+  return {.shape = {channels, size, size}, .num_classes = 10};
+}
+
+std::shared_ptr<models::Model> model_of(const std::string& name,
+                                        const data::SampleSpec& spec) {
+  config::ModelConfig config;
+  config.name = name;
+  config.hidden = 512;
+  return models::build(config, {spec.shape, spec.num_classes});
+}
+
+std::int64_t parameters_in(const torch::nn::Module& module) {
+  std::int64_t count = 0;
+  for (const auto& parameter : module.parameters()) count += parameter.numel();
+  return count;
+}
+
+double kept_at(const planner::Model& described, std::int64_t batch) {
+  double bytes = 0;
+  for (const auto& unit : described.units) bytes += unit.kept.fp32.at(batch);
+  return bytes;
+}
+
+// The bytes that operators save for backward, as autograd's own hooks see them.
+std::int64_t saved_bytes(models::Model& model, const data::SampleSpec& spec,
+                         std::int64_t batch) {
+  train::use_layout(model);
+  train::Offload offload({.resident = model.parameters(), .smallest_bytes = 1});
+  const precision::Policy policy{config::Precision::fp32, torch::kCPU};
+  train::InputStage stage(spec, batch, model.memory_format(), torch::kCPU);
+  std::vector<std::int64_t> shape{batch};
+  shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
+  const auto samples = stage.stage(torch::zeros(shape, torch::kUInt8),
+                                   torch::zeros({batch}, torch::kInt64));
+  const train::Offload::Scope scope(&offload);
+  const auto outcome = train::forward(model, samples, policy);
+  return offload.moved_bytes();
+}
+
+}  // namespace
+
+TEST(Describe, ParametersAreThoseOfTheModule) {
+  for (const auto* name : {"cnn", "mlp", "resnet9", "resnet18"}) {
+    const auto spec = images(3, 32);
+    const auto model = model_of(name, spec);
+    const auto described = train::describe(*model, spec);
+    EXPECT_EQ(described.num_parameters(), parameters_in(*model)) << name;
+    EXPECT_EQ(described.can_recompute(), model->num_blocks() > 0) << name;
+    EXPECT_EQ(described.units.size(), model->num_blocks() + 1) << name;
+  }
+}
+
+TEST(Describe, ActivationsAreTheBytesThatAreSaved) {
+  constexpr std::int64_t kBatch = 6;
+  for (const auto* name : {"cnn", "mlp", "resnet9", "resnet18"}) {
+    const auto spec = images(3, 32);
+    const auto model = model_of(name, spec);
+    const auto described = train::describe(*model, spec);
+    const auto saved = static_cast<double>(saved_bytes(*model, spec, kBatch));
+    // Staged inputs in two layouts, logits and answers are kept, too, but not saved.
+    const double staged = 2.0 * kBatch * 3 * 32 * 32 * 4;
+    EXPECT_GE(kept_at(described, kBatch), 0.9 * saved) << name;
+    EXPECT_LE(kept_at(described, kBatch), 1.1 * saved + staged) << name;
+  }
+}
+
+TEST(Describe, OperationsAreThoseOfTheProducts) {
+  const auto spec = images(1, 28);
+  const auto mlp = train::describe(*model_of("mlp", spec), spec);
+  EXPECT_DOUBLE_EQ(mlp.forward_flops(), 2.0 * (784 * 512 + 512 * 512 + 512 * 10));
+  const auto cnn = train::describe(*model_of("cnn", spec), spec);
+  EXPECT_DOUBLE_EQ(
+      cnn.forward_flops(),
+      2.0 * (28 * 28 * 32 * 9 + 14 * 14 * 64 * 32 * 9 + 3136 * 512 + 512 * 10));
+  EXPECT_GT(cnn.operators(), 5);
+}
+
+TEST(Describe, SixteenBitsKeepLessOfASampleAndCopiesOfWeights) {
+  const auto spec = images(3, 32);
+  const auto described = train::describe(*model_of("resnet9", spec), spec);
+  double half = 0, whole = 0, fixed = 0;
+  for (const auto& unit : described.units) {
+    half += static_cast<double>(unit.kept.half.per_sample_bytes);
+    whole += static_cast<double>(unit.kept.fp32.per_sample_bytes);
+    fixed += static_cast<double>(unit.kept.half.fixed_bytes);
+  }
+  EXPECT_LT(half, 0.75 * whole);
+  EXPECT_GT(fixed, 1.5 * static_cast<double>(described.num_parameters()));
+}
+
+TEST(Describe, ARecipeIsEnoughAndNothingStaysBehind) {
+  const config::Override knobs[] = {{"data.name", "synthetic"},
+                                    {"data.shape", "[3, 32, 32]"},
+                                    {"data.synthetic_samples", "100"},
+                                    {"model.name", "resnet9"}};
+  const auto config = config::defaults(knobs, {}).config;
+  const auto described = train::describe(config);
+  EXPECT_EQ(described.name, "resnet9");
+  EXPECT_EQ(described.train_samples, 100);
+  EXPECT_EQ(described.sample_bytes, 3 * 32 * 32 + 8);
+  const auto text = planner::to_json(described);
+  EXPECT_EQ(planner::to_json(train::describe(config)), text) << "the same every time";
+  EXPECT_EQ(planner::to_json(planner::model_from_json(text, "x")), text);
+}
+
+}  // namespace lockstep::test
