@@ -65,7 +65,10 @@ def train(name, state, folder, knobs):
                           capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{name}: {done.stderr}")
-    return json.loads((directory / "run.json").read_text())["prediction"]
+    prediction = json.loads((directory / "run.json").read_text())["prediction"]
+    memory, step = prediction["memory_bytes"], prediction["step_seconds"]
+    return {"memory_predicted_bytes": memory["predicted"], "memory_measured_bytes": memory["measured"],
+            "step_predicted_seconds": step["predicted"], "step_measured_seconds": step["measured"]}
 
 
 def row(model, what, p):

@@ -111,14 +111,12 @@ planner::Correction correction_for(const planner::Model& model,
                                    const Context& context) {
   const auto state = state_directory(context);
   if (state.empty()) return {};
-  const bool cuda =
-      config.parallel.device == config::Device::cuda ||
-      (config.parallel.device == config::Device::automatic && !machine.gpus.empty());
   try {
     const auto file =
         state / "machines" / planner::machine_key(machine) / "predictions.json";
     const auto runs = planner::past_from_json(files::read(file, kLargestFile));
-    return planner::correction_of(runs, model.name, cuda ? "cuda" : "cpu");
+    return planner::correction_of(runs, model.name,
+                                  planner::kind_of_memory(config, machine));
   } catch (const std::exception&) {
     return {};  // there was no run yet
   }

@@ -1,6 +1,5 @@
 // lockstep plan: what a run would be like, on this machine or on any other.
 #include "lockstep/cli/detail/plan.h"
-#include "lockstep/cli/detail/state.h"
 
 #include <ostream>
 
@@ -8,6 +7,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/detail/output.h"
+#include "lockstep/cli/detail/state.h"
 #include "lockstep/hardware/json.h"
 #include "lockstep/planner/report.h"
 #include "lockstep/planner/shipped.h"

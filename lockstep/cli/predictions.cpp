@@ -34,9 +34,10 @@ Measured measured_in(const monitor::RunDirectory& run, double since) {
   Measured measured;
   std::vector<double> steps;
   for (const auto& line : monitor::read_metrics(run.metrics())) {
-    if (line.split != monitor::Split::train || line.time < since) continue;
+    if (line.time < since) continue;
     measured.peak_bytes =
         std::max(measured.peak_bytes, line.find("memory_peak_bytes").value_or(0));
+    if (line.split != monitor::Split::train) continue;
     // The first step sets things up.
     const auto seconds = line.find("step_seconds");
     if (line.step > 1 && seconds) steps.push_back(*seconds);
@@ -82,7 +83,8 @@ Comparison compare(const Finished& run, const Measured& measured) {
   return {.memory_predicted_bytes = is_cuda(run) ? memory.tensors() : memory.peak(),
           .memory_measured_bytes = measured.peak_bytes,
           .step_predicted_seconds = predicted.time.step(),
-          .step_measured_seconds = measured.step_seconds};
+          .step_measured_seconds = measured.step_seconds,
+          .step_spread = run.knowledge.correction.time_spread};
 }
 
 std::string error_of(double predicted, double measured) {
@@ -112,7 +114,7 @@ planner::Past past_of(const Finished& run, const Measured& measured) {
   const auto raw = prediction_for(run, measured, {});
   planner::Past past;
   past.model = run.knowledge.model->name;
-  past.device = is_cuda(run) ? "cuda" : "cpu";
+  past.device = planner::kind_of_memory(run.plan.config.config, run.machine);
   past.date =
       iso_time(Clock::system().wall()).substr(0, std::string("2026-11-15").size());
   past.ranks = raw.candidate.ranks;

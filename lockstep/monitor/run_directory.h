@@ -34,6 +34,7 @@ struct Comparison {
   double memory_measured_bytes = 0;
   double step_predicted_seconds = 0;
   double step_measured_seconds = 0;
+  double step_spread = 0;  // of what past runs were off by, as a share; 0: not known
 };
 
 struct RunRecord {

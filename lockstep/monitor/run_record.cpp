@@ -46,13 +46,33 @@ std::int64_t start_of_process(int pid) {
   }
 }
 
+Json json_of(const Comparison& c) {
+  const double most = c.step_predicted_seconds * c.step_spread;
+  Json step = {{"predicted", c.step_predicted_seconds},
+               {"measured", c.step_measured_seconds}};
+  if (most > 0) {
+    step["low"] = c.step_predicted_seconds - most;
+    step["high"] = c.step_predicted_seconds + most;
+  }
+  return {{"memory_bytes",
+           {{"predicted", c.memory_predicted_bytes},
+            {"measured", c.memory_measured_bytes}}},
+          {"step_seconds", step}};
+}
+
 std::optional<Comparison> comparison_in(const Json& json) {
   const auto found = json.find("prediction");
   if (found == json.end() || found->is_null()) return std::nullopt;
-  return Comparison{found->at("memory_predicted_bytes").get<double>(),
-                    found->at("memory_measured_bytes").get<double>(),
-                    found->at("step_predicted_seconds").get<double>(),
-                    found->at("step_measured_seconds").get<double>()};
+  const auto& memory = found->at("memory_bytes");
+  const auto& step = found->at("step_seconds");
+  Comparison c{.memory_predicted_bytes = memory.at("predicted").get<double>(),
+               .memory_measured_bytes = memory.at("measured").get<double>(),
+               .step_predicted_seconds = step.at("predicted").get<double>(),
+               .step_measured_seconds = step.at("measured").get<double>()};
+  if (step.contains("high") && c.step_predicted_seconds > 0) {
+    c.step_spread = step.at("high").get<double>() / c.step_predicted_seconds - 1;
+  }
+  return c;
 }
 
 RunState state_in(const Json& json) {
@@ -111,12 +131,7 @@ std::string to_json(const RunRecord& record) {
   json["host"] = record.host;
   json["pid"] = record.pid;
   json["process_start"] = record.process_start;
-  if (const auto& c = record.comparison) {
-    json["prediction"] = {{"memory_predicted_bytes", c->memory_predicted_bytes},
-                          {"memory_measured_bytes", c->memory_measured_bytes},
-                          {"step_predicted_seconds", c->step_predicted_seconds},
-                          {"step_measured_seconds", c->step_measured_seconds}};
-  }
+  if (record.comparison) json["prediction"] = json_of(*record.comparison);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -37,10 +37,11 @@ struct MemoryCost {
   double average = 0;  // of the weights (ema)
   double buffers = 0;  // running statistics
   double activations = 0;
-  double transient = 0;      // gradients of activations, workspaces
-  double buckets = 0;        // beside the gradients
-  double batches = 0;        // data that is ready
-  double process = 0;        // the context of CUDA, libraries, or what a CPU rank had
+  double transient = 0;  // gradients of activations, workspaces
+  double buckets = 0;    // beside the gradients
+  double relayout = 0;   // old and new buffers side by side, beyond what a step takes
+  double batches = 0;    // data that is ready
+  double process = 0;    // the context of CUDA, libraries, or what a CPU rank had
   double fragmentation = 0;  // held by the allocator and of no use
 
   double tensors() const;  // without process and fragmentation
@@ -97,6 +98,8 @@ struct MemoryLimit {
 MemoryLimit memory_limit(const Scene& scene, int ranks);
 // The largest usual batch of an evaluation that takes no more than a step does.
 std::int64_t evaluation_batch(const Scene& scene, std::int64_t micro);
+// Of all ranks' devices together, a second, at the precision in use.
+double peak_flops(const Scene& scene, int ranks);
 Prediction predict(const Scene& scene, const Candidate& candidate);
 
 // Samples a second with each number of ranks over that with one, the share of a rank

@@ -115,6 +115,9 @@ void foresee(Plan& plan, const Machine& machine, const Knowledge& knowledge) {
   const auto now = predict(scene, candidate_of(config));
   plan.model = knowledge.model->name;
   plan.correction = knowledge.correction;
+  constexpr double kPasses = 3;  // backward is two
+  plan.flops_per_sample = kPasses * scene.model.forward_flops();
+  plan.peak_flops = peak_flops(scene, now.candidate.ranks);
   plan.scaling = scaling_of(scene, now.candidate);
   if (const auto steps = steps_of(config, scene.model)) {
     plan.seconds = *steps * now.time.step();

@@ -62,6 +62,14 @@ std::string machine_key(const hardware::Machine& machine) {
   return fmt::format("{:016x}", hash_of(facts));
 }
 
+std::string kind_of_memory(const config::Config& config,
+                           const hardware::Machine& machine) {
+  const auto device = config.parallel.device;
+  const bool open = device == config::Device::automatic;
+  if (device == config::Device::cuda || (open && !machine.gpus.empty())) return "cuda";
+  return config.memory.host_limit > 0 ? "cpu_tensors" : "cpu";
+}
+
 std::string to_json(const std::vector<Past>& runs) {
   auto list = Json::array();
   for (const auto& run : runs) {

@@ -12,7 +12,7 @@ namespace lockstep::planner {
 // A run that came to its end.
 struct Past {
   std::string model;   // its name: sizes of one model err alike
-  std::string device;  // "cpu", "cuda"
+  std::string device;  // kind_of_memory()
   std::string date;    // "2026-11-15"
   int ranks = 1;
   std::int64_t micro = 1;
@@ -25,6 +25,11 @@ struct Past {
 // "3f9ac7d0e1b2a394": of processor, cores and GPUs, so that a file that is shared by
 // machines does not mix them.
 std::string machine_key(const hardware::Machine& machine);
+
+// What is measured of a run's memory: "cuda", "cpu" (the process), or "cpu_tensors"
+// (memory.host_limit counts them).
+std::string kind_of_memory(const config::Config& config,
+                           const hardware::Machine& machine);
 
 std::string to_json(const std::vector<Past>& runs);
 // A damaged or newer file counts as empty: it is not worth a run.

@@ -17,7 +17,7 @@ constexpr double kContext = 450 * kMebi;   // of CUDA and its libraries' kernels
 constexpr double kLibraries = 80 * kMebi;  // workspaces of cuBLAS and cuDNN
 constexpr double kRings = 300 * kMebi;     // buffers of NCCL
 constexpr double kOfFragments = 0.04;      // of a caching allocator's tensors
-constexpr double kProcess = 350 * kMebi;   // a CPU rank without any tensor of a step
+constexpr double kProcess = 150 * kMebi;   // a CPU rank without any tensor of a step
 
 struct Widths {
   double parameter, gradient, state, master;
@@ -129,14 +129,31 @@ void add_state(const Scene& scene, const Candidate& candidate, MemoryCost& cost)
 double evaluation_of(const Scene& scene) {
   const auto& eval = scene.config.batch.eval;
   if (eval.is_auto()) return 0;
-  return of(scene.model.forward, scene.config.precision.mode).at(eval.value());
+  const auto samples = scene.config.data.eval_samples;
+  const auto batch = samples > 0 ? std::min(samples, eval.value()) : eval.value();
+  return of(scene.model.forward, scene.config.precision.mode).at(batch);
+}
+
+// After the first step all buffers are laid out anew, in the order in which gradients
+// came: for a moment there are two of each, when the activations are gone.
+double relayout_of(const MemoryCost& cost) {
+  const double state =
+      cost.parameters + cost.gradients + cost.optimizer + cost.master + cost.average;
+  return std::max(0.0, state - cost.activations - cost.transient);
+}
+
+// Ranks of one host keep what travels in shared memory, which is no allocator's.
+void leave_out_shared(const Candidate& candidate, MemoryCost& cost) {
+  if (candidate.ranks == 1 || candidate.method == Method::data_parallel) return;
+  cost.parameters = 0;
+  cost.gradients = 0;
 }
 
 }  // namespace
 
 double MemoryCost::tensors() const {
   return parameters + gradients + optimizer + master + average + buffers + activations +
-         transient + buckets + batches;
+         transient + buckets + relayout + batches;
 }
 
 MemoryCost memory_cost(const Scene& scene, const Candidate& candidate) {
@@ -156,14 +173,19 @@ MemoryCost memory_cost(const Scene& scene, const Candidate& candidate) {
     // An evaluation takes the place of a step's activations, if it needs more.
     const double step = cost.activations + cost.transient;
     cost.transient += std::max(0.0, evaluation_of(scene) - step);
-    cost.process =
-        scene.correction.memory_bytes > 0 ? scene.correction.memory_bytes : kProcess;
+    if (config.memory.host_limit > 0) leave_out_shared(candidate, cost);
+    cost.relayout = relayout_of(cost);
+    // memory.host_limit counts nothing but tensors.
+    const double process = config.memory.host_limit > 0 ? 0 : kProcess;
+    const double learnt = scene.correction.memory_bytes;
+    cost.process = learnt > 0 ? learnt : process;
     return cost;
   }
   cost.transient += kLibraries;
   cost.process = kContext + (candidate.ranks > 1 ? kRings : 0);
   cost.activations *= scene.correction.memory;
   cost.transient *= scene.correction.memory;
+  cost.relayout = relayout_of(cost);
   cost.fragmentation = kOfFragments * (cost.activations + cost.transient);
   return cost;
 }
@@ -210,7 +232,7 @@ std::int64_t evaluation_batch(const Scene& scene, std::int64_t micro) {
 }
 
 std::string terms_of(const MemoryCost& memory) {
-  const std::array<std::pair<std::string_view, double>, 12> terms = {{
+  const std::array<std::pair<std::string_view, double>, 13> terms = {{
       {"parameters", memory.parameters},
       {"gradients", memory.gradients},
       {"optimizer", memory.optimizer},
@@ -220,6 +242,7 @@ std::string terms_of(const MemoryCost& memory) {
       {"activations", memory.activations},
       {"their gradients and workspaces", memory.transient},
       {"buckets", memory.buckets},
+      {"buffers laid out anew", memory.relayout},
       {"batches", memory.batches},
       {"process", memory.process},
       {"fragments", memory.fragmentation},

@@ -49,6 +49,8 @@ struct Plan {
   std::vector<Outcome> candidates;       // the best first
   std::vector<Scaling> scaling;
   std::optional<double> seconds;   // to the end of training
+  double flops_per_sample = 0;     // of the model, forward and backward
+  double peak_flops = 0;           // a second, of all devices
   std::vector<std::string> hints;  // what if
 
   std::vector<Variable> environment;

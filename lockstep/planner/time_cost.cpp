@@ -191,6 +191,16 @@ TimeCost time_cost(const Scene& scene, const Candidate& candidate) {
   return cost;
 }
 
+double peak_flops(const Scene& scene, int ranks) {
+  if (!is_cuda(scene)) return ranks * device_rates(scene, ranks).flops;
+  double sum = 0;
+  const auto count = std::min<std::size_t>(ranks, scene.machine.gpus.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    sum += gpu_rates(scene.machine, i, scene.config.precision.mode).flops;
+  }
+  return sum;
+}
+
 Prediction predict(const Scene& scene, const Candidate& candidate) {
   Prediction prediction{.candidate = candidate,
                         .memory = memory_cost(scene, candidate),

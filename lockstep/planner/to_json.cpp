@@ -31,6 +31,7 @@ Json json_of(const MemoryCost& memory) {
           {"activations_bytes", whole(memory.activations)},
           {"transient_bytes", whole(memory.transient)},
           {"buckets_bytes", whole(memory.buckets)},
+          {"relayout_bytes", whole(memory.relayout)},
           {"batches_bytes", whole(memory.batches)},
           {"process_bytes", whole(memory.process)},
           {"fragmentation_bytes", whole(memory.fragmentation)},
@@ -68,6 +69,8 @@ void add_prediction(const Plan& plan, Json& document) {
   document["prediction"] = json_of(*plan.prediction);
   document["prediction"]["seconds"] =
       plan.seconds ? Json(*plan.seconds) : Json(nullptr);
+  document["efficiency"] = {{"flops_per_sample", plan.flops_per_sample},
+                            {"peak_flops", plan.peak_flops}};
   document["correction"] = json_of(plan.correction);
   auto scaling = Json::array();
   for (const auto& [ranks, speed_up] : plan.scaling) {

@@ -20,7 +20,7 @@ constexpr std::int64_t kLeast = 2;
 constexpr std::int64_t kMost = 64;
 // Gradients of weights are larger than those of a few activations: passes over so many
 // bytes show what grows.
-constexpr std::int64_t kEnoughBytes = 48 << 20;
+constexpr std::int64_t kEnoughBytes = 32 << 20;
 
 double numel_of(const at::IValue& value) {
   return value.isTensor() && value.toTensor().defined()
@@ -134,6 +134,15 @@ Samples made_up(const data::SampleSpec& spec, std::int64_t batch) {
   return {torch::zeros(shape, spec.dtype), torch::zeros(target_shape, torch::kInt64)};
 }
 
+void evaluate(models::Model& model, const data::SampleSpec& spec,
+              const precision::Policy& policy, const Samples& samples) {
+  const torch::NoGradGuard no_gradients;
+  model.eval();
+  InputStage stage(spec, samples.inputs.size(0), model.memory_format(), policy.device);
+  forward(model, stage.stage(samples.inputs, samples.targets), policy, {});
+  model.train();
+}
+
 Passes run_passes(models::Model& model, const data::SampleSpec& spec,
                   const precision::Policy& policy, std::int64_t batch) {
   const auto samples = made_up(spec, batch);
@@ -156,27 +165,22 @@ Passes run_passes(models::Model& model, const data::SampleSpec& spec,
         forward(model, stage->stage(samples.inputs, samples.targets), policy, {});
     passes.end = mark(0);
     passes.outputs = outcome.logits.numel() / batch;
-    if (memory != nullptr) memory->restart_peak();
     outcome.loss_sum.backward();
     if (memory != nullptr) {
       passes.backward_peak = memory->peak_bytes() - before - passes.end.bytes;
     }
   };
-  step(nullptr);  // gradients have their memory from now on
-  passes.marks.clear();
+  if (!model.parameters()[0].grad().defined()) {
+    step(nullptr);  // gradients have their memory from now on
+    passes.marks.clear();
+  }
   HostMemoryLimit memory(std::numeric_limits<std::int64_t>::max() / 2);
   step(&memory);
   model.watch_blocks({});
-  {
-    const torch::NoGradGuard no_gradients;
-    model.eval();
-    const auto before = memory.used_bytes();
-    memory.restart_peak();
-    InputStage stage(spec, batch, model.memory_format(), policy.device);
-    forward(model, stage.stage(samples.inputs, samples.targets), policy, {});
-    passes.forward_peak = memory.peak_bytes() - before;
-  }
-  model.train();
+  memory.restart_peak();
+  const auto before = memory.used_bytes();
+  evaluate(model, spec, policy, samples);
+  passes.forward_peak = memory.peak_bytes() - before;
   return passes;
 }
 

@@ -40,7 +40,7 @@ void Progress::step(const data::Batch& batch, const parallel::ExchangeTimes* tim
 
 TrainReport Progress::report(const At& at, Tally& tally) {
   window_.data_wait_seconds = loader_.waited_seconds() - waited_before_;
-  window_.memory = memory_of(world_.data().device());
+  window_.memory = at.memory ? *at.memory : memory_of(world_.data().device());
   const auto passes = at.passes.value_or(Profiler::Passes());
   window_.forward_seconds = passes.forward;
   window_.backward_seconds = passes.backward;

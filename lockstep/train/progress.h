@@ -42,6 +42,7 @@ class Progress {
     std::int64_t targets_per_sample = 1;
     bool targets_are_tokens = false;
     std::optional<Profiler::Passes> passes;  // since the last report
+    std::optional<DeviceMemory> memory;      // else what the device says
   };
   // The numbers since the last report, of all ranks; reading them waits for the device.
   TrainReport report(const At& at, Tally& tally);

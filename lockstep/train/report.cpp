@@ -278,6 +278,9 @@ void Reporter::eval(const EvalReport& report) {
                           {"accuracy", report.means.accuracy},
                           {"samples", report.means.count},
                           {"seconds", report.seconds}};
+  if (report.memory_peak_bytes > 0) {
+    more.push_back({"memory_peak_bytes", report.memory_peak_bytes});
+  }
   std::string shown;
   for (const auto& [name, value] : report.values) {
     if (name == "loss" || name == "accuracy") continue;

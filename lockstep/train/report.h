@@ -52,6 +52,7 @@ struct EvalReport {
   double seconds = 0;
   std::vector<MetricValue> values;  // of eval.metrics, too
   bool is_best = false;
+  std::int64_t memory_peak_bytes = 0;  // of rank 0's device, so far
 };
 
 struct CheckpointReport {

@@ -37,6 +37,13 @@ void keep_first(Shared& shared, std::int64_t samples) {
 
 }  // namespace
 
+DeviceMemory memory_of(const torch::Device& device, const Shared& shared) {
+  if (!device.is_cpu() || !shared.limit) return memory_of(device);
+  const auto& limit = *shared.limit;
+  return {limit.used_bytes() / shared.ranks, limit.used_bytes() / shared.ranks,
+          limit.limit_bytes(), limit.peak_bytes() / shared.ranks};
+}
+
 std::unique_ptr<Shared> open_shared(const config::Config& config, const Extras& extras,
                                     int ranks) {
   auto shared = std::make_unique<Shared>();

@@ -11,6 +11,7 @@
 #include "lockstep/monitor/trace.h"
 #include "lockstep/train/callbacks.h"
 #include "lockstep/train/out_of_memory.h"
+#include "lockstep/train/window.h"
 
 namespace lockstep::train {
 
@@ -37,6 +38,10 @@ struct Shared {
   std::mutex setting_up;
   Extras extras;
 };
+
+// Of a rank of this process. With memory.host_limit only tensors are counted, each
+// rank having its part of them.
+DeviceMemory memory_of(const torch::Device& device, const Shared& shared);
 
 // Opens both splits of the data. Throws Fault::io if they are not of one kind.
 std::unique_ptr<Shared> open_shared(const config::Config& config,

@@ -54,6 +54,7 @@ class Training {
         reporter_(reporter),
         stop_(stop),
         world_(world),
+        shared_(shared),
         callbacks_(shared.extras.callbacks),
         stop_sources_(stop, run.path() / "stop", shared.extras.job_end,
                       world.rank() == 0),
@@ -365,7 +366,8 @@ class Training {
              norm_.defined() ? std::optional(norm_.item<double>()) : std::nullopt,
          .targets_per_sample = train_data_.spec().num_targets(),
          .targets_are_tokens = train_data_.spec().is_tokens(),
-         .passes = profiler_.take_passes()},
+         .passes = profiler_.take_passes(),
+         .memory = memory_of(built_.policy.device, shared_)},
         tally_);
     if (report.means.count > 0) {
       check_finite(report.means.loss, lr, world_.size() == 1 ? 0 : kSomeRank);
@@ -448,8 +450,9 @@ class Training {
     result_.metrics = seen.values;
     result_.best_accuracy = std::max(result_.best_accuracy, seen.means.accuracy);
     evaluated_at_ = result_.steps;
-    const EvalReport report{result_.steps, epoch_,      seen.means,
-                            seconds,       seen.values, best};
+    const auto memory = memory_of(built_.policy.device, shared_);
+    const EvalReport report{result_.steps, epoch_, seen.means,       seconds,
+                            seen.values,   best,   memory.peak_bytes};
     reporter_.eval(report);
     call([&](auto& c, auto& m) { c.on_eval_end(m, report); });
     if (!early_stop_.is_over() || result_.steps == last_step_) return;
@@ -561,6 +564,7 @@ class Training {
   Reporter& reporter_;
   const StopRequest& stop_;
   comm::World& world_;
+  const Shared& shared_;
   const CallbackList& callbacks_;
   StopSources stop_sources_;
 

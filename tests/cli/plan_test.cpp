@@ -88,6 +88,8 @@ TEST(PlanCommand, JsonHoldsChoicesCandidatesAndPredictions) {
   EXPECT_EQ(json["candidates"][0]["lost"], "");
   EXPECT_GT(json["prediction"]["memory"]["peak_bytes"], 1e9);
   EXPECT_GT(json["prediction"]["time"]["step_seconds"], 0);
+  EXPECT_DOUBLE_EQ(json["efficiency"]["peak_flops"], 4 * 121e12);
+  EXPECT_GT(json["efficiency"]["flops_per_sample"], 6e11);
   EXPECT_EQ(json["scaling"].size(), 4U);
   EXPECT_EQ(json["correction"]["runs"], 0);
 }

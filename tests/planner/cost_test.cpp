@@ -125,6 +125,33 @@ TEST(MemoryCost, RanksThatShareMemoryShardTheState) {
                    8 * kMillion);
 }
 
+TEST(MemoryCost, LayingOutAnewNeedsRoomForAllStateTwice) {
+  const auto small = on_gpu().memory({});
+  EXPECT_DOUBLE_EQ(small.relayout, 0) << "the libraries' workspaces are larger";
+  auto world = on_cpu();
+  EXPECT_DOUBLE_EQ(world.memory({.micro = 8}).relayout, 16 * kMillion - 4 * 8 * 1024);
+  EXPECT_DOUBLE_EQ(world.memory({.micro = 1 << 20}).relayout, 0);
+}
+
+TEST(MemoryCost, CountedTensorsAreNotThoseInSharedMemory) {
+  const auto counted = on_cpu({{"memory.host_limit", "1GiB"}});
+  const auto two = counted.memory({.method = Method::ddp, .ranks = 2});
+  EXPECT_DOUBLE_EQ(two.parameters + two.gradients, 0);
+  EXPECT_DOUBLE_EQ(two.optimizer, 4 * kMillion);
+  EXPECT_DOUBLE_EQ(counted.memory({}).parameters, 4 * kMillion);
+  EXPECT_DOUBLE_EQ(counted.memory({}).process, 0);
+}
+
+TEST(MemoryCost, AnEvaluationMayTakeMoreThanAStep) {
+  auto world = on_cpu({{"batch.eval", "100"}});
+  world.model.forward.fp32.per_sample_bytes = 1 << 20;
+  EXPECT_DOUBLE_EQ(world.memory({}).activations + world.memory({}).transient,
+                   100 << 20);
+  world = on_cpu({{"batch.eval", "100"}, {"data.eval_samples", "10"}});
+  world.model.forward.fp32.per_sample_bytes = 1 << 20;
+  EXPECT_DOUBLE_EQ(world.memory({}).activations + world.memory({}).transient, 10 << 20);
+}
+
 TEST(MemoryCost, TheLimitIsAShareOfTheDeviceOrTheHost) {
   const auto gpu = on_gpu();
   const planner::Scene scene{gpu.config, gpu.machine, gpu.model, {}};

@@ -20,6 +20,11 @@ const std::vector<GoldenPlan>& golden_plans() {
       {"8xa100-80_gpt2-774m", "gpt2-774m", "8xa100-80", {{"batch.global", "512"}}},
       {"2xrtx4090_gpt2-355m", "gpt2-355m", "2xrtx4090", {{"batch.global", "64"}}},
       {"1xrtx3090_gpt2-124m", "gpt2-124m", "1xrtx3090", {{"batch.global", "64"}}},
+      {"4xt4_simple_resnet50",
+       "resnet50",
+       "4xt4",
+       {{"planner.policy", "simple"}, {"batch.global", "256"}}},
+      {"8xv100_resnet50", "resnet50", "8xv100", {{"batch.global", "1024"}}},
       {"cpu-16_gpt2-124m", "gpt2-124m", "cpu-16", {{"batch.global", "8"}}},
   };
   return plans;
@@ -27,7 +32,7 @@ const std::vector<GoldenPlan>& golden_plans() {
 
 }  // namespace
 
-TEST(Golden, PlansForSixMachinesAreTheRecordedOnes) {
+TEST(Golden, PlansForWellKnownMachinesAreTheRecordedOnes) {
   for (const auto& [file, model, machine, knobs] : golden_plans()) {
     SCOPED_TRACE(file);
     const auto plan = shipped_plan(model, machine, knobs);

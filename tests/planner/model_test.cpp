@@ -26,6 +26,13 @@ TEST(ModelDescription, Gpt2HasTheKnownNumbersOfParameters) {
   EXPECT_EQ(count("gpt2-1.5b"), 1'557'611'200);
 }
 
+TEST(ModelDescription, ResNet50HasTheKnownParametersAndOperations) {
+  const auto model = planner::shipped_model("resnet50");
+  EXPECT_EQ(model.num_parameters(), 25'557'032);
+  EXPECT_NEAR(model.forward_flops(), 2 * 4.09e9, 0.01 * 2 * 4.09e9)
+      << "4.09 G products and sums, as is told of it everywhere";
+}
+
 TEST(ModelDescription, Gpt2ComputesTwoOperationsForEachWeightOfAProductAndToken) {
   const auto model = planner::shipped_model("gpt2-124m");
   constexpr double kTokens = 1024;

@@ -28,10 +28,11 @@ class Prediction : public testing::Test {
                 "data.synthetic_samples=8192",
                 "data.eval_samples=64",
                 "model.name=mlp",
-                "model.layers=4",
-                "train.steps=6",
-                "train.log_every=3",
+                "train.steps=3",
+                "train.log_every=2",
                 "eval.every=0",
+                "memory.host_limit=16GiB",  // counts tensors
+                "memory.find_micro=false",
                 "parallel.device=cpu",
                 "checkpoint.final_weights=false"};
     words.insert(words.end(), more.begin(), more.end());
@@ -59,16 +60,27 @@ void expect_memory(const monitor::Comparison& c, const std::string& what) {
 
 // Time is not asserted here: benchmarks/predict.py holds it against a quiet machine.
 TEST_F(Prediction, OfMemoryHoldsForOtherBatchesWidthsAndRanks) {
-  run("calibration", {"model.hidden=2048", "batch.global=512"});
+  const Words cnn{"model.name=cnn", "model.hidden=1024", "batch.global=256"};
+  run("calibration", cnn);
   learnt_ = last_state_;
-  expect_memory(run("same", {"model.hidden=2048", "batch.global=512"}), "the same");
-  expect_memory(run("micro", {"model.hidden=2048", "batch.global=4096"}),
-                "another micro-batch");
-  expect_memory(run("width", {"model.hidden=3072", "batch.global=512"}),
-                "another width");
-  expect_memory(run("ranks", {"model.hidden=2048", "batch.global=1024",
+  expect_memory(run("same", cnn), "the same");
+  expect_memory(
+      run("micro", {"model.name=cnn", "model.hidden=1024", "batch.global=1024"}),
+      "another micro-batch");
+  expect_memory(
+      run("width", {"model.name=cnn", "model.hidden=4096", "batch.global=256"}),
+      "another width");
+  expect_memory(run("ranks", {"model.name=cnn", "model.hidden=1024", "batch.global=512",
                               "parallel.ranks=2", "parallel.threads=1"}),
                 "another number of ranks");
+}
+
+TEST_F(Prediction, NeedsNoRunToKnowWhatTensorsTake) {
+  expect_memory(run("mlp", {"model.layers=4", "model.hidden=1024", "batch.global=256"}),
+                "mlp");
+  expect_memory(run("resnet9", {"model.name=resnet9", "data.shape=[3, 32, 32]",
+                                "batch.global=16"}),
+                "resnet9");
 }
 
 }  // namespace

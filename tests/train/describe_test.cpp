@@ -100,11 +100,11 @@ TEST(Describe, SixteenBitsKeepLessOfASampleAndCopiesOfWeights) {
 }
 
 TEST(Describe, ARecipeIsEnoughAndNothingStaysBehind) {
-  const config::Override knobs[] = {{"data.name", "synthetic"},
-                                    {"data.shape", "[3, 32, 32]"},
-                                    {"data.synthetic_samples", "100"},
-                                    {"model.name", "resnet9"}};
-  const auto config = config::defaults(knobs, {}).config;
+  config::Config config;
+  config.data.name = "synthetic";
+  config.data.shape = {3, 32, 32};
+  config.data.synthetic_samples = 100;
+  config.model.name = "resnet9";
   const auto described = train::describe(config);
   EXPECT_EQ(described.name, "resnet9");
   EXPECT_EQ(described.train_samples, 100);
