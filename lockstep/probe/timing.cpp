@@ -11,7 +11,7 @@ namespace lockstep::probe {
 Effort Effort::quick() {
   return {.seconds = 0.05,
           .copied_bytes = 64 << 20,
-          .host_matrix = 512,
+          .host_matrix = 1024,
           .gpu_matrix = 4096,
           .collectives = 5};
 }
