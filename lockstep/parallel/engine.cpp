@@ -373,7 +373,8 @@ void Engine::Impl::check_use(bool excused) {
 
 // The order in which rank 0 has seen its gradients becomes that of the buckets.
 void Engine::Impl::rebuild_once(bool failed) {
-  if (rebuilt_) return;
+  // Alone nothing travels, and new buffers beside the old would only take memory.
+  if (rebuilt_ || cpu_.size() == 1) return;
   const auto count = static_cast<std::int64_t>(parameters_.size());
   const auto word = torch::full({count}, -1, torch::kInt64);
   // A rank that has no memory has none for new buffers: the next step will show.

@@ -44,6 +44,7 @@ struct MemoryCost {
   double process = 0;    // the context of CUDA, libraries, or what a CPU rank had
   double fragmentation = 0;  // held by the allocator and of no use
 
+  double state() const;    // of the weights: what no micro-batch makes smaller
   double tensors() const;  // without process and fragmentation
   double peak() const { return tensors() + process + fragmentation; }
 };

@@ -136,10 +136,22 @@ double evaluation_of(const Scene& scene) {
 
 // After the first step all buffers are laid out anew, in the order in which gradients
 // came: for a moment there are two of each, when the activations are gone.
-double relayout_of(const MemoryCost& cost) {
-  const double state =
-      cost.parameters + cost.gradients + cost.optimizer + cost.master + cost.average;
-  return std::max(0.0, state - cost.activations - cost.transient);
+double relayout_of(const Candidate& candidate, const MemoryCost& cost) {
+  if (candidate.ranks == 1) return 0;
+  return std::max(0.0, cost.state() - cost.activations - cost.transient);
+}
+
+// What others use of a GPU is not ours.
+MemoryLimit limit_of(const hardware::Gpu& gpu, double fraction) {
+  const auto total = gpu.memory_total_bytes;
+  const double ours = fraction * static_cast<double>(total);
+  const auto free = gpu.status.memory_free_bytes;
+  if (total > 0 && free && static_cast<double>(*free) < ours) {
+    return {static_cast<double>(*free),
+            str(units::format_bytes(*free), " that are free of ",
+                units::format_bytes(total))};
+  }
+  return {ours, str(text::from_double(fraction), " x ", units::format_bytes(total))};
 }
 
 // Ranks of one host keep what travels in shared memory, which is no allocator's.
@@ -150,6 +162,10 @@ void leave_out_shared(const Candidate& candidate, MemoryCost& cost) {
 }
 
 }  // namespace
+
+double MemoryCost::state() const {
+  return parameters + gradients + optimizer + master + average;
+}
 
 double MemoryCost::tensors() const {
   return parameters + gradients + optimizer + master + average + buffers + activations +
@@ -174,7 +190,7 @@ MemoryCost memory_cost(const Scene& scene, const Candidate& candidate) {
     const double step = cost.activations + cost.transient;
     cost.transient += std::max(0.0, evaluation_of(scene) - step);
     if (config.memory.host_limit > 0) leave_out_shared(candidate, cost);
-    cost.relayout = relayout_of(cost);
+    cost.relayout = relayout_of(candidate, cost);
     // memory.host_limit counts nothing but tensors.
     const double process = config.memory.host_limit > 0 ? 0 : kProcess;
     const double learnt = scene.correction.memory_bytes;
@@ -185,7 +201,7 @@ MemoryCost memory_cost(const Scene& scene, const Candidate& candidate) {
   cost.process = kContext + (candidate.ranks > 1 ? kRings : 0);
   cost.activations *= scene.correction.memory;
   cost.transient *= scene.correction.memory;
-  cost.relayout = relayout_of(cost);
+  cost.relayout = relayout_of(candidate, cost);
   cost.fragmentation = kOfFragments * (cost.activations + cost.transient);
   return cost;
 }
@@ -204,16 +220,13 @@ MemoryLimit memory_limit(const Scene& scene, int ranks) {
     return {kOfHost * static_cast<double>(total) / ranks,
             str(kOfHost, " x ", units::format_bytes(total), " of the host", shared)};
   }
-  std::int64_t least = 0;
+  MemoryLimit least;
   const auto count = std::min<std::size_t>(ranks, scene.machine.gpus.size());
   for (std::size_t i = 0; i < count; ++i) {
-    const auto total = scene.machine.gpus[i].memory_total_bytes;
-    least = least == 0 ? total : std::min(least, total);
+    const auto one = limit_of(scene.machine.gpus[i], config.memory.fraction);
+    if (least.bytes <= 0 || one.bytes < least.bytes) least = one;
   }
-  if (least <= 0) return {};
-  return {config.memory.fraction * static_cast<double>(least),
-          str(text::from_double(config.memory.fraction), " x ",
-              units::format_bytes(least))};
+  return least;
 }
 
 std::int64_t evaluation_batch(const Scene& scene, std::int64_t micro) {

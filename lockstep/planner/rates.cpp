@@ -53,8 +53,11 @@ DeviceRates estimated(const Gpu& gpu, Precision precision) {
   constexpr int kUsualUnits = 40;
   constexpr int kUsualClock = 1500;
   constexpr double kUsualMemory = 300e9;
-  const auto units = gpu.multiprocessors.value_or(kUsualUnits);
-  const auto clock = gpu.max_sm_clock_mhz.value_or(kUsualClock);
+  const auto known = [](const std::optional<int>& value, int usual) {
+    return value.value_or(0) > 0 ? *value : usual;
+  };
+  const auto units = known(gpu.multiprocessors, kUsualUnits);
+  const auto clock = known(gpu.max_sm_clock_mhz, kUsualClock);
   const auto cycle = per_cycle(gpu);
   const double cycles = units * clock * 1e6;
   const SheetRates sheet{"", cycle.half * cycles, cycle.half * cycles / 2,
@@ -63,7 +66,7 @@ DeviceRates estimated(const Gpu& gpu, Precision precision) {
                     .memory = kUsualMemory * kOfMemory,
                     .efficiency = kOfSheet};
   rates.source = str("estimated: ", units, " multiprocessors x ", clock, " MHz");
-  if (gpu.memory_bus_bits && gpu.max_memory_clock_mhz) {
+  if (known(gpu.memory_bus_bits, 0) > 0 && known(gpu.max_memory_clock_mhz, 0) > 0) {
     rates.memory = kOfMemory * *gpu.memory_bus_bits / 8.0 * 2e6 *
                    *gpu.max_memory_clock_mhz;  // twice a cycle
   }
@@ -128,12 +131,12 @@ DeviceRates gpu_rates(const Machine& machine, std::size_t index, Precision preci
   if (measured == nullptr) return rates;
   const auto flops = is_half(precision) ? measured->bf16_flops : measured->fp32_flops;
   const bool same = is_half(precision) || precision == Precision::fp32;
-  if (flops && same) {
+  if (flops.value_or(0) > 0 && same) {
     rates.flops = *flops;
     rates.efficiency = kOfMeasured;
     rates.source = "measured " + machine.measured->date;
   }
-  if (measured->copy) rates.memory = *measured->copy;
+  if (measured->copy.value_or(0) > 0) rates.memory = *measured->copy;
   return rates;
 }
 
@@ -150,12 +153,13 @@ DeviceRates cpu_rates(const Machine& machine, int threads) {
   rates.source = str("estimated: ", cores * share, " cores x ", clock, " MHz x ", lanes,
                      " numbers");
   if (!machine.measured) return rates;
-  if (const auto flops = machine.measured->cpu_flops) {
+  if (const auto flops = machine.measured->cpu_flops; flops.value_or(0) > 0) {
     rates.flops = share * *flops;
     rates.efficiency = kOfMeasured;
     rates.source = "measured " + machine.measured->date;
   }
-  if (const auto copy = machine.measured->host_copy) rates.memory = share * *copy;
+  const auto copy = machine.measured->host_copy.value_or(0);
+  if (copy > 0) rates.memory = share * copy;
   return rates;
 }
 
@@ -198,7 +202,7 @@ LinkRates cpu_link(const Machine& machine, int ranks) {
 LinkRates host_link(const Machine& machine, std::size_t index) {
   const auto& gpu = machine.gpus[index];
   const auto* measured = measured_gpu(machine, gpu);
-  if (measured != nullptr && measured->to_host) {
+  if (measured != nullptr && measured->to_host.value_or(0) > 0) {
     return {*measured->to_host, 10e-6, "measured " + machine.measured->date};
   }
   return {pcie_bytes(gpu), 10e-6, "PCIe"};

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -43,6 +44,15 @@ bool has_fast_fp16(const Gpu& gpu) {
   return gpu.compute_major >= 7;
 }
 
+// All ranks compute alike.
+const Gpu& weakest(const Machine& machine) {
+  return *std::min_element(machine.gpus.begin(), machine.gpus.end(),
+                           [](const Gpu& a, const Gpu& b) {
+                             return std::pair(a.compute_major, a.compute_minor) <
+                                    std::pair(b.compute_major, b.compute_minor);
+                           });
+}
+
 void check_precision_of_cpu(Resolver& r) {
   if (r.config().precision.mode != config::Precision::tf32) return;
   r.refuse(Fault::config, "precision.mode",
@@ -67,7 +77,7 @@ void resolve_precision(Resolver& r, const Machine& machine) {
     r.offer("precision.mode", "fp32", "a CPU computes in fp32");
     return check_precision_of_cpu(r);
   }
-  const auto& gpu = machine.gpus[0];
+  const auto& gpu = weakest(machine);
   const auto compute = compute_of(gpu);
   if (has_tensor_formats(gpu)) {
     r.offer("precision.mode", "bf16",
@@ -87,16 +97,21 @@ std::string gpu_count(std::size_t gpus) {
   return gpus == 1 ? "is 1" : str("are ", gpus);
 }
 
-void check_ranks_fit(Resolver& r, const Machine& machine) {
-  const auto& parallel = r.config().parallel;
-  if (parallel.device != config::Device::cuda) return;
-  const auto gpus = static_cast<int>(machine.gpus.size());
-  for (const int id : parallel.device_ids) {
-    if (id < gpus) continue;
+void check_device_ids(Resolver& r, const Machine& machine) {
+  const auto gpus = machine.gpus.size();
+  for (const int id : r.config().parallel.device_ids) {
+    if (id < static_cast<int>(gpus)) continue;
     r.refuse(Fault::hardware, "parallel.device_ids",
              str("GPU ", id, " was asked for, but there ", gpu_count(gpus),
                  ", counted from 0"));
   }
+}
+
+void check_ranks_fit(Resolver& r, const Machine& machine) {
+  const auto& parallel = r.config().parallel;
+  if (parallel.device != config::Device::cuda) return;
+  check_device_ids(r, machine);
+  const auto gpus = static_cast<int>(machine.gpus.size());
   const auto ranks = parallel.ranks.value();
   if (!parallel.device_ids.empty() || ranks <= gpus) return;
   r.refuse(Fault::hardware, "parallel.ranks",
@@ -185,9 +200,13 @@ void resolve_threads(Resolver& r, const Machine& machine) {
           str("physical cores: ", cores, shared));
   const int logical = std::max(1, machine.logical_cores);
   constexpr int kMostWorkers = 3;  // a batch of small images is little work
-  r.offer("data.workers", std::clamp(logical / ranks - 1, 1, kMostWorkers),
+  const int workers = std::clamp(logical / ranks - 1, 1, kMostWorkers);
+  r.offer("data.workers", workers,
           str("cores: ", logical, shared, ", one is left to the step, at most ",
-              kMostWorkers, ranks > 1 ? str(" for each of ", ranks, " ranks") : ""));
+              kMostWorkers,
+              ranks > 1
+                  ? str(" for each of ", ranks, " ranks, ", ranks * workers, " in all")
+                  : ""));
   const bool cuda = r.config().parallel.device == config::Device::cuda;
   r.offer("data.pin_memory", cuda ? "true" : "false",
           cuda ? "the GPU fetches a batch while it computes with the one before"
@@ -247,6 +266,29 @@ void resolve_length(Resolver& r) {
           str(cost ? "less " : "more ", watched, " is better"));
 }
 
+// With parallel.device_ids: those of its GPUs, as if there were no others.
+Machine in_use(Resolver& r, Machine machine) {
+  const auto& ids = r.config().parallel.device_ids;
+  if (ids.empty() || r.config().parallel.device != config::Device::cuda) return machine;
+  check_device_ids(r, machine);
+  std::vector<Gpu> gpus;
+  std::map<int, int> place;  // by its number before
+  for (const int id : ids) {
+    if (!place.emplace(id, static_cast<int>(gpus.size())).second) continue;
+    gpus.push_back(machine.gpus[static_cast<std::size_t>(id)]);
+  }
+  std::vector<hardware::GpuPair> pairs;
+  for (auto pair : machine.gpu_pairs) {
+    if (!place.contains(pair.first) || !place.contains(pair.second)) continue;
+    pair.first = place[pair.first];
+    pair.second = place[pair.second];
+    pairs.push_back(pair);
+  }
+  machine.gpus = std::move(gpus);
+  machine.gpu_pairs = std::move(pairs);
+  return machine;
+}
+
 [[noreturn]] void refuse_auto(const std::vector<Choice>& choices) {
   std::vector<std::vector<std::string>> rows;
   rows.reserve(choices.size());
@@ -261,16 +303,17 @@ void resolve_length(Resolver& r) {
 
 }  // namespace
 
-Plan resolve(config::Loaded wanted, const Machine& machine, bool allow_auto,
+Plan resolve(config::Loaded wanted, const Machine& whole, bool allow_auto,
              const Knowledge& knowledge) {
   config::validate(wanted);
   Resolver resolver(std::move(wanted));
-  resolve_device(resolver, machine);
+  resolve_device(resolver, whole);
+  const auto machine = in_use(resolver, whole);
   resolve_precision(resolver, machine);
   auto asked = asked_of(resolver.config());
   std::vector<Outcome> candidates;
   const auto wish = detail::wish_of(resolver, machine, knowledge, candidates);
-  resolve_ranks(resolver, machine, wish);
+  resolve_ranks(resolver, whole, wish);
   resolve_buckets(resolver);
   resolve_threads(resolver, machine);
   detail::resolve_batch(resolver, wish);
@@ -291,11 +334,12 @@ Plan resolve(config::Loaded wanted, const Machine& machine, bool allow_auto,
   return plan;
 }
 
-std::vector<Outcome> survey(config::Loaded wanted, const Machine& machine,
+std::vector<Outcome> survey(config::Loaded wanted, const Machine& whole,
                             const Knowledge& knowledge) {
   if (!knowledge.model) return {};
   Resolver resolver(std::move(wanted));
-  resolve_device(resolver, machine);
+  resolve_device(resolver, whole);
+  const auto machine = in_use(resolver, whole);
   resolve_precision(resolver, machine);
   const Scene scene{resolver.config(), machine, *knowledge.model, knowledge.correction};
   return outcomes(scene, asked_of(resolver.config()));

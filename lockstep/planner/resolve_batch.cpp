@@ -3,6 +3,7 @@
 
 #include "lockstep/base/text.h"
 #include "lockstep/planner/detail/resolver.h"
+#include "lockstep/planner/search.h"
 
 namespace lockstep::planner::detail {
 namespace {
@@ -21,8 +22,12 @@ void offer_global(Resolver& r) {
             str("batch.micro ", micro, " * batch.accumulation ", accumulation,
                 " * parallel.ranks ", ranks));
   } else {
-    r.offer("batch.global", config::kDefaultGlobalBatch,
-            "the usual size, no batch was named");
+    const auto global = usual_global(batch, ranks);
+    r.offer("batch.global", global,
+            global == config::kDefaultGlobalBatch
+                ? "the usual size, no batch was named"
+                : str("near the usual ", config::kDefaultGlobalBatch,
+                      ", no batch was named, and a multiple of what is done at once"));
   }
 }
 
@@ -79,7 +84,8 @@ std::string how_large(const Resolver& r, const Wish& wish, std::int64_t micro) {
     return str(wish.batch_because, "; ", micro, " divides the share of a rank");
   }
   const bool tries = wish.micro_is_guess && will_search(r.config());
-  return wish.batch_because + (tries ? "; a first guess: memory.find_micro tries" : "");
+  return wish.batch_because +
+         (tries ? "; memory.find_micro tries what really fits" : "");
 }
 
 }  // namespace

@@ -32,13 +32,13 @@ std::set<int> rank_counts(const Scene& scene, const Asked& asked) {
   return counts;
 }
 
-std::int64_t share_of(const Asked& asked, int ranks) {
+std::int64_t share_of(const Scene& scene, const Asked& asked, int ranks) {
   if (asked.per_rank) return *asked.per_rank;
   if (!asked.global && asked.micro && asked.accumulation) {
     return *asked.micro * *asked.accumulation;
   }
-  const auto global = asked.global.value_or(config::kDefaultGlobalBatch);
-  return global % ranks == 0 ? global / ranks : 0;
+  if (!asked.global) return usual_global(scene.config.batch, ranks) / ranks;
+  return *asked.global % ranks == 0 ? *asked.global / ranks : 0;
 }
 
 // Powers of two that divide the share, and the share itself.
@@ -74,6 +74,19 @@ std::string excluded(const Asked& asked, const Candidate& candidate) {
   return "";
 }
 
+// Offloaded activations are pinned: the host can not put them anywhere else.
+std::string host_lacks(const Scene& scene, Candidate candidate) {
+  constexpr double kOfHost = 0.5;
+  candidate.offload = false;
+  const double wanted = memory_cost(scene, candidate).activations * candidate.ranks;
+  const auto& machine = scene.machine;
+  const auto host = machine.memory_available_bytes > 0 ? machine.memory_available_bytes
+                                                       : machine.memory_total_bytes;
+  if (host <= 0 || wanted <= kOfHost * static_cast<double>(host)) return "";
+  return str("needs ", bytes_text(wanted), " of the host > ", kOfHost, " x ",
+             units::format_bytes(host));
+}
+
 struct Option {
   Method method;
   int ranks;
@@ -96,7 +109,9 @@ void add(const Scene& scene, const Asked& asked, const Option& option,
                                   .accumulation = option.share / micro,
                                   .recompute = recompute,
                                   .offload = offload};
-        list.push_back({predict(scene, candidate), excluded(asked, candidate)});
+        auto why = excluded(asked, candidate);
+        if (why.empty() && offload) why = host_lacks(scene, candidate);
+        list.push_back({predict(scene, candidate), std::move(why)});
       }
     }
   }
@@ -117,9 +132,14 @@ bool better(const Outcome& a, const Outcome& b) {
   const auto& y = b.prediction;
   // What does not fit: the smallest first.
   if (!x.fits() && !y.fits()) return x.memory.peak() < y.memory.peak();
-  constexpr double kEqual = 0.001;
-  const double faster = x.samples_per_second / y.samples_per_second - 1;
-  if (std::abs(faster) > kEqual) return faster > 0;
+  // In classes, so that all are in one order whoever is compared with whom.
+  const auto speed = [](const Prediction& p) {
+    constexpr double kEqual = 0.001;
+    return p.samples_per_second > 0
+               ? std::floor(std::log(p.samples_per_second) / kEqual)
+               : -1e18;
+  };
+  if (speed(x) != speed(y)) return speed(x) > speed(y);
   return oddity(x.candidate) < oddity(y.candidate);
 }
 
@@ -136,7 +156,7 @@ void say_why(const Scene& scene, std::vector<Outcome>& list) {
           list[0].prediction.samples_per_second / prediction.samples_per_second - 1;
       lost = slower < 0.0005
                  ? "no faster, and more can go wrong"
-                 : str(static_cast<int>(1000 * slower + 0.5) / 10.0, " % slower");
+                 : str(std::round(1000 * std::min(slower, 1e6)) / 10, " % slower");
     }
   }
 }
@@ -223,10 +243,15 @@ Asked asked_of(const config::Config& config) {
   return asked;
 }
 
+std::int64_t usual_global(const config::BatchConfig& batch, int ranks) {
+  const auto at_once = ranks * batch.micro.value_or(1) * batch.accumulation.value_or(1);
+  return at_once * std::max<std::int64_t>(1, config::kDefaultGlobalBatch / at_once);
+}
+
 std::vector<Outcome> outcomes(const Scene& scene, const Asked& asked) {
   std::vector<Outcome> list;
   for (const int ranks : rank_counts(scene, asked)) {
-    const auto share = share_of(asked, ranks);
+    const auto share = share_of(scene, asked, ranks);
     if (share == 0) continue;
     for (const auto method : kMethods) {
       const bool alone = method == Method::single;
@@ -248,8 +273,9 @@ Wish measured_policy(const Scene& scene, const Asked& asked,
   });
   if (!any) return {};  // knobs that contradict each other are refused by their checks
   const auto& best = list[0];
-  if (!best.lost.empty()) refuse(scene, asked, list);
   const auto& p = best.prediction;
+  const bool certain = p.memory.state() > p.limit;
+  if (!best.lost.empty() && certain) refuse(scene, asked, list);
   const auto& c = p.candidate;
   Wish wish;
   wish.method = c.method;
@@ -257,11 +283,16 @@ Wish measured_policy(const Scene& scene, const Asked& asked,
   const auto fitting = std::count_if(list.begin(), list.end(), [&](const Outcome& o) {
     return o.prediction.fits() && excluded(asked, o.prediction.candidate).empty();
   });
-  wish.method_because = str("the fastest of ", fitting, " that fit: ", rate_text(p));
+  wish.method_because =
+      fitting == 0 ? str("takes the least memory: ", rate_text(p))
+                   : str("the fastest of ", fitting, " that fit: ", rate_text(p));
   wish.ranks_because = wish.method_because;
   const auto limit = memory_limit(scene, c.ranks);
-  const auto peak = str("predicted peak ", bytes_text(p.memory.peak()),
-                        limit.bytes > 0 ? str(" <= ", limit.because) : std::string());
+  const auto peak =
+      str("predicted peak ", bytes_text(p.memory.peak()),
+          !p.fits()         ? str(" > ", limit.because, ", and tried all the same")
+          : limit.bytes > 0 ? str(" <= ", limit.because)
+                            : std::string());
   wish.micro = c.micro;
   wish.accumulation = c.accumulation;
   wish.batch_because = peak;

@@ -27,6 +27,10 @@ struct Asked {
 
 Asked asked_of(const config::Config& config);
 
+// Where no global batch is named: the usual one, or near it, so that the ranks and what
+// else is named divide it.
+std::int64_t usual_global(const config::BatchConfig& batch, int ranks);
+
 // All of them, the best first: what was asked for, is in this build and fits stands
 // before the rest, the faster before the slower. `lost` says why each was not taken.
 std::vector<Outcome> outcomes(const Scene& scene, const Asked& asked);

@@ -61,7 +61,9 @@ Wish training_wish(const Resolver& r, const Machine& machine,
     return measured_policy(scene, asked, candidates);
   }
   auto wish = rule_of(r.config().planner.policy, facts_of(r, machine, knowledge));
-  if (asked.ranks) wish.ranks.reset();
+  // What was asked for by name stays, whatever the rule says.
+  const bool several = asked.method && *asked.method != Method::single;
+  if (asked.ranks || several) wish.ranks.reset();
   drop_what_clashes(asked, wish);
   return wish;
 }

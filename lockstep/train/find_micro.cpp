@@ -190,7 +190,7 @@ std::string find_micro_batch(const FindParts& parts) {
   const auto& memory = parts.config.memory;
   const auto target = static_cast<std::int64_t>(
       std::min(memory.target, memory.fraction) * static_cast<double>(available));
-  const auto most = parts.step.micro_batch();
+  const auto most = parts.most;
   MicroSearch search({.most = most,
                       .free_bytes = available - agree(meter.peak(), cpu).largest,
                       .target_bytes = target});
@@ -203,6 +203,7 @@ std::string find_micro_batch(const FindParts& parts) {
     start.restore();
   }
   empty_cache(device);
+  meter.restart();  // what a try took is no step's
   if (search.found() == 0) {
     throw Error(Fault::hardware, "batch.micro: not even 1 sample fits into ",
                 units::format_bytes(target), ", which is memory.target ",

@@ -63,6 +63,7 @@ struct FindParts {
   Step& step;
   comm::World& world;
   const data::SampleSpec& spec;
+  std::int64_t most;                      // the share of a rank
   std::optional<HostMemoryLimit>& limit;  // memory.host_limit
 };
 

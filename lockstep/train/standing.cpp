@@ -81,7 +81,11 @@ Standing standing_from_json(std::string_view text, const std::string& place) {
                       .order = json.at("order").get<std::vector<std::string>>()};
     const auto& best = json.at("early_stop").at("best");
     if (!best.is_null()) standing.best = number(best);
-    standing.divergence = numbers_of(json.at("early_stop").at("divergence"));
+    // Checkpoints of an earlier version have none.
+    if (const auto found = json.at("early_stop").find("divergence");
+        found != json.at("early_stop").end()) {
+      standing.divergence = numbers_of(*found);
+    }
     return standing;
   } catch (const std::exception& error) {
     throw Error(Fault::io, place,

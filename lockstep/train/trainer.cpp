@@ -179,13 +179,15 @@ class Training {
   }
 
   void find_micro(Shared& shared) {
-    const auto found = find_micro_batch({.config = config_,
-                                         .model = *built_.model,
-                                         .strategy = *strategy_,
-                                         .step = step_,
-                                         .world = world_,
-                                         .spec = train_data_.spec(),
-                                         .limit = shared.limit});
+    const auto found = find_micro_batch(
+        {.config = config_,
+         .model = *built_.model,
+         .strategy = *strategy_,
+         .step = step_,
+         .world = world_,
+         .spec = train_data_.spec(),
+         .most = std::min(config_.batch.per_rank.value(), train_data_.size()),
+         .limit = shared.limit});
     reporter_.micro_batch(step_.micro_batch(), found);
     log::info("train", "batch.micro: " + found);
   }
