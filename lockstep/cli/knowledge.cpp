@@ -12,6 +12,7 @@
 #include "lockstep/cli/detail/state.h"
 #include "lockstep/cli/detail/train.h"
 #include "lockstep/config/print.h"
+#include "lockstep/hardware/measured_store.h"
 #include "lockstep/planner/history.h"
 
 namespace lockstep::cli {
@@ -112,8 +113,7 @@ planner::Correction correction_for(const planner::Model& model,
   const auto state = state_directory(context);
   if (state.empty()) return {};
   try {
-    const auto file =
-        state / "machines" / planner::machine_key(machine) / "predictions.json";
+    const auto file = hardware::machine_directory(state, machine) / "predictions.json";
     const auto runs = planner::past_from_json(files::read(file, kLargestFile));
     return planner::correction_of(runs, model.name,
                                   planner::kind_of_memory(config, machine));

@@ -10,6 +10,7 @@
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/cli/detail/plan.h"
 #include "lockstep/cli/detail/state.h"
+#include "lockstep/hardware/measured_store.h"
 #include "lockstep/monitor/events.h"
 #include "lockstep/monitor/metrics.h"
 #include "lockstep/monitor/run_directory.h"
@@ -134,7 +135,7 @@ void learn(const Finished& run, const Measured& measured, const Context& context
   const auto state = state_directory(context);
   if (state.empty()) return;
   const auto file =
-      state / "machines" / planner::machine_key(run.machine) / "predictions.json";
+      hardware::machine_directory(state, run.machine) / "predictions.json";
   std::vector<planner::Past> runs;
   std::error_code ignored;
   constexpr std::int64_t kLargestFile = 64 << 20;

@@ -60,17 +60,24 @@ Json json_of(const Comparison& c) {
           {"step_seconds", step}};
 }
 
+// 0 for what is not there.
+double number_in(const Json& json, const char* group, const char* name) {
+  const auto found = json.find(group);
+  if (found == json.end() || !found->is_object()) return 0;
+  const auto number = found->find(name);
+  return number == found->end() || !number->is_number() ? 0 : number->get<double>();
+}
+
 std::optional<Comparison> comparison_in(const Json& json) {
   const auto found = json.find("prediction");
-  if (found == json.end() || found->is_null()) return std::nullopt;
-  const auto& memory = found->at("memory_bytes");
-  const auto& step = found->at("step_seconds");
-  Comparison c{.memory_predicted_bytes = memory.at("predicted").get<double>(),
-               .memory_measured_bytes = memory.at("measured").get<double>(),
-               .step_predicted_seconds = step.at("predicted").get<double>(),
-               .step_measured_seconds = step.at("measured").get<double>()};
-  if (step.contains("high") && c.step_predicted_seconds > 0) {
-    c.step_spread = step.at("high").get<double>() / c.step_predicted_seconds - 1;
+  if (found == json.end() || !found->is_object()) return std::nullopt;
+  Comparison c{.memory_predicted_bytes = number_in(*found, "memory_bytes", "predicted"),
+               .memory_measured_bytes = number_in(*found, "memory_bytes", "measured"),
+               .step_predicted_seconds = number_in(*found, "step_seconds", "predicted"),
+               .step_measured_seconds = number_in(*found, "step_seconds", "measured")};
+  const double high = number_in(*found, "step_seconds", "high");
+  if (high > 0 && c.step_predicted_seconds > 0) {
+    c.step_spread = high / c.step_predicted_seconds - 1;
   }
   return c;
 }

@@ -3,11 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
-#include "lockstep/base/hash.h"
-#include "lockstep/base/str.h"
 
 namespace lockstep::planner {
 namespace {
@@ -54,13 +50,6 @@ Past past_of(const Json& json) {
 }
 
 }  // namespace
-
-std::string machine_key(const hardware::Machine& machine) {
-  auto facts =
-      str(machine.cpu_model, "|", machine.physical_cores, "|", machine.logical_cores);
-  for (const auto& gpu : machine.gpus) facts += "|" + gpu.name;
-  return fmt::format("{:016x}", hash_of(facts));
-}
 
 std::string kind_of_memory(const config::Config& config,
                            const hardware::Machine& machine) {

@@ -22,10 +22,6 @@ struct Past {
   double measured_bytes = 0;   // of a GPU: tensors; of a CPU: the process
 };
 
-// "3f9ac7d0e1b2a394": of processor, cores and GPUs, so that a file that is shared by
-// machines does not mix them.
-std::string machine_key(const hardware::Machine& machine);
-
 // What is measured of a run's memory: "cuda", "cpu" (the process), or "cpu_tensors"
 // (memory.host_limit counts them).
 std::string kind_of_memory(const config::Config& config,

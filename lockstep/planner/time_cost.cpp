@@ -12,8 +12,9 @@ using config::Precision;
 
 // A backward pass computes two products for each of the forward pass.
 constexpr double kBackward = 2;
-// A kept byte is written and read again, and so is its gradient.
-constexpr double kTraffic = 4;
+// A kept byte is written and read again, and so is its gradient; as much is moved by
+// operators that keep nothing, or that read twice, such as normalisation.
+constexpr double kTraffic = 8;
 // Between two operators a GPU waits for the host no less than so long; forward and
 // backward launch about three times the forward pass's.
 constexpr double kLaunch = 6e-6;

@@ -16,7 +16,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A worker that knows its model, and reports two steps of 0.5 s and 1 GB.
+// A worker that knows its model, and reports two steps of 0.5 s and 3 GB.
 constexpr char kWorker[] = R"sh(#!/bin/sh
 if [ "$1" = --describe ]; then
   echo asked >> "$(dirname "$0")/asked"
@@ -26,7 +26,7 @@ fi
 now=$(date +%s.0)
 for step in 1 50; do
   echo "{\"step\":$step,\"split\":\"train\",\"loss\":1.0,\"time\":9$now,\
-\"step_seconds\":0.5,\"memory_peak_bytes\":1000000000}" >> "$2/metrics.jsonl"
+\"step_seconds\":0.5,\"memory_peak_bytes\":3000000000}" >> "$2/metrics.jsonl"
 done
 env > "$2/environment"
 )sh";
@@ -47,7 +47,7 @@ class PlannedRig {
   const Rig& operator*() const { return rig_; }
   const Rig* operator->() const { return &rig_; }
 
-  nlohmann::json json(const std::string& file) const {
+  nlohmann::json read(const std::string& file) const {
     return nlohmann::json::parse(test::read_file(rig_.path(file)));
   }
   std::vector<std::string> machines() const {
@@ -80,18 +80,18 @@ TEST(PlanCommand, AllShowsEveryCandidate) {
 TEST(PlanCommand, JsonHoldsChoicesCandidatesAndPredictions) {
   const auto outcome = lockstep_in_process(
       {"plan", "--model", "gpt2-124m", "--hardware", "4xl4", "--json"});
-  const auto json = nlohmann::json::parse(outcome.out);
-  EXPECT_EQ(json["version"], 1);
-  EXPECT_EQ(json["model"], "gpt2-124m");
-  EXPECT_GT(json["choices"].size(), 10U);
-  EXPECT_GT(json["candidates"].size(), 10U);
-  EXPECT_EQ(json["candidates"][0]["lost"], "");
-  EXPECT_GT(json["prediction"]["memory"]["peak_bytes"], 1e9);
-  EXPECT_GT(json["prediction"]["time"]["step_seconds"], 0);
-  EXPECT_DOUBLE_EQ(json["efficiency"]["peak_flops"], 4 * 121e12);
-  EXPECT_GT(json["efficiency"]["flops_per_sample"], 6e11);
-  EXPECT_EQ(json["scaling"].size(), 4U);
-  EXPECT_EQ(json["correction"]["runs"], 0);
+  const auto document = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(document["version"], 1);
+  EXPECT_EQ(document["model"], "gpt2-124m");
+  EXPECT_GT(document["choices"].size(), 10U);
+  EXPECT_GT(document["candidates"].size(), 10U);
+  EXPECT_EQ(document["candidates"][0]["lost"], "");
+  EXPECT_GT(document["prediction"]["memory"]["peak_bytes"], 1e9);
+  EXPECT_GT(document["prediction"]["time"]["step_seconds"], 0);
+  EXPECT_DOUBLE_EQ(document["efficiency"]["peak_flops"], 4 * 121e12);
+  EXPECT_GT(document["efficiency"]["flops_per_sample"], 6e11);
+  EXPECT_EQ(document["scaling"].size(), 4U);
+  EXPECT_EQ(document["correction"]["runs"], 0);
 }
 
 TEST(PlanCommand, ARefusalComesWithTheCandidates) {
@@ -161,14 +161,14 @@ TEST(TrainPrediction, IsPrintedComparedAndRemembered) {
   const auto first = rig->run(words);
   EXPECT_EQ(first.end.exit_status, 0) << first.err;
   EXPECT_THAT(first.err, AllOf(HasSubstr("plan predicted: "),
-                               HasSubstr("memory of a rank"), HasSubstr("953.7 MiB"),
+                               HasSubstr("memory of a rank"), HasSubstr("2.8 GiB"),
                                HasSubstr("500.0 ms"), Not(HasSubstr("runs before"))));
   const auto record = RunDirectory::open(rig->path("runs/0001")).read_record();
   ASSERT_TRUE(record.comparison);
   EXPECT_DOUBLE_EQ(record.comparison->step_measured_seconds, 0.5);
-  EXPECT_DOUBLE_EQ(record.comparison->memory_measured_bytes, 1e9);
+  EXPECT_DOUBLE_EQ(record.comparison->memory_measured_bytes, 3e9);
   EXPECT_GT(record.comparison->step_predicted_seconds, 0);
-  const auto plan = rig.json("runs/0001/plan.json");
+  const auto plan = rig.read("runs/0001/plan.json");
   EXPECT_TRUE(plan.contains("prediction"));
   EXPECT_TRUE(plan.contains("candidates"));
   ASSERT_EQ(rig.machines().size(), 1U);
@@ -178,7 +178,7 @@ TEST(TrainPrediction, IsPrintedComparedAndRemembered) {
   EXPECT_THAT(second.err, HasSubstr("(+-0 % by 1 run before)"));
   const auto corrected = RunDirectory::open(rig->path("runs/0002")).read_record();
   EXPECT_NEAR(corrected.comparison->step_predicted_seconds, 0.5, 0.01);
-  EXPECT_NEAR(corrected.comparison->memory_predicted_bytes, 1e9, 1e7);
+  EXPECT_NEAR(corrected.comparison->memory_predicted_bytes, 3e9, 1e7);
   const auto past = planner::past_from_json(test::read_file(
       rig->path("state/lockstep/machines/" + rig.machines()[0] + "/predictions.json")));
   EXPECT_EQ(past.size(), 2U);

@@ -195,6 +195,28 @@ TEST(RunDirectory, TheRecordFollowsTheRun) {
   EXPECT_EQ(record.recipe, "recipes/x.yaml");  // the rest is kept
 }
 
+TEST(RunDirectory, KeepsWhatWasPredictedAndWhatItCameTo) {
+  const files::TemporaryDirectory parent;
+  const auto run = RunDirectory::create(parent.path(), new_run("x"));
+  EXPECT_FALSE(run.read_record().comparison);
+  auto record = run.read_record();
+  record.comparison = monitor::Comparison{.memory_predicted_bytes = 100,
+                                          .memory_measured_bytes = 110,
+                                          .step_predicted_seconds = 0.5,
+                                          .step_measured_seconds = 0.25,
+                                          .step_spread = 0.125};
+  test::write_file(run.record_file(), monitor::to_json(record));
+  run.update_record(RunState::done, 0, "");
+  const auto kept = run.read_record().comparison;
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->memory_predicted_bytes, 100);
+  EXPECT_EQ(kept->memory_measured_bytes, 110);
+  EXPECT_EQ(kept->step_predicted_seconds, 0.5);
+  EXPECT_EQ(kept->step_measured_seconds, 0.25);
+  EXPECT_EQ(kept->step_spread, 0.125);
+  EXPECT_THAT(test::read_file(run.record_file()), HasSubstr("\"high\": 0.5625"));
+}
+
 TEST(RunDirectory, TextThatIsNotUtf8DoesNotBreakTheRecord) {
   const files::TemporaryDirectory parent;
   const auto run = RunDirectory::create(parent.path(), new_run());

@@ -60,14 +60,15 @@ TEST(History, KeepsTheLastFewOfAModel) {
   EXPECT_DOUBLE_EQ(runs.front().measured_seconds, 0.1 * 13);
 }
 
-TEST(History, MachinesAreToldApart) {
-  auto machine = planner::shipped_machine("4xl4");
-  const auto key = planner::machine_key(machine);
-  EXPECT_EQ(key.size(), 16U);
-  machine.hostname = "another";
-  EXPECT_EQ(planner::machine_key(machine), key);
-  machine.gpus.pop_back();
-  EXPECT_NE(planner::machine_key(machine), key);
+TEST(History, ProcessesAndCountedTensorsAreToldApart) {
+  const auto kind = [](const Knobs& knobs, const std::string& machine) {
+    return planner::kind_of_memory(config::defaults(knobs, {}).config,
+                                   planner::shipped_machine(machine));
+  };
+  EXPECT_EQ(kind({}, "4xl4"), "cuda");
+  EXPECT_EQ(kind({{"parallel.device", "cpu"}}, "4xl4"), "cpu");
+  EXPECT_EQ(kind({}, "cpu-16"), "cpu");
+  EXPECT_EQ(kind({{"memory.host_limit", "1GiB"}}, "cpu-16"), "cpu_tensors");
 }
 
 TEST(History, ACorrectedPlanShowsItsErrorBar) {
