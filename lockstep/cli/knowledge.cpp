@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kLargestFile = 64 << 20;
-constexpr std::chrono::seconds kPatienceWithTheWorker{120};
+constexpr std::chrono::seconds kPatienceWithTheWorker{60};
 
 // A description depends on these knobs and on nothing else.
 std::string knobs_of_model(const config::Loaded& wanted) {
@@ -34,7 +34,11 @@ std::string knobs_of_model(const config::Loaded& wanted) {
                        key == "data.pin_memory" || key == "model.weights";
     if (counts && !speed) text += str(key, "=", config::get(wanted, key), "\n");
   }
-  return text;
+  // The same words mean another folder in another place, and its files may change.
+  std::error_code ignored;
+  const auto folder = fs::absolute(wanted.config.data.dir, ignored);
+  const auto time = fs::last_write_time(folder, ignored).time_since_epoch().count();
+  return text + str(folder.string(), "|", time);
 }
 
 // A rebuilt worker may describe a model otherwise.

@@ -28,8 +28,18 @@ struct Measured {
   double step_seconds = 0;
   double peak_bytes = 0;
   std::optional<std::int64_t> micro;  // that memory.find_micro has found
+  std::optional<std::int64_t> ranks;  // that trained
   bool disturbed = false;             // it ran out of memory
 };
+
+std::optional<std::int64_t> number_in(const monitor::Event& event,
+                                      std::string_view name) {
+  for (const auto& field : event.fields) {
+    const auto* number = std::get_if<std::int64_t>(&field.value);
+    if (field.name == name && number != nullptr) return *number;
+  }
+  return std::nullopt;
+}
 
 Measured measured_in(const monitor::RunDirectory& run, double since) {
   Measured measured;
@@ -51,11 +61,8 @@ Measured measured_in(const monitor::RunDirectory& run, double since) {
   for (const auto& event : monitor::last_events(run.events(), kEnough)) {
     if (event.time < since) continue;
     measured.disturbed |= event.kind == "out_of_memory";
-    if (event.kind != "micro_batch") continue;
-    for (const auto& field : event.fields) {
-      const auto* size = std::get_if<std::int64_t>(&field.value);
-      if (field.name == "size" && size != nullptr) measured.micro = *size;
-    }
+    if (event.kind == "micro_batch") measured.micro = number_in(event, "size");
+    if (event.kind == "started") measured.ranks = number_in(event, "ranks");
   }
   return measured;
 }
@@ -128,6 +135,14 @@ planner::Past past_of(const Finished& run, const Measured& measured) {
       std::max(kAtLeast * measured.step_seconds, measured.step_seconds - others);
   past.predicted_bytes = raw.memory.tensors();
   past.measured_bytes = measured.disturbed ? 0 : measured.peak_bytes;
+  if (is_cuda(run)) {
+    // Of a GPU, the part that a correction is of: the rest is counted, not estimated.
+    const double varies = raw.memory.activations + raw.memory.transient;
+    past.measured_bytes -= raw.memory.tensors() - varies;
+    past.predicted_bytes = varies;
+  } else if (raw.candidate.method == planner::Method::data_parallel) {
+    past.measured_bytes /= raw.candidate.ranks;  // of the process with all of them
+  }
   return past;
 }
 
@@ -155,6 +170,12 @@ void compare_with_plan(const Finished& run, const monitor::RunDirectory& directo
   try {
     const auto measured = measured_in(directory, run.started);
     if (measured.step_seconds <= 0) return;  // too short to tell
+    const auto planned = run.plan.prediction->candidate.ranks;
+    if (measured.ranks && *measured.ranks != planned) {
+      context.err << "lockstep: " << *measured.ranks << " of " << planned
+                  << " ranks trained: the prediction is not compared\n";
+      return;
+    }
     const auto comparison = compare(run, measured);
     auto record = directory.read_record();
     record.comparison = comparison;

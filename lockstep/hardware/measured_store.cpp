@@ -79,6 +79,54 @@ std::string link_of(const Machine& machine, const MeasuredPair& wanted) {
   return link;
 }
 
+Measured read_measured(const Path& path) {
+  constexpr std::int64_t kLimit = 16 << 20;
+  return measured_from_json(files::read(path, kLimit), path.string());
+}
+
+// Of what was measured, that of this machine's GPUs, by their numbers here; nothing if
+// it does not have them all.
+std::optional<Measured> seen_from(const Machine& machine, Measured measured) {
+  std::map<std::string, int> numbers;
+  for (const auto& gpu : machine.gpus) numbers[gpu.uuid] = gpu.index;
+  std::map<int, int> now;  // the number here by the number then
+  std::vector<MeasuredGpu> gpus;
+  for (auto gpu : measured.gpus) {
+    const auto found = numbers.find(gpu.uuid);
+    if (gpu.uuid.empty() || found == numbers.end()) continue;
+    now[gpu.index] = found->second;
+    gpu.index = found->second;
+    gpus.push_back(gpu);
+  }
+  if (gpus.size() != machine.gpus.size()) return std::nullopt;
+  std::erase_if(measured.pairs, [&](const MeasuredPair& pair) {
+    return !now.contains(pair.first) || !now.contains(pair.second);
+  });
+  for (auto& pair : measured.pairs) {
+    pair.first = now[pair.first];
+    pair.second = now[pair.second];
+  }
+  measured.gpus = std::move(gpus);
+  return measured;
+}
+
+// CUDA_VISIBLE_DEVICES hides GPUs, but those that are left are what they were.
+std::optional<Measured> measured_with_more(const Machine& machine,
+                                           const Path& machines) {
+  if (machine.gpus.empty()) return std::nullopt;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(machines, ignored)) {
+    const auto path = entry.path() / "measured.json";
+    if (!std::filesystem::exists(path, ignored)) continue;
+    try {
+      if (auto seen = seen_from(machine, read_measured(path))) return seen;
+    } catch (const Error&) {
+      // It is of another machine, or said when it is of this.
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string machine_key(const Machine& machine) {
@@ -106,10 +154,12 @@ Path store_measured(const Machine& machine, const Path& state,
 std::string load_measured(Machine& machine, const Path& state) {
   const auto path = machine_directory(state, machine) / "measured.json";
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return "";
+  if (!std::filesystem::exists(path, ignored)) {
+    machine.measured = measured_with_more(machine, state / "machines");
+    return "";
+  }
   try {
-    constexpr std::int64_t kLimit = 16 << 20;
-    machine.measured = measured_from_json(files::read(path, kLimit), path.string());
+    machine.measured = read_measured(path);
     return "";
   } catch (const Error& error) {
     return str("what was measured of this machine is not used: ", error.what(),

@@ -21,7 +21,8 @@ Path machine_directory(const Path& state, const Machine& machine);
 Path store_measured(const Machine& machine, const Path& state,
                     const Measured& measured);
 
-// Fills in machine.measured where something was kept. What can not be used (damaged,
+// Fills in machine.measured where something was kept, also when more GPUs were visible
+// then. What can not be used (damaged,
 // of a newer format) is left alone: the result is one sentence that says so, else "".
 std::string load_measured(Machine& machine, const Path& state);
 

@@ -14,6 +14,12 @@ constexpr int kFormat = 1;
 constexpr std::size_t kKeptOfAModel = 8;
 // Beyond it a run was disturbed, or a clock jumped.
 constexpr double kMostRatio = 1000;
+// What a process of a CPU rank has besides tensors; pages of mapped files are more.
+constexpr double kMostProcess = 2.0 * (1 << 30);
+// Fewer runs than these say nothing of how far the next may be off.
+constexpr std::size_t kFew = 3;
+constexpr double kUsualTimeError = 0.25;
+constexpr double kUsualMemoryError = 0.1;
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -22,9 +28,10 @@ double median(std::vector<double> values) {
                                 : (values[middle - 1] + values[middle]) / 2;
 }
 
-// The largest distance from the middle, as a share of it.
-double spread(const std::vector<double>& values, double middle) {
-  double most = 0;
+// The largest distance from the middle, as a share of it; of few, at least what is
+// usual.
+double spread(const std::vector<double>& values, double middle, double usual) {
+  double most = values.size() < kFew ? usual * middle : 0;
   for (const double value : values) most = std::max(most, std::abs(value - middle));
   return middle > 0 ? most / middle : 0;
 }
@@ -109,21 +116,23 @@ Correction correction_of(const std::vector<Past>& runs, const std::string& model
     }
     if (!is_sound(run.predicted_bytes, run.measured_bytes)) continue;
     sizes.push_back(run.measured_bytes / run.predicted_bytes);
-    extra.push_back(std::max(1.0, run.measured_bytes - run.predicted_bytes));
+    extra.push_back(
+        std::clamp(run.measured_bytes - run.predicted_bytes, 1.0, kMostProcess));
   }
   Correction correction;
   correction.runs = static_cast<int>(std::max(times.size(), sizes.size()));
   if (!times.empty()) {
     correction.time = median(times);
-    correction.time_spread = spread(times, correction.time);
+    correction.time_spread = spread(times, correction.time, kUsualTimeError);
   }
   if (sizes.empty()) return correction;
   if (device == "cuda") {
     correction.memory = median(sizes);
-    correction.memory_spread = spread(sizes, correction.memory);
+    correction.memory_spread = spread(sizes, correction.memory, kUsualMemoryError);
   } else {
     correction.memory_bytes = median(extra);
-    correction.memory_spread = spread(extra, correction.memory_bytes);
+    correction.memory_spread =
+        spread(extra, correction.memory_bytes, kUsualMemoryError);
   }
   return correction;
 }

@@ -207,10 +207,12 @@ void Reporter::model(const models::Model& model) {
   if (show_) console_.print(model_table(model));
 }
 
-void Reporter::started(std::int64_t total_steps) {
+void Reporter::started(std::int64_t total_steps, int ranks) {
   beat(0, monitor::Phase::training);
   if (!first_) return;
-  events_->write("started", {{"rank", std::int64_t{0}}, {"total_steps", total_steps}});
+  events_->write("started", {{"rank", std::int64_t{0}},
+                             {"total_steps", total_steps},
+                             {"ranks", std::int64_t{ranks}}});
   console_.start();
 }
 

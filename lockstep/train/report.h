@@ -111,7 +111,7 @@ class Reporter {
            monitor::Console& console, const Who& who);
 
   void model(const models::Model& model);
-  void started(std::int64_t total_steps);
+  void started(std::int64_t total_steps, int ranks);
   void train(const TrainReport& report);
   void eval(const EvalReport& report);
   // The rank that the others wait for.

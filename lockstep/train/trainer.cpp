@@ -99,7 +99,7 @@ class Training {
 
   Result run() {
     reporter_.model(*built_.model);
-    reporter_.started(last_step_);
+    reporter_.started(last_step_, world_.size());
     train_begin_ = clock_.now();
     progress_.start(train_begin_);
     call([](auto& c, auto& m) { c.on_train_begin(m); });

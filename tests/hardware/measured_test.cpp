@@ -69,9 +69,31 @@ TEST(Measured, IsKeptForEachMachine) {
   EXPECT_EQ(hardware::load_measured(machine, state.path() / "new"), "");
   EXPECT_EQ(machine.measured.value().host_copy, 1e10);
   auto other = machine_of_four();
-  other.gpus.pop_back();
+  other.gpus[1].uuid = "GPU-9";
   EXPECT_EQ(hardware::load_measured(other, state.path() / "new"), "");
   EXPECT_FALSE(other.measured);
+}
+
+// CUDA_VISIBLE_DEVICES=1,0: a broken pair must not be forgotten, and has new numbers.
+TEST(Measured, OfMoreGpusCountsForThoseThatAreVisible) {
+  const files::TemporaryDirectory state;
+  auto measured = measured_of_four();
+  measured.pairs = {{.first = 0, .second = 1, .copy = {}, .problem = "it hangs"},
+                    {.first = 2, .second = 3, .copy = 1e9, .problem = ""}};
+  hardware::store_measured(machine_of_four(), state.path(), measured);
+  auto machine = machine_of_four();
+  machine.gpus = {machine.gpus[1], machine.gpus[0]};
+  machine.gpus[0].index = 0;
+  machine.gpus[1].index = 1;
+  EXPECT_EQ(hardware::load_measured(machine, state.path()), "");
+  ASSERT_TRUE(machine.measured);
+  ASSERT_EQ(machine.measured->pairs.size(), 1U);
+  EXPECT_EQ(machine.measured->pairs[0].first, 1);
+  EXPECT_EQ(machine.measured->pairs[0].second, 0);
+  EXPECT_EQ(machine.measured->pairs[0].problem, "it hangs");
+  ASSERT_EQ(machine.measured->gpus.size(), 2U);
+  EXPECT_EQ(machine.measured->gpus[0].uuid, "GPU-0");
+  EXPECT_EQ(machine.measured->gpus[0].index, 1);
 }
 
 TEST(Measured, TheKeyIsThatOfCpuCoresAndGpus) {

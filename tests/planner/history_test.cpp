@@ -42,6 +42,16 @@ TEST(History, TheMedianCorrectsAndTheSpreadIsTheErrorBar) {
   EXPECT_EQ(planner::correction_of({past(2)}, "cnn", "cuda").runs, 0);
 }
 
+TEST(History, FewRunsSayLittleOfTheNext) {
+  const auto one = planner::correction_of({past(2)}, "cnn", "cpu");
+  EXPECT_DOUBLE_EQ(one.time, 2);
+  EXPECT_DOUBLE_EQ(one.time_spread, 0.25);
+  EXPECT_DOUBLE_EQ(one.memory_spread, 0.1);
+  // Pages of mapped files are no memory that a rank needs.
+  const auto mapped = planner::correction_of({past(2, 90e9)}, "cnn", "cpu");
+  EXPECT_DOUBLE_EQ(mapped.memory_bytes, 2.0 * (1 << 30));
+}
+
 TEST(History, NumbersThatMakeNoSenseCorrectNothing) {
   auto wild = past(1e6);
   wild.measured_bytes = 0;

@@ -206,4 +206,85 @@ TEST(Measured, AnEvaluationTakesNoMoreThanAStep) {
   EXPECT_LT(planned("1xrtx3090", {{"batch.global", "64"}}).batch.eval.value(), 1024);
 }
 
+// A small card drives the screen, two others compute.
+hardware::Machine with_a_small_card() {
+  auto machine = planner::shipped_machine("4xl4");
+  machine.gpus.resize(3);
+  machine.gpus[0].name = "Quadro P400";
+  machine.gpus[0].memory_total_bytes = 4 * kGb;
+  machine.gpus[0].compute_major = 6;
+  machine.gpus[0].compute_minor = 1;
+  return machine;
+}
+
+planner::Plan plan_on(const hardware::Machine& machine, const Knobs& knobs,
+                      const std::string& model = "gpt2-124m") {
+  return planner::resolve(config::defaults(knobs, {}), machine, true,
+                          {.model = planner::shipped_model(model)});
+}
+
+TEST(Plan, GpusThatAreNamedDecideAndNoOthers) {
+  const auto plan = plan_on(
+      with_a_small_card(),
+      {{"parallel.device_ids", "[1,2]"}, {"parallel.strategy", "data_parallel"}});
+  EXPECT_EQ(plan.config.config.precision.mode, config::Precision::bf16);
+  EXPECT_EQ(plan.config.config.parallel.ranks.value(), 2);
+  EXPECT_THAT(because(plan, "batch.micro"), HasSubstr("<= 0.9 x 22.5 GiB"));
+  const auto all = plan_on(with_a_small_card(), {{"parallel.ranks", "3"}});
+  EXPECT_EQ(all.config.config.precision.mode, config::Precision::fp32)
+      << "the weakest computes, too";
+}
+
+TEST(Plan, AnyNumberOfGpusGetsABatchThatDivides) {
+  for (const int gpus : {3, 5, 6, 7}) {
+    auto machine = planner::shipped_machine("8xa100-80");
+    machine.gpus.resize(static_cast<std::size_t>(gpus));
+    machine.gpu_pairs.clear();
+    for (const auto* policy : {"measured", "simple", "zero2"}) {
+      const auto config = plan_on(machine, {{"planner.policy", policy}}).config.config;
+      EXPECT_EQ(config.parallel.ranks.value(), gpus) << policy;
+      EXPECT_EQ(config.batch.global.value() % gpus, 0) << policy;
+    }
+  }
+  const auto config = planned("dgx-h100", {{"batch.micro", "32"}});
+  EXPECT_EQ(config.parallel.ranks.value(), 8);
+  EXPECT_EQ(config.batch.global.value(), 8 * 32);
+}
+
+TEST(Plan, MemoryThatOthersUseIsNotOurs) {
+  auto machine = planner::shipped_machine("4xl4");
+  machine.gpus[2].status.memory_free_bytes = 15 * kGb;
+  const auto plan = plan_on(machine, {{"parallel.ranks", "4"}});
+  EXPECT_THAT(because(plan, "batch.micro"), HasSubstr("that are free of 22.5 GiB"));
+}
+
+TEST(Plan, OffloadingNeedsAHostThatHasTheMemory) {
+  const Knobs knobs{{"batch.micro", "1024"}, {"batch.accumulation", "1"}};
+  auto machine = planner::shipped_machine("4xl4");
+  EXPECT_TRUE(plan_on(machine, knobs, "resnet50").config.config.memory.offload.value());
+  machine.memory_total_bytes = machine.memory_available_bytes = 2 * kGb;
+  const auto plan = plan_on(machine, knobs, "resnet50");
+  EXPECT_FALSE(plan.config.config.memory.offload.value());
+  EXPECT_THAT(because(plan, "memory.offload"), HasSubstr("fit"));
+}
+
+TEST(Plan, WhatIsOnlyPredictedIsNoReasonToRefuse) {
+  auto machine = planner::shipped_machine("1xrtx3090");
+  machine.gpus[0].memory_total_bytes = 3 * kGb;  // the state alone is 1.9 GiB
+  const auto plan = plan_on(machine, {});
+  EXPECT_EQ(plan.config.config.batch.micro.value(), 1);
+  EXPECT_THAT(because(plan, "batch.micro"), HasSubstr("tried all the same"));
+  machine.gpus[0].memory_total_bytes = 1 * kGb;
+  EXPECT_THAT(error_text(Fault::hardware, [&] { plan_on(machine, {}); }),
+              HasSubstr("nothing fits on this machine"));
+}
+
+TEST(Policy, FlagsDoNotOverrideAStrategyByName) {
+  const auto config = planned("dgx-h100", {{"planner.policy", "flags"},
+                                           {"planner.enable_distributed", "false"},
+                                           {"planner.enable_data_parallel", "false"},
+                                           {"parallel.strategy", "ddp"}});
+  EXPECT_EQ(config.parallel.ranks.value(), 8);
+}
+
 }  // namespace lockstep::test

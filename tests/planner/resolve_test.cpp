@@ -294,10 +294,9 @@ TEST(Planner, CompletesEveryFormOfABatch) {
 }
 
 TEST(Planner, RefusesABatchThatDoesNotDivide) {
-  EXPECT_EQ(
-      refusal({{"batch.micro", "100"}}, kTwoCores),
-      "batch.global: 128 is not a multiple of batch.micro=100: 128 = 1 * 100 + 28; "
-      "choose 200");
+  EXPECT_THAT(refusal({{"batch.global", "128"}, {"batch.micro", "100"}}, kTwoCores),
+              HasSubstr("batch.global: 128 is not a multiple of batch.micro=100: 128 = "
+                        "1 * 100 + 28; choose 200"));
   EXPECT_THAT(
       refusal({{"batch.global", "100"}, {"batch.accumulation", "3"}}, kTwoCores),
       HasSubstr("batch.global: 100 is not a multiple of batch.accumulation=3"));
