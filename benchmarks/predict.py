@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How right predictions are: calibrated with one run, held against others.
 
-    benchmarks/predict.py [--device cpu|cuda] [--steps 40] [--markdown FILE]
+    benchmarks/predict.py [--device cpu|cuda] [--process] [--steps 40] [--markdown FILE]
 
 For each model one run is made and remembered; then another micro-batch, another width or
 depth and another number of ranks are predicted with what it taught, and run. Nothing is
@@ -19,12 +19,17 @@ root = pathlib.Path(__file__).resolve().parents[1]
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
 parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
 parser.add_argument("--steps", type=int, default=40)
+parser.add_argument("--process", action="store_true",
+                    help="on a CPU: memory of the process, not of tensors")
 parser.add_argument("--markdown")
 arguments = parser.parse_args()
 
 COMMON = ["data.name=synthetic", "data.synthetic_samples=8192", "data.eval_samples=64", "eval.every=0",
           "checkpoint.final_weights=false", f"parallel.device={arguments.device}",
           f"train.steps={arguments.steps}", "train.log_every=5", "memory.find_micro=false"]
+
+if arguments.device == "cpu" and not arguments.process:
+    COMMON.append("memory.host_limit=64GiB")  # counts tensors
 
 if arguments.device == "cpu":
     CASES = {

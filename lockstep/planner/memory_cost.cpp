@@ -135,10 +135,16 @@ double evaluation_of(const Scene& scene) {
 }
 
 // After the first step all buffers are laid out anew, in the order in which gradients
-// came: for a moment there are two of each, when the activations are gone.
-double relayout_of(const Candidate& candidate, const MemoryCost& cost) {
-  if (candidate.ranks == 1) return 0;
-  return std::max(0.0, cost.state() - cost.activations - cost.transient);
+// came: for a moment there are two of each, when the activations are gone. What is
+// sharded is put together for that.
+double relayout_of(const Scene& scene, const Candidate& candidate,
+                   const MemoryCost& cost) {
+  // Alone nothing is laid out anew; what is not built yet will have to do better.
+  if (candidate.ranks == 1 || !in_this_build(candidate.method)) return 0;
+  const bool sharded = shards_state(scene, candidate);
+  const double states = cost.optimizer + cost.master + cost.average;
+  const double again = cost.state() + (sharded ? candidate.ranks * states : 0);
+  return std::max(0.0, again - cost.activations - cost.transient);
 }
 
 // What others use of a GPU is not ours.
@@ -190,7 +196,7 @@ MemoryCost memory_cost(const Scene& scene, const Candidate& candidate) {
     const double step = cost.activations + cost.transient;
     cost.transient += std::max(0.0, evaluation_of(scene) - step);
     if (config.memory.host_limit > 0) leave_out_shared(candidate, cost);
-    cost.relayout = relayout_of(candidate, cost);
+    cost.relayout = relayout_of(scene, candidate, cost);
     // memory.host_limit counts nothing but tensors.
     const double process = config.memory.host_limit > 0 ? 0 : kProcess;
     const double learnt = scene.correction.memory_bytes;
@@ -201,7 +207,7 @@ MemoryCost memory_cost(const Scene& scene, const Candidate& candidate) {
   cost.process = kContext + (candidate.ranks > 1 ? kRings : 0);
   cost.activations *= scene.correction.memory;
   cost.transient *= scene.correction.memory;
-  cost.relayout = relayout_of(candidate, cost);
+  cost.relayout = relayout_of(scene, candidate, cost);
   cost.fragmentation = kOfFragments * (cost.activations + cost.transient);
   return cost;
 }

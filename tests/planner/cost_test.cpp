@@ -134,6 +134,10 @@ TEST(MemoryCost, LayingOutAnewNeedsRoomForAllStateTwice) {
   EXPECT_DOUBLE_EQ(world.memory({.micro = 8}).relayout, 0) << "alone nothing travels";
   two.micro = 1 << 20;
   EXPECT_DOUBLE_EQ(world.memory(two).relayout, 0);
+  two.micro = 1;
+  const auto sharded = on_cpu().memory(two);
+  EXPECT_DOUBLE_EQ(sharded.relayout, (4 + 4 + 4 + 8) * kMillion - sharded.activations)
+      << "shards of the states are put together";
 }
 
 TEST(MemoryCost, CountedTensorsAreNotThoseInSharedMemory) {

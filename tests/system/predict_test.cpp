@@ -76,6 +76,9 @@ TEST_F(Prediction, OfMemoryHoldsForOtherBatchesWidthsAndRanks) {
 }
 
 TEST_F(Prediction, NeedsNoRunToKnowWhatTensorsTake) {
+  expect_memory(run("wide", {"model.layers=4", "model.hidden=1024", "batch.global=64",
+                             "parallel.ranks=2", "parallel.threads=1"}),
+                "wide layers on two ranks");
   expect_memory(run("mlp", {"model.layers=4", "model.hidden=1024", "batch.global=256"}),
                 "mlp");
   expect_memory(run("resnet9", {"model.name=resnet9", "data.shape=[3, 32, 32]",
