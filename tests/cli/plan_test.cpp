@@ -26,7 +26,7 @@ fi
 now=$(date +%s.0)
 for step in 1 50; do
   echo "{\"step\":$step,\"split\":\"train\",\"loss\":1.0,\"time\":9$now,\
-\"step_seconds\":0.5,\"memory_peak_bytes\":1500000000}" >> "$2/metrics.jsonl"
+\"step_seconds\":0.5,\"memory_peak_bytes\":3000000000}" >> "$2/metrics.jsonl"
 done
 env > "$2/environment"
 )sh";
@@ -166,7 +166,7 @@ TEST(TrainPrediction, IsPrintedComparedAndRemembered) {
   const auto record = RunDirectory::open(rig->path("runs/0001")).read_record();
   ASSERT_TRUE(record.comparison);
   EXPECT_DOUBLE_EQ(record.comparison->step_measured_seconds, 0.5);
-  EXPECT_DOUBLE_EQ(record.comparison->memory_measured_bytes, 1.5e9);
+  EXPECT_DOUBLE_EQ(record.comparison->memory_measured_bytes, 3e9);
   EXPECT_GT(record.comparison->step_predicted_seconds, 0);
   const auto plan = rig.read("runs/0001/plan.json");
   EXPECT_TRUE(plan.contains("prediction"));
@@ -178,7 +178,7 @@ TEST(TrainPrediction, IsPrintedComparedAndRemembered) {
   EXPECT_THAT(second.err, HasSubstr("(+-25 % by 1 run before)"));
   const auto corrected = RunDirectory::open(rig->path("runs/0002")).read_record();
   EXPECT_NEAR(corrected.comparison->step_predicted_seconds, 0.5, 0.01);
-  EXPECT_NEAR(corrected.comparison->memory_predicted_bytes, 1.5e9, 1e7);
+  EXPECT_NEAR(corrected.comparison->memory_predicted_bytes, 3e9, 1e7);
   const auto past = planner::past_from_json(test::read_file(
       rig->path("state/lockstep/machines/" + rig.machines()[0] + "/predictions.json")));
   EXPECT_EQ(past.size(), 2U);

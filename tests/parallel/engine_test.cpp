@@ -150,11 +150,14 @@ TEST_P(EngineTest, TheOrderOfTheBucketsFollowsTheFirstPass) {
       rig.engine.zero_gradients();
       loss_of(rig.net, batch, begin, end).backward();
     }
-    EXPECT_EQ(called, 1);
+    const bool alone = c.size() == 1;
+    EXPECT_EQ(called, alone ? 0 : 1) << "alone nothing travels in any order";
     // The last layer's gradients come first.
     const auto& first = rig.engine.layout()[0].slots[0];
-    EXPECT_THAT(rig.engine.parameters()[first.parameter].name,
-                ::testing::AnyOf(HasSubstr("last"), HasSubstr("empty")));
+    if (!alone) {
+      EXPECT_THAT(rig.engine.parameters()[first.parameter].name,
+                  ::testing::AnyOf(HasSubstr("last"), HasSubstr("empty")));
+    }
     for (const auto& parameter : rig.engine.parameters()) {
       const auto& tensor = parameter.tensor;
       EXPECT_TRUE(tensor.is_alias_of(rig.engine.values(0))) << parameter.name;
