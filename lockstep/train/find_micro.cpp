@@ -190,7 +190,7 @@ std::string find_micro_batch(const FindParts& parts) {
   const auto& memory = parts.config.memory;
   const auto target = static_cast<std::int64_t>(
       std::min(memory.target, memory.fraction) * static_cast<double>(available));
-  const auto most = parts.most;
+  const auto most = parts.step.micro_batch();
   MicroSearch search({.most = most,
                       .free_bytes = available - agree(meter.peak(), cpu).largest,
                       .target_bytes = target});

@@ -63,7 +63,6 @@ struct FindParts {
   Step& step;
   comm::World& world;
   const data::SampleSpec& spec;
-  std::int64_t most;                      // the share of a rank
   std::optional<HostMemoryLimit>& limit;  // memory.host_limit
 };
 

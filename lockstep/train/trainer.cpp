@@ -42,6 +42,16 @@ using monitor::Phase;
 
 constexpr int kSomeRank = -1;
 
+// Of a micro-batch: what was named, or planned; all of a rank's share where the largest
+// that fits is looked for.
+std::int64_t most_at_once(const config::Config& config, const comm::World& world,
+                          std::int64_t samples) {
+  const auto ranks = static_cast<std::int64_t>(world.size());
+  const auto share = (config.batch.global.value() + ranks - 1) / ranks;
+  const bool looks = config.memory.find_micro.value();
+  return std::min(looks ? share : config.batch.micro.value(), samples);
+}
+
 // One training run. The members are made in this order, from the device to the loader;
 // run() is the loop.
 class Training {
@@ -71,7 +81,7 @@ class Training {
                .strategy = *strategy_,
                .policy = built_.policy,
                .spec = train_data_.spec(),
-               .micro_batch = std::min(config.batch.micro.value(), train_data_.size()),
+               .micro_batch = most_at_once(config, world, train_data_.size()),
                .pass = models::draw_by_sample(*built_.model, config.run.seed),
                .class_weights = class_weights_of(config, train_data_, built_.policy),
                .offload = offload_of(config, *strategy_, world.data().device()),
@@ -179,15 +189,13 @@ class Training {
   }
 
   void find_micro(Shared& shared) {
-    const auto found = find_micro_batch(
-        {.config = config_,
-         .model = *built_.model,
-         .strategy = *strategy_,
-         .step = step_,
-         .world = world_,
-         .spec = train_data_.spec(),
-         .most = std::min(config_.batch.per_rank.value(), train_data_.size()),
-         .limit = shared.limit});
+    const auto found = find_micro_batch({.config = config_,
+                                         .model = *built_.model,
+                                         .strategy = *strategy_,
+                                         .step = step_,
+                                         .world = world_,
+                                         .spec = train_data_.spec(),
+                                         .limit = shared.limit});
     reporter_.micro_batch(step_.micro_batch(), found);
     log::info("train", "batch.micro: " + found);
   }

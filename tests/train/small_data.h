@@ -57,6 +57,7 @@ inline config::Config small_config() {
   c.parallel.threads = 1;
   c.memory.recompute_every = 0;
   c.memory.find_micro = false;
+  c.memory.offload = false;
   return c;
 }
 
