@@ -72,7 +72,7 @@ Work work_of(const Scene& scene, const Candidate& candidate) {
     work.bytes += (is_cuda(scene) ? kTrafficOfGpu : kTraffic) * bytes;
     if (!candidate.recompute || !unit.recomputable) continue;
     work.again += forward;
-    work.bytes += bytes;
+    work.bytes += (is_cuda(scene) ? kTrafficOfGpu / 3 : 1) * bytes;  // forward's part
   }
   return work;
 }
