@@ -172,9 +172,12 @@ void say_why(const Scene& scene, std::vector<Outcome>& list) {
     if (allowed && (least == nullptr || peak < least->prediction.memory.peak())) {
       least = &outcome;
     }
-    const bool faster = other == nullptr || outcome.prediction.samples_per_second >
-                                                other->prediction.samples_per_second;
-    if (!allowed && outcome.prediction.fits() && faster) other = &outcome;
+    if (allowed || !outcome.prediction.fits()) continue;
+    const auto rank = [](const Outcome& o) {
+      return std::pair(in_this_build(o.prediction.candidate.method),
+                       o.prediction.samples_per_second);
+    };
+    if (other == nullptr || rank(outcome) > rank(*other)) other = &outcome;
   }
   LOCKSTEP_CHECK(least != nullptr, "there is nothing that could be done");
   const auto& p = least->prediction;
@@ -184,8 +187,10 @@ void say_why(const Scene& scene, std::vector<Outcome>& list) {
           ? str("; nothing fits on this machine: take a smaller model or larger GPUs")
           : str("; what would fit: ", name_of(other->prediction.candidate.method),
                 " over ", other->prediction.candidate.ranks, " ranks with ",
-                bytes_text(other->prediction.memory.peak()), " each (", other->lost,
-                ")");
+                bytes_text(other->prediction.memory.peak()), " each",
+                in_this_build(other->prediction.candidate.method)
+                    ? ""
+                    : ", which this build does not have");
   throw Error(Fault::hardware, "parallel.strategy: ", name_of(c.method), " of ",
               scene.model.name, " with micro-batches of ", c.micro,
               c.recompute ? " and recomputing" : "", " needs ",
