@@ -109,7 +109,7 @@ class Loader::Impl {
     room_.notify_all();  // the slot of the batch before is free again
     if (end_ != kNever && current_ >= end_) return nullptr;
     auto& slot = slot_of(current_);
-    const auto is_ready = [&] { return slot.ready == current_ || failure_; };
+    const auto is_ready = [&] { return slot.ready == current_ || fails(current_); };
     if (!is_ready()) {
       const auto begin = Clock::system().now();
       filled_.wait(lock, is_ready);
@@ -123,7 +123,7 @@ class Loader::Impl {
     const std::lock_guard lock(mutex_);
     const auto number = current_ + 1;
     if (end_ != kNever && number >= end_) return true;
-    return slot_of(number).ready == number || failure_;
+    return slot_of(number).ready == number || fails(number);
   }
 
   double waited_seconds() const noexcept { return waited_seconds_; }
@@ -132,6 +132,9 @@ class Loader::Impl {
   std::int64_t samples_per_epoch() const noexcept { return epoch_samples_; }
 
  private:
+  // Those before the one that failed were begun before it, and come. The mutex is held.
+  bool fails(std::int64_t number) const { return failure_ && number >= failed_at_; }
+
   detail::Slot& slot_of(std::int64_t number) {
     return slots_[static_cast<std::size_t>(number) % slots_.size()];
   }
@@ -212,10 +215,11 @@ class Loader::Impl {
     }
     {
       const std::lock_guard lock(mutex_);
-      if (failure) {
-        failure_ = failure;
-      } else {
+      if (!failure) {
         slot_of(number).ready = number;
+      } else if (!failure_ || number < failed_at_) {
+        failure_ = failure;
+        failed_at_ = number;
       }
     }
     filled_.notify_all();
@@ -252,7 +256,8 @@ class Loader::Impl {
   std::condition_variable filled_;
   std::int64_t started_ = 0;           // batches that workers took; guarded by mutex_
   std::int64_t current_ = -1;          // the batch in use; guarded by mutex_
-  std::exception_ptr failure_;         // guarded by mutex_
+  std::exception_ptr failure_;         // of batch failed_at_; guarded by mutex_
+  std::int64_t failed_at_ = 0;         // guarded by mutex_
   double waited_seconds_ = 0;          // of the consumer's thread
   std::vector<std::jthread> workers_;  // last: joined before the rest goes
 };

@@ -1,6 +1,7 @@
 #include "lockstep/data/loader.h"
 
 #include <cstring>
+#include <latch>
 #include <set>
 #include <thread>
 
@@ -195,6 +196,32 @@ TEST(Loader, GoodBatchesComeBeforeTheErrorOfABadOne) {
   Loader loader(numbers, {.batch = 10, .workers = 2, .shuffle = false});
   EXPECT_NE(loader.next(), nullptr);
   EXPECT_NE(loader.next(), nullptr);
+  EXPECT_THAT(test::error_text(Fault::io, [&] { loader.next(); }),
+              testing::HasSubstr("sample 25 is broken"));
+}
+
+// Sample 15 takes until sample 25, which another worker reads, has failed.
+class SlowBeforeBroken : public Numbers {
+ public:
+  SlowBeforeBroken() : Numbers(40, /*broken=*/25) {}
+  std::int64_t read(std::int64_t index, std::span<std::byte> input) const override {
+    if (index == 25) reached_.count_down();
+    if (index == 15) {
+      reached_.wait();
+      for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+    }
+    return Numbers::read(index, input);
+  }
+
+ private:
+  mutable std::latch reached_{1};
+};
+
+TEST(Loader, ABatchThatIsSlowComesBeforeAnErrorThatIsNot) {
+  const SlowBeforeBroken numbers;
+  Loader loader(numbers, {.batch = 10, .workers = 2, .shuffle = false});
+  EXPECT_NE(loader.next(), nullptr);
+  ASSERT_NE(loader.next(), nullptr);
   EXPECT_THAT(test::error_text(Fault::io, [&] { loader.next(); }),
               testing::HasSubstr("sample 25 is broken"));
 }
