@@ -121,11 +121,6 @@ std::vector<launcher::RankOptions> rank_options(
   return ranks;
 }
 
-double seconds_since_1970() {
-  return std::chrono::duration<double>(Clock::system().wall().time_since_epoch())
-      .count();
-}
-
 launcher::Job job_of(const Arguments& arguments, Context& context,
                      const monitor::RunDirectory& run, const planner::Plan& plan) {
   const auto& config = plan.config.config;
@@ -257,7 +252,8 @@ int train(const Arguments& arguments, Context& context) {
     context.err << plan_text(plan, context.color_err) << "run  " << run.path().string()
                 << std::endl;
   }
-  const Finished finished{plan, knowledge, machine, seconds_since_1970()};
+  const Finished finished{plan, knowledge, machine,
+                          unix_seconds(Clock::system().wall())};
   const auto result = [&] {
     const WandbSync meanwhile(run.path(), plan.config.config.monitor, context);
     return launcher::run_job(run, job_of(arguments, context, run, plan), signals);

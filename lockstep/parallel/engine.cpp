@@ -379,7 +379,7 @@ void Engine::Impl::rebuild_once(bool failed) {
   const auto word = torch::full({count}, -1, torch::kInt64);
   // A rank that has no memory has none for new buffers: the next step will show.
   const auto someone_failed = torch::tensor({failed ? 1 : 0}, torch::kInt32);
-  if (cpu_.size() > 1) cpu_.all_reduce(someone_failed, comm::Reduce::max).wait();
+  cpu_.all_reduce(someone_failed, comm::Reduce::max).wait();
   if (someone_failed.item<int>() != 0) return;
   auto* agreed = word.mutable_data_ptr<std::int64_t>();
   if (!order_.empty()) {
@@ -391,7 +391,7 @@ void Engine::Impl::rebuild_once(bool failed) {
     LOCKSTEP_CHECK(order.size() == parameters_.size());
     std::copy(order.begin(), order.end(), agreed);
   }
-  if (cpu_.size() > 1) cpu_.broadcast(word, 0).wait();
+  cpu_.broadcast(word, 0).wait();
   if (agreed[0] < 0) return;  // rank 0 had no samples: the next step will show
   rebuilt_ = true;
   gather_gradients();  // the shards will be others

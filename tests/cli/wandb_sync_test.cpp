@@ -56,6 +56,18 @@ TEST_F(WandbSync, AFailureDoesNotChangeHowTheRunEnded) {
               HasSubstr("wandb: `wandb sync` ended with exit status 1: no network"));
 }
 
+// A run that syncs all the time, with this program in the place of W&B's.
+auto train_with(const test::Rig& rig, const std::string& program) {
+  const auto path = rig.path("tools/wandb");
+  test::write_file(path, program);
+  std::filesystem::permissions(path, std::filesystem::perms(0755));
+  auto command = rig.command(
+      {"train", "recipe.yaml", "monitor.sinks=wandb", "monitor.wandb_sync_every=10ms"});
+  command.environment = {{"PATH", rig.path("tools").string() + ":/usr/bin:/bin"},
+                         {"WANDB_API_KEY", "secret"}};
+  return process::run(command, test::kPatience);
+}
+
 // The run goes on until W&B's program was called twice: were it called only after the
 // run, there would be no end.
 TEST_F(WandbSync, HappensDuringTheRunToo) {
@@ -65,15 +77,8 @@ TEST_F(WandbSync, HappensDuringTheRunToo) {
       "  [ \"$(cat calls 2>/dev/null | wc -l)\" -ge 2 ] && touch seen && exit 0\n"
       "  sleep 0.01\n"
       "done\n");
-  const auto path = rig.path("tools/wandb");
   // It fails, and is slow to end: neither is the run's concern.
-  test::write_file(path, "#!/bin/sh\necho \"$@\" >> calls\nexit 1\n");
-  std::filesystem::permissions(path, std::filesystem::perms(0755));
-  auto command = rig.command(
-      {"train", "recipe.yaml", "monitor.sinks=wandb", "monitor.wandb_sync_every=10ms"});
-  command.environment = {{"PATH", rig.path("tools").string() + ":/usr/bin:/bin"},
-                         {"WANDB_API_KEY", "secret"}};
-  const auto output = process::run(command, test::kPatience);
+  const auto output = train_with(rig, "#!/bin/sh\necho \"$@\" >> calls\nexit 1\n");
   EXPECT_EQ(output.end.exit_status, 0) << output.err;
   EXPECT_TRUE(std::filesystem::exists(rig.path("seen")));
   EXPECT_THAT(test::read_file(rig.path("calls")),
@@ -84,15 +89,9 @@ TEST_F(WandbSync, OneThatHangsDoesNotHoldTheRunUp) {
   const test::Rig rig(
       "mkdir -p \"$2/wandb/offline-run-1-abc\"\n"
       "for i in $(seq 2000); do [ -e hung ] && exit 0; sleep 0.01; done\n");
-  const auto path = rig.path("tools/wandb");
   // The first call hangs; the one after the run does not.
-  test::write_file(path, "#!/bin/sh\n[ -e hung ] || { touch hung; sleep 1000; }\n");
-  std::filesystem::permissions(path, std::filesystem::perms(0755));
-  auto command = rig.command(
-      {"train", "recipe.yaml", "monitor.sinks=wandb", "monitor.wandb_sync_every=10ms"});
-  command.environment = {{"PATH", rig.path("tools").string() + ":/usr/bin:/bin"},
-                         {"WANDB_API_KEY", "secret"}};
-  const auto output = process::run(command, test::kPatience);
+  const auto output =
+      train_with(rig, "#!/bin/sh\n[ -e hung ] || { touch hung; sleep 1000; }\n");
   EXPECT_EQ(output.end.exit_status, 0) << output.err;
   EXPECT_THAT(output.err, HasSubstr("wandb: the run is online\n"));
 }
