@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
+
+#include <sys/mman.h>
 
 #include <ATen/Parallel.h>
 #include <c10/core/Event.h>
@@ -17,14 +21,14 @@
 #include "lockstep/base/files.h"
 #include "lockstep/base/log.h"
 #include "lockstep/storage/publish.h"
+#include "lockstep/storage/streaming_copy.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr std::int64_t kAlign = 64;
-constexpr std::int64_t kChunk = 32 << 20;  // written before somebody may interrupt
+constexpr std::int64_t kHugePage = 2 << 20;
 
 std::string file_of(int rank) {
   return str("rank_", rank, ".safetensors");
@@ -51,73 +55,151 @@ torch::Tensor in_rows(const Piece& piece) {
 
 }  // namespace
 
-// Copies of the pieces, side by side in memory that is kept for the next save.
+// Copies of the pieces in memory that is laid out as this rank's file is, and kept for
+// the next save.
 class Saver::Staging {
  public:
-  explicit Staging(const torch::Device& device) : device_(device) {
-    if (device.is_cpu()) return;
+  explicit Staging(const Options& options)
+      : rank_(options.rank), device_(options.device) {
+    if (device_.is_cpu()) return;
     stream_.emplace(
-        c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
+        c10::impl::VirtualGuardImpl(device_.type()).getStreamFromGlobalPool(device_));
   }
 
   // What can not wait is copied now; on a GPU the rest starts on its way.
   void begin(Pieces pieces) {
     pieces_ = std::move(pieces);
-    places_.clear();
-    std::int64_t end = 0;
-    for (const auto& piece : pieces_) {
-      places_.push_back(end);
-      end += (static_cast<std::int64_t>(piece.data.nbytes()) + kAlign - 1) / kAlign *
-             kAlign;
-    }
-    if (!memory_.defined() || memory_.numel() < end) {
-      memory_.reset();
-      memory_ = torch::empty(
-          {end}, torch::dtype(torch::kUInt8).pinned_memory(stream_.has_value()));
-    }
-    copy(/*now=*/true);
+    lay_out();
+    digests_.clear();
+    for_each_piece([this](const Piece& piece, std::int64_t offset) {
+      if (!waits(piece)) copy(piece, offset);
+    });
     if (stream_) send();
   }
 
-  // By the thread: after it all is here.
-  void complete() {
-    if (!stream_) return copy(/*now=*/false);
-    sent_->synchronize();
+  // By the thread: what is in the host's memory.
+  void copy_host() {
+    if (stream_) {
+      for_each_piece([this](const Piece& piece, std::int64_t offset) {
+        if (waits(piece) && is_on_host(piece)) copy(piece, offset);
+      });
+    } else {
+      copy_and_digest();
+    }
   }
+  // By the thread: after it all is here.
+  void wait_for_device() {
+    if (stream_) sent_->synchronize();
+  }
+
   // Before the pieces change.
   void fence_device() {
     if (!stream_ || !sent_) return;
     sent_->block(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
   }
-  bool waits_on_host() const { return !stream_; }
-
-  const Pieces& pieces() const { return pieces_; }
-  storage::Bytes bytes_of(std::size_t piece) const {
-    const auto* data = static_cast<const std::byte*>(memory_.const_data_ptr());
-    return {data + places_[piece], pieces_[piece].data.nbytes()};
+  // Somebody has to wait until the thread has copied.
+  bool waits_on_host() const {
+    return std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) {
+      return waits(piece) && is_on_host(piece);
+    });
   }
+
+  // After wait_for_device().
+  storage::WrittenFile write(storage::FileSystem& files,
+                             const std::filesystem::path& directory,
+                             std::function<void()> may_go_on) const {
+    const auto size = static_cast<std::size_t>(file_->image_bytes());
+    return file_->write(files, directory, {image_, size},
+                        {.digests = digests_, .may_go_on = std::move(may_go_on)});
+  }
+
+  std::int64_t num_bytes() const { return file_ ? file_->num_bytes() : 0; }
   std::int64_t held_bytes() const { return memory_.defined() ? memory_.numel() : 0; }
 
  private:
-  torch::Tensor room_of(std::size_t i, const torch::Tensor& like) const {
-    return memory_.narrow(0, places_[i], static_cast<std::int64_t>(like.nbytes()))
-        .view(like.scalar_type())
-        .view(like.sizes());
+  static bool waits(const Piece& piece) { return !piece.changes_in_forward; }
+  static bool is_on_host(const Piece& piece) { return piece.data.device().is_cpu(); }
+
+  // The places are those of the save before, unless there are other tensors now.
+  void lay_out() {
+    std::vector<storage::PieceToWrite> wanted;
+    wanted.reserve(pieces_.size());
+    for (const auto& piece : pieces_) wanted.push_back(described(piece));
+    if (file_ && wanted == laid_out_) return;
+    std::map<std::pair<std::string, std::int64_t>, std::size_t> by_name;
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      by_name[{wanted[i].name, wanted[i].begin}] = i;
+    }
+    file_.reset();  // it stands for memory that is there
+    storage::RankFile file(file_of(rank_), wanted);
+    order_.clear();
+    for (const auto& piece : file.pieces()) {
+      order_.push_back(by_name.at({piece.name, piece.begin}));
+    }
+    take_memory(file.image_bytes());
+    std::memset(image_ + file.num_bytes(), 0,
+                static_cast<std::size_t>(file.image_bytes() - file.num_bytes()));
+    std::memcpy(image_, file.header().data(), file.header().size());
+    laid_out_ = std::move(wanted);
+    file_.emplace(std::move(file));
   }
 
-  void copy(bool now) {
-    const torch::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-      const auto& piece = pieces_[i];
-      if (piece.changes_in_forward != now || piece.data.numel() == 0) continue;
-      const auto from = in_rows(piece);
-      if (from.device().is_cpu() && from.is_contiguous()) {
-        std::memcpy(static_cast<std::byte*>(memory_.mutable_data_ptr()) + places_[i],
-                    from.const_data_ptr(), from.nbytes());
-      } else {
-        room_of(i, from).copy_(from, /*non_blocking=*/true);
-      }
+  void take_memory(std::int64_t bytes) {
+    const auto align = bytes < kHugePage ? storage::kDirectAlignment : kHugePage;
+    if (!memory_.defined() || memory_.numel() < bytes + align) {
+      memory_.reset();
+      memory_ =
+          torch::empty({bytes + align},
+                       torch::dtype(torch::kUInt8).pinned_memory(stream_.has_value()));
     }
+    auto* begin = memory_.mutable_data_ptr();
+    auto room = static_cast<std::size_t>(memory_.numel());
+    image_ = static_cast<std::byte*>(std::align(
+        static_cast<std::size_t>(align), static_cast<std::size_t>(bytes), begin, room));
+    if (align == kHugePage && !stream_) prefer_huge_pages(bytes);
+  }
+
+  // Copies and direct writes take much less of a core with them. Pages that are there
+  // already would stay small: they are dropped, since nothing is in them yet.
+  void prefer_huge_pages(std::int64_t bytes) const {
+    const auto whole = static_cast<std::size_t>(bytes / kHugePage * kHugePage);
+    ::madvise(image_, whole, MADV_DONTNEED);
+    ::madvise(image_, whole, MADV_HUGEPAGE);
+  }
+
+  template <typename Visit>
+  void for_each_piece(const Visit& visit) const {
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+      visit(pieces_[order_[i]], file_->offset_of(i));
+    }
+  }
+
+  void copy(const Piece& piece, std::int64_t offset) const {
+    if (piece.data.numel() == 0) return;
+    const torch::NoGradGuard no_grad;
+    const auto from = in_rows(piece);
+    const auto begin = image_ - static_cast<std::byte*>(memory_.mutable_data_ptr());
+    memory_.narrow(0, begin + offset, static_cast<std::int64_t>(from.nbytes()))
+        .view(from.scalar_type())
+        .view(from.sizes())
+        .copy_(from, /*non_blocking=*/true);
+  }
+
+  // In the order of the file, so that its digests come out of it.
+  void copy_and_digest() {
+    storage::BlockDigests digests(storage::kBlockBytes);
+    digests.add(std::as_bytes(std::span(file_->header())));
+    for_each_piece([&](const Piece& piece, std::int64_t offset) {
+      const auto from = in_rows(piece);
+      if (waits(piece) && from.is_contiguous()) {
+        const auto* data = static_cast<const std::byte*>(from.const_data_ptr());
+        storage::copy_and_digest(image_ + offset, {data, from.nbytes()}, digests);
+        return;
+      }
+      if (waits(piece)) copy(piece, offset);
+      digests.add({image_ + offset, from.nbytes()});
+    });
+    digests_ = digests.finish();
   }
 
   void send() {
@@ -125,17 +207,24 @@ class Saver::Staging {
     now.record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
     now.block(*stream_);
     const c10::StreamGuard on_stream(*stream_);
-    copy(/*now=*/false);
+    for_each_piece([this](const Piece& piece, std::int64_t offset) {
+      if (waits(piece) && !is_on_host(piece)) copy(piece, offset);
+    });
     sent_.emplace(device_.type());
     sent_->record(*stream_);
   }
 
-  torch::Device device_;
+  const int rank_;
+  const torch::Device device_;
   std::optional<c10::Stream> stream_;  // none of a CPU
   std::optional<c10::Event> sent_;
   Pieces pieces_;
-  std::vector<std::int64_t> places_;
+  std::vector<storage::PieceToWrite> laid_out_;  // as in pieces_
+  std::optional<storage::RankFile> file_;
+  std::vector<std::size_t> order_;  // of pieces_ in the file
   torch::Tensor memory_;
+  std::byte* image_ = nullptr;  // in memory_
+  std::vector<storage::Digest> digests_;
 };
 
 // One save, on a thread of its own.
@@ -146,9 +235,6 @@ class Saver::Job {
         staging_(staging),
         head_(std::move(head)),
         step_(head_.step) {
-    for (std::size_t i = 0; i < staging_.pieces().size(); ++i) {
-      bytes_ += static_cast<std::int64_t>(staging_.bytes_of(i).size());
-    }
     thread_ = std::jthread([this] { run(); });
   }
   // One that has failed before it began; the others are told as of any other.
@@ -196,7 +282,6 @@ class Saver::Job {
     return text_;
   }
   std::int64_t step() const { return step_; }
-  std::int64_t bytes() const { return bytes_; }
   double age() const { return seconds_between(begin_, Clock::system().now()); }
   void add_blocked(double seconds) { blocked_ += seconds; }
   double blocked() const { return blocked_; }
@@ -238,8 +323,9 @@ class Saver::Job {
           storage::begin_save(files(), options_.checkpoints, step_);
           tell(comm::kSaveOpen);
         }
-        staging_.complete();
+        staging_.copy_host();
         change([this] { copied_ = true; });
+        staging_.wait_for_device();
         wait_for(may_write_);
         write();
         tell(comm::kSaveWritten);
@@ -260,26 +346,11 @@ class Saver::Job {
   }
 
   void write() {
-    const auto& pieces = staging_.pieces();
-    std::vector<storage::PieceToWrite> wanted;
-    std::map<std::pair<std::string, std::int64_t>, std::size_t> by_name;
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      wanted.push_back(described(pieces[i]));
-      by_name[{pieces[i].name, pieces[i].begin}] = i;
-    }
-    storage::RankFile file(files(), directory(), file_of(options_.rank),
-                           std::move(wanted));
-    for (const auto& piece : file.pieces()) {
-      auto bytes = staging_.bytes_of(by_name.at({piece.name, piece.begin}));
-      while (!bytes.empty()) {
-        if (is_abandoned()) throw Abandoned();
-        const auto some = std::min(bytes.size(), static_cast<std::size_t>(kChunk));
-        file.append(bytes.first(some));
-        bytes = bytes.subspan(some);
-      }
-    }
+    const auto written = staging_.write(files(), directory(), [this] {
+      if (is_abandoned()) throw Abandoned();
+    });
     storage::write_file(files(), directory() / record_of(options_.rank),
-                        file.finish().to_json());
+                        written.to_json());
   }
 
   void publish() {
@@ -314,7 +385,6 @@ class Saver::Job {
   storage::Manifest head_;
   const std::int64_t step_;
   const SteadyTime begin_ = Clock::system().now();
-  std::int64_t bytes_ = 0;
   double blocked_ = 0;  // of the thread that trains
   const bool never_ = false;
 
@@ -329,8 +399,7 @@ class Saver::Job {
 };
 
 Saver::Saver(Options options)
-    : options_(std::move(options)),
-      staging_(std::make_unique<Staging>(options_.device)) {
+    : options_(std::move(options)), staging_(std::make_unique<Staging>(options_)) {
   if (options_.files == nullptr) options_.files = &storage::FileSystem::real();
 }
 
@@ -351,11 +420,8 @@ void Saver::begin(Pieces pieces, storage::Manifest head) {
 void Saver::fence() {
   if (!is_busy()) return;
   const auto begin = Clock::system().now();
-  if (staging_->waits_on_host()) {
-    job_->wait_until_copied();
-  } else {
-    staging_->fence_device();
-  }
+  if (staging_->waits_on_host()) job_->wait_until_copied();
+  staging_->fence_device();
   job_->add_blocked(seconds_between(begin, Clock::system().now()));
 }
 
@@ -393,7 +459,7 @@ std::optional<Saver::Outcome> Saver::observe(const std::vector<comm::Ballot>& ba
   Outcome outcome{.step = job_->step(),
                   .saved = published,
                   .text = job_->text(),
-                  .bytes = job_->bytes(),
+                  .bytes = staging_->num_bytes(),
                   .held_bytes = staging_->held_bytes(),
                   .blocked_seconds = job_->blocked(),
                   .seconds = job_->age()};

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +24,7 @@ struct PieceToWrite {
   std::int64_t count = 0;
 
   std::int64_t num_bytes() const;
+  friend bool operator==(const PieceToWrite&, const PieceToWrite&) = default;
 };
 
 // What rank 0 has to know of a file that a rank wrote.
@@ -39,35 +40,41 @@ struct WrittenFile {
 struct WriteOptions {
   std::int64_t block_bytes = kBlockBytes;  // a power of two
   Caching caching = Caching::direct;
+  std::vector<Digest> digests;  // of the blocks, where the caller knows them already
+  // Before every large write. What it throws ends the writing.
+  std::function<void()> may_go_on;
 };
 
-// A safetensors file of a save, written from begin to end. It is hashed on the way, and
-// the disk works while the caller brings the next bytes.
-//
-// Threads:  one at a time; it has one of its own.
-// Lifetime: destroyed before finish() it leaves an incomplete file, which nobody reads.
+// The safetensors file that a rank adds to a save. Its bytes are gathered in memory
+// that is laid out as the file is, its image, so that the disk takes them from there.
 class RankFile {
  public:
   // `name` is for example "rank_0.safetensors".
-  RankFile(FileSystem& files, const Path& directory, const std::string& name,
-           std::vector<PieceToWrite> pieces, WriteOptions options = {});
-  ~RankFile();
-  RankFile(RankFile&&) noexcept;
+  RankFile(std::string name, std::vector<PieceToWrite> pieces);
 
-  // In the order in which their bytes are to come: wide dtypes first, then by name.
-  const std::vector<PieceToWrite>& pieces() const noexcept;
+  // In the order in which they are in the file: wide dtypes first, then by name. One
+  // begins where the one before it ends.
+  const std::vector<PieceToWrite>& pieces() const noexcept { return pieces_; }
+  std::int64_t offset_of(std::size_t piece) const { return offsets_.at(piece); }
+  // What the file begins with.
+  std::string_view header() const noexcept { return header_; }
 
-  // The next bytes, however they are cut. They may be changed when this returns.
-  void append(Bytes bytes);
+  std::int64_t num_bytes() const noexcept { return num_bytes_; }
+  // A multiple of kDirectAlignment, as the address of an image is; what is behind
+  // num_bytes() does not get into the file.
+  std::int64_t image_bytes() const noexcept;
 
-  // All bytes are there and synced.
-  WrittenFile finish();
-
-  std::int64_t buffer_bytes() const noexcept;  // what it holds in memory
+  // Writes, syncs and closes. The image is hashed on the way, unless its digests are
+  // known, and stays as it is until this returns.
+  WrittenFile write(FileSystem& files, const Path& directory, Bytes image,
+                    WriteOptions options = {}) const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::string name_;
+  std::vector<PieceToWrite> pieces_;
+  std::vector<std::int64_t> offsets_;
+  std::string header_;
+  std::int64_t num_bytes_ = 0;
 };
 
 // "step_120" in `checkpoints`; ".step_120.partial" while it is being written.

@@ -1,7 +1,7 @@
 #include <algorithm>
+#include <future>
 
 #include "lockstep/base/error.h"
-#include "lockstep/storage/detail/block_writer.h"
 #include "lockstep/storage/detail/manifest_json.h"
 #include "lockstep/storage/publish.h"
 #include "lockstep/storage/safetensors.h"
@@ -37,12 +37,11 @@ void sort_for_file(std::vector<PieceToWrite>& pieces) {
 
 // Pieces of one tensor stand together, since they are sorted by name.
 std::vector<TensorRecord> records_of(const std::vector<PieceToWrite>& pieces,
-                                     const std::vector<SafetensorsEntry>& entries,
-                                     std::int64_t data_begin) {
+                                     const std::vector<std::int64_t>& offsets) {
   std::vector<TensorRecord> records;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     auto record = record_of(pieces[i]);
-    record.pieces.front().offset = data_begin + entries[i].begin;
+    record.pieces.front().offset = offsets[i];
     if (!records.empty() && records.back().name == record.name) {
       records.back().pieces.push_back(record.pieces.front());
     } else {
@@ -50,6 +49,33 @@ std::vector<TensorRecord> records_of(const std::vector<PieceToWrite>& pieces,
     }
   }
   return records;
+}
+
+std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
+  return (value + step - 1) / step * step;
+}
+
+bool is_power_of_two(std::int64_t value) {
+  return value > 0 && (value & (value - 1)) == 0;
+}
+
+// Large enough that the disk is busy. One at a time: several threads that make a file
+// longer wait for each other, and in Linux they spin while they do.
+constexpr std::size_t kPartBytes = 8 << 20;
+
+void write_parts(OutputFile& file, Bytes bytes,
+                 const std::function<void()>& may_go_on) {
+  for (std::size_t at = 0; at < bytes.size(); at += kPartBytes) {
+    if (may_go_on) may_go_on();
+    file.write(static_cast<std::int64_t>(at),
+               bytes.subspan(at, std::min(kPartBytes, bytes.size() - at)));
+  }
+}
+
+std::vector<Digest> digests_of(Bytes bytes, std::int64_t block_bytes) {
+  BlockDigests digests(block_bytes);
+  digests.add(bytes);
+  return digests.finish();
 }
 
 }  // namespace
@@ -78,49 +104,48 @@ WrittenFile WrittenFile::from_json(std::string_view text) {
   }
 }
 
-struct RankFile::Impl {
-  std::vector<PieceToWrite> pieces;
-  WrittenFile written;
-  std::unique_ptr<BlockWriter> writer;
-};
-
-RankFile::RankFile(FileSystem& files, const Path& directory, const std::string& name,
-                   std::vector<PieceToWrite> pieces, WriteOptions options)
-    : impl_(std::make_unique<Impl>()) {
-  sort_for_file(pieces);
+RankFile::RankFile(std::string name, std::vector<PieceToWrite> pieces)
+    : name_(std::move(name)), pieces_(std::move(pieces)) {
+  sort_for_file(pieces_);
   std::vector<SafetensorsEntry> entries;
-  entries.reserve(pieces.size());
-  for (const auto& piece : pieces) entries.push_back(entry_of(piece));
+  entries.reserve(pieces_.size());
+  for (const auto& piece : pieces_) entries.push_back(entry_of(piece));
   place(entries);
-  const auto header = header_text(entries);
-  const auto data_begin = static_cast<std::int64_t>(header.size());
-  const auto total = data_begin + (entries.empty() ? 0 : entries.back().end);
-  impl_->written.file = {.name = name, .size = total, .blocks = {}};
-  impl_->written.tensors = records_of(pieces, entries, data_begin);
-  impl_->pieces = std::move(pieces);
-  impl_->writer = std::make_unique<BlockWriter>(
-      files.create(directory / name, options.caching), total, options);
-  impl_->writer->append(std::as_bytes(std::span(header)));
+  header_ = header_text(entries);
+  num_bytes_ = static_cast<std::int64_t>(header_.size());
+  for (const auto& entry : entries) {
+    offsets_.push_back(num_bytes_);
+    num_bytes_ += entry.end - entry.begin;
+  }
 }
 
-RankFile::~RankFile() = default;
-RankFile::RankFile(RankFile&&) noexcept = default;
-
-const std::vector<PieceToWrite>& RankFile::pieces() const noexcept {
-  return impl_->pieces;
+std::int64_t RankFile::image_bytes() const noexcept {
+  return rounded_up(num_bytes_, kDirectAlignment);
 }
 
-void RankFile::append(Bytes bytes) {
-  impl_->writer->append(bytes);
-}
-
-WrittenFile RankFile::finish() {
-  impl_->written.file.blocks = impl_->writer->finish();
-  return std::move(impl_->written);
-}
-
-std::int64_t RankFile::buffer_bytes() const noexcept {
-  return impl_->writer->buffer_bytes();
+WrittenFile RankFile::write(FileSystem& files, const Path& directory, Bytes image,
+                            WriteOptions options) const {
+  LOCKSTEP_CHECK(is_power_of_two(options.block_bytes), options.block_bytes);
+  LOCKSTEP_CHECK(static_cast<std::int64_t>(image.size()) == image_bytes(), image.size(),
+                 " bytes of ", image_bytes());
+  LOCKSTEP_CHECK(reinterpret_cast<std::uintptr_t>(image.data()) % kDirectAlignment == 0,
+                 "the image is not aligned");
+  WrittenFile written{.file = {.name = name_, .size = num_bytes_, .blocks = {}},
+                      .tensors = records_of(pieces_, offsets_)};
+  const auto file = files.create(directory / name_, options.caching);
+  file->reserve(num_bytes_);
+  const auto content = image.first(static_cast<std::size_t>(num_bytes_));
+  const bool direct = options.caching == Caching::direct;
+  std::future<std::vector<Digest>> hashing;  // while the disk works
+  if (options.digests.empty()) {
+    hashing = std::async(std::launch::async, digests_of, content, options.block_bytes);
+  }
+  write_parts(*file, direct ? image : content, options.may_go_on);
+  if (direct && num_bytes_ % kDirectAlignment != 0) file->truncate(num_bytes_);
+  file->sync();
+  file->close();
+  written.file.blocks = hashing.valid() ? hashing.get() : std::move(options.digests);
+  return written;
 }
 
 }  // namespace lockstep::storage

@@ -168,13 +168,12 @@ TEST_F(CheckpointCommand, ExportIsOneFileOfTheModelInRowMajorOrder) {
 TEST_F(CheckpointCommand, ExportTakesTheAverageWhereThereIsOne) {
   auto& files = storage::FileSystem::real();
   const auto partial = storage::begin_save(files, checkpoints(), 5);
-  storage::RankFile file(files, partial, "rank_0.safetensors",
-                         {{"ema.w", "F32", {2}, {}, 0, 2},
-                          {"model.mean", "F32", {2}, {}, 0, 2},
-                          {"model.w", "F32", {2}, {}, 0, 2}});
-  const auto numbers = test::numbers(6, 1);
-  file.append(std::as_bytes(std::span(numbers)));
-  storage::publish(files, checkpoints(), {.step = 5}, {file.finish()});
+  const storage::RankFile file("rank_0.safetensors",
+                               {{"ema.w", "F32", {2}, {}, 0, 2},
+                                {"model.mean", "F32", {2}, {}, 0, 2},
+                                {"model.w", "F32", {2}, {}, 0, 2}});
+  const auto written = test::write_image(files, partial, file, test::numbers(6, 1));
+  storage::publish(files, checkpoints(), {.step = 5}, {written});
   const auto out = path("x.safetensors");
   EXPECT_EQ(run({"export", "run", "--to", out.string(), "--ema"}).status, 0);
   const auto bytes = test::read_file(out);
@@ -187,11 +186,11 @@ TEST_F(CheckpointCommand, ExportAndDiffNeedMuchLessMemoryThanTheModel) {
   auto& files = storage::FileSystem::real();
   const auto partial = storage::begin_save(files, checkpoints(), 5);
   {
-    storage::RankFile file(files, partial, "rank_0.safetensors",
-                           {{"model.w", "U8", {kBytes}, {}, 0, kBytes}});
-    const std::string megabyte(1 << 20, 'x');
-    for (int i = 0; i < 96; ++i) file.append(std::as_bytes(std::span(megabyte)));
-    storage::publish(files, checkpoints(), {.step = 5}, {file.finish()});
+    const storage::RankFile file("rank_0.safetensors",
+                                 {{"model.w", "U8", {kBytes}, {}, 0, kBytes}});
+    const auto written =
+        test::write_image(files, partial, file, std::string(kBytes, 'x'));
+    storage::publish(files, checkpoints(), {.step = 5}, {written});
   }
   const auto memory_kb = [] {
     rusage usage{};

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "lockstep/storage/safetensors.h"
+#include "lockstep/storage/streaming_copy.h"
 #include "tests/storage/support/small_checkpoint.h"
 
 namespace lockstep::test {
@@ -79,9 +80,9 @@ TEST(Publish, ARecordTravelsBetweenRanksAsText) {
   error_text(Fault::io, [&] { storage::WrittenFile::from_json(text.substr(1)); });
 }
 
-TEST(Publish, ManyBlocksAndBuffersKeepEveryByte) {
+TEST(Publish, ManyBlocksAndPartsKeepEveryByte) {
   const files::TemporaryDirectory folder;
-  // Odd sizes: three buffers of 8 MiB and a tail that no page or block divides.
+  // Odd sizes: three parts of 8 MiB and a tail that no page or block divides.
   const std::int64_t count = (25 << 20) + 12345;
   std::string bytes(static_cast<std::size_t>(count), '\0');
   for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -89,18 +90,53 @@ TEST(Publish, ManyBlocksAndBuffersKeepEveryByte) {
   }
   auto& files = FileSystem::real();
   const auto partial = storage::begin_save(files, folder.path(), 1);
-  storage::RankFile file(files, partial, "rank_0.safetensors",
-                         {{"big", "U8", {count}, {}, 0, count}});
-  for (std::size_t at = 0; at < bytes.size(); at += 1'000'003) {
-    file.append(std::as_bytes(std::span(bytes))
-                    .subspan(at, std::min<std::size_t>(1'000'003, bytes.size() - at)));
-  }
-  const auto place =
-      storage::publish(files, folder.path(), {.step = 1}, {file.finish()});
+  const storage::RankFile file("rank_0.safetensors",
+                               {{"big", "U8", {count}, {}, 0, count}});
+  const auto written = write_image(files, partial, file, bytes);
+  const auto place = storage::publish(files, folder.path(), {.step = 1}, {written});
   EXPECT_EQ(storage::verify(place, Depth::full).files[0].blocks.size(), 7u);
   std::string got(bytes.size(), '\0');
   storage::Reader(place).read("big", std::as_writable_bytes(std::span(got)));
   EXPECT_TRUE(got == bytes);
+}
+
+TEST(Publish, WritingEndsWhenItMayNotGoOn) {
+  const files::TemporaryDirectory folder;
+  const std::int64_t count = 100 << 20;
+  const storage::RankFile file("rank_0.safetensors",
+                               {{"big", "U8", {count}, {}, 0, count}});
+  struct Enough {};
+  int parts = 0;
+  const auto may_go_on = [&] {
+    if (++parts > 3) throw Enough();
+  };
+  EXPECT_THROW(write_image(FileSystem::real(), folder.path(), file,
+                           std::string(static_cast<std::size_t>(count), 'x'),
+                           {.may_go_on = may_go_on}),
+               Enough);
+  EXPECT_EQ(parts, 4);  // of 13
+}
+
+TEST(Publish, CopiesArriveAndAreHashedWhereverTheyBegin) {
+  const std::size_t size = 200'000;
+  std::string from(size, '\0');
+  for (std::size_t i = 0; i < size; ++i)
+    from[i] = static_cast<char>(i * 2654435761u >> 7);
+  for (const std::size_t skip : {0u, 1u, 8u, 63u}) {
+    for (const std::size_t count : {0u, 5u, 64u, 131'071u, 199'900u}) {
+      std::string to(size, '.');
+      const auto bytes = std::as_bytes(std::span(from)).subspan(skip / 2, count);
+      storage::BlockDigests digests(4096), wanted(4096);
+      storage::copy_and_digest(reinterpret_cast<std::byte*>(to.data()) + skip, bytes,
+                               digests);
+      wanted.add(bytes);
+      const auto got = std::string_view(to).substr(skip, count);
+      EXPECT_TRUE(got == std::string_view(from).substr(skip / 2, count));
+      EXPECT_TRUE(to.find_first_not_of('.', skip + count) == std::string::npos);
+      EXPECT_TRUE(to.find_first_not_of('.') >= skip);
+      EXPECT_EQ(digests.finish(), wanted.finish());
+    }
+  }
 }
 
 }  // namespace

@@ -66,14 +66,15 @@ TEST(Reader, OnlyTheBlocksThatHoldTheRangeAreReadAndEachIsVerifiedOnce) {
   std::iota(values.begin(), values.end(), 0.0F);
   auto& files = FileSystem::real();
   const auto partial = storage::begin_save(files, folder.path(), 1);
-  storage::RankFile file(files, partial, "rank_0.safetensors",
-                         {{"x", "F32", {count}, {}, 0, count}},
-                         {.block_bytes = kBlock});
-  file.append(std::as_bytes(std::span(values)));
+  const storage::RankFile file("rank_0.safetensors",
+                               {{"x", "F32", {count}, {}, 0, count}});
+  const std::string_view bytes(reinterpret_cast<const char*>(values.data()),
+                               values.size() * sizeof(float));
+  const auto written =
+      write_image(files, partial, file, bytes, {.block_bytes = kBlock});
   storage::Manifest head{.step = 1};
   head.block_bytes = kBlock;
-  const storage::Reader reader(
-      storage::publish(files, folder.path(), head, {file.finish()}));
+  const storage::Reader reader(storage::publish(files, folder.path(), head, {written}));
   EXPECT_EQ(reader.bytes_read(), 0);
   EXPECT_EQ(read_floats(reader, "x", {50'000, 3, {}}),
             (std::vector<float>{50'000, 50'001, 50'002}));

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -57,23 +59,39 @@ inline std::vector<storage::PieceToWrite> pieces_of(
   return pieces;
 }
 
+// `bytes`: of all pieces, in the order of the file.
+inline storage::WrittenFile write_image(storage::FileSystem& files,
+                                        const Path& directory,
+                                        const storage::RankFile& file,
+                                        std::string_view bytes,
+                                        storage::WriteOptions options = {}) {
+  const auto size = static_cast<std::size_t>(file.image_bytes());
+  const std::unique_ptr<void, decltype(&std::free)> memory(
+      std::aligned_alloc(storage::kDirectAlignment, size), &std::free);
+  auto* image = static_cast<std::byte*>(memory.get());
+  std::memset(image, 0, size);
+  std::memcpy(image, file.header().data(), file.header().size());
+  std::memcpy(image + file.header().size(), bytes.data(), bytes.size());
+  return file.write(files, directory, {image, size}, std::move(options));
+}
+
 inline storage::WrittenFile write_rank(storage::FileSystem& files,
                                        const Path& directory,
                                        const std::vector<SmallTensor>& tensors,
                                        std::int64_t rank, std::int64_t ranks,
                                        std::int64_t block_bytes = kSmallBlock) {
-  storage::RankFile file(files, directory, str("rank_", rank, ".safetensors"),
-                         pieces_of(tensors, rank, ranks), {.block_bytes = block_bytes});
+  const storage::RankFile file(str("rank_", rank, ".safetensors"),
+                               pieces_of(tensors, rank, ranks));
+  std::string bytes;
   for (const auto& piece : file.pieces()) {
     for (const auto& tensor : tensors) {
       if (tensor.name != piece.name) continue;
       const auto width = *storage::num_bytes(tensor.dtype, 1);
-      file.append(std::as_bytes(std::span(tensor.bytes))
-                      .subspan(static_cast<std::size_t>(piece.begin * width),
-                               static_cast<std::size_t>(piece.count * width)));
+      bytes += tensor.bytes.substr(static_cast<std::size_t>(piece.begin * width),
+                                   static_cast<std::size_t>(piece.count * width));
     }
   }
-  return file.finish();
+  return write_image(files, directory, file, bytes, {.block_bytes = block_bytes});
 }
 
 // For thousands of small files: a disk would take minutes.
