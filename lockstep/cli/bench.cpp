@@ -10,6 +10,8 @@
 #include "lockstep/base/files.h"
 #include "lockstep/base/text.h"
 #include "lockstep/cli/detail/output.h"
+#include "lockstep/cli/detail/plan.h"
+#include "lockstep/cli/detail/state.h"
 #include "lockstep/cli/detail/train.h"
 #include "lockstep/hardware/gpu_use.h"
 
@@ -81,10 +83,11 @@ struct Tried {
 };
 
 Tried try_one(const BenchCase& which, const config::Loaded& wanted,
-              const hardware::Machine& machine, const Trials& trials) {
+              const hardware::Machine& machine, const planner::Knowledge& knowledge,
+              const Trials& trials) {
   Tried tried{.row = {.which = which}, .result = {.exit = kExitOk}};
   try {
-    const auto plan = bench_plan(which, wanted, machine);
+    const auto plan = bench_plan(which, wanted, machine, knowledge);
     const auto run = make_trial(trials, plan);
     std::optional<hardware::GpuUse> use;
     const auto& parallel = plan.config.config.parallel;
@@ -112,11 +115,12 @@ void save(const fs::path& directory, const std::string& json, const std::string&
 
 int bench(const Arguments& arguments, Context& context) {
   const auto request = bench_request(arguments);
-  const auto machine = hardware::detect();
   auto wanted = config::load(arguments.operand("RECIPE").value_or(""),
                              arguments.overrides(), context.environment);
   const auto settings = shorten(wanted, request);
   const auto worker = find_worker(context);
+  const auto machine = known_machine(context, wanted.config.run.dir);
+  const auto knowledge = knowledge_of(wanted, machine, context);
   for (const auto& line : request.left_out) context.err << "lockstep: " << line << "\n";
   launcher::Signals signals;
   const auto directory = make_directory(arguments, wanted.config.run.dir);
@@ -127,7 +131,8 @@ int bench(const Arguments& arguments, Context& context) {
   for (const auto& which : request.cases) {
     context.err << "lockstep: " << request.all_steps() << " steps of " << which.text()
                 << std::endl;
-    auto tried = try_one(which, wanted, machine, {directory, worker, context, signals});
+    auto tried = try_one(which, wanted, machine, knowledge,
+                         {directory, worker, context, signals});
     const auto state = tried.result.state;
     const bool stops =
         tried.result.exit != kExitOk && state == monitor::RunState::stopped;

@@ -83,12 +83,13 @@ std::vector<planner::Choice> shorten(config::Loaded& wanted,
 }
 
 planner::Plan bench_plan(const BenchCase& which, config::Loaded wanted,
-                         const hardware::Machine& machine) {
+                         const hardware::Machine& machine,
+                         const planner::Knowledge& knowledge) {
   config::set(wanted, "parallel.ranks", str(which.ranks), {Origin::override_, "bench"});
   config::set(wanted, "parallel.strategy", name_of(which.strategy),
               {Origin::override_, "bench"});
   config::set(wanted, "run.name", which.id(), {Origin::override_, "bench"});
-  return planner::resolve(std::move(wanted), machine, /*allow_auto=*/true);
+  return planner::resolve(std::move(wanted), machine, /*allow_auto=*/true, knowledge);
 }
 
 BenchRow measured(const BenchCase& which, const planner::Plan& plan,

@@ -2,9 +2,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/cli/command.h"
+#include "lockstep/cli/detail/plan.h"
+#include "lockstep/cli/detail/state.h"
 #include "lockstep/config/load.h"
 #include "lockstep/config/print.h"
-#include "lockstep/hardware/machine.h"
 #include "lockstep/planner/plan.h"
 
 namespace lockstep::cli {
@@ -20,7 +21,9 @@ config::Loaded load(const Arguments& args, const Context& context) {
 int show(const Arguments& args, Context& context) {
   auto loaded = load(args, context);
   if (args.has("--plan")) {
-    loaded = planner::resolve(std::move(loaded), hardware::detect(), true).config;
+    const auto machine = known_machine(context, loaded.config.run.dir);
+    const auto knowledge = knowledge_of(loaded, machine, context);
+    loaded = planner::resolve(std::move(loaded), machine, true, knowledge).config;
   }
   context.out << (args.has("--json") ? config::to_json(loaded)
                                      : config::to_table(loaded));

@@ -9,8 +9,9 @@
 #include "lockstep/base/files.h"
 #include "lockstep/base/text.h"
 #include "lockstep/cli/detail/output.h"
+#include "lockstep/cli/detail/plan.h"
+#include "lockstep/cli/detail/state.h"
 #include "lockstep/cli/detail/train.h"
-#include "lockstep/hardware/machine.h"
 
 namespace lockstep::cli {
 namespace {
@@ -44,7 +45,9 @@ int find_lr(const Arguments& arguments, Context& context) {
                              arguments.overrides(), context.environment);
   const auto before = wanted.config.optim;
   const auto settings = make_sweep(wanted, request);
-  const auto plan = planner::resolve(wanted, hardware::detect(), /*allow_auto=*/true);
+  const auto machine = known_machine(context, wanted.config.run.dir);
+  const auto plan = planner::resolve(wanted, machine, /*allow_auto=*/true,
+                                     knowledge_of(wanted, machine, context));
   const auto worker = find_worker(context);
   const auto& config = plan.config.config;
   launcher::Signals signals;

@@ -110,6 +110,12 @@ planner::Model describe_model(const config::Loaded& wanted, const Context& conte
 
 }  // namespace
 
+std::vector<std::string> set_variables(const Context& context) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : context.environment) names.push_back(name);
+  return names;
+}
+
 planner::Correction correction_for(const planner::Model& model,
                                    const config::Config& config,
                                    const hardware::Machine& machine,
@@ -129,7 +135,7 @@ planner::Correction correction_for(const planner::Model& model,
 planner::Knowledge knowledge_of(const config::Loaded& wanted,
                                 const hardware::Machine& machine,
                                 const Context& context) {
-  planner::Knowledge knowledge;
+  planner::Knowledge knowledge{.set_variables = set_variables(context)};
   try {
     knowledge.model = describe_model(wanted, context);
     knowledge.correction =

@@ -38,7 +38,7 @@ planner::Knowledge knowledge_for(const Arguments& arguments,
                 "one of them");
   }
   if (!shipped && !file) return knowledge_of(wanted, machine, context);
-  planner::Knowledge knowledge;
+  planner::Knowledge knowledge{.set_variables = set_variables(context)};
   knowledge.model =
       shipped ? planner::shipped_model(*shipped) : planner::load_model(*file);
   knowledge.correction =
@@ -71,11 +71,7 @@ int plan(const Arguments& arguments, Context& context) {
   const auto wanted = wanted_of(arguments, context);
   const auto machine = machine_for(arguments, wanted, context);
   auto knowledge = knowledge_for(arguments, wanted, machine, context);
-  if (!arguments.value("--hardware")) {
-    for (const auto& [name, value] : context.environment) {
-      knowledge.set_variables.push_back(name);
-    }
-  }
+  if (arguments.value("--hardware")) knowledge.set_variables.clear();  // of another
   try {
     const auto made = planner::resolve(wanted, machine, /*allow_auto=*/true, knowledge);
     context.out << (arguments.has("--json")

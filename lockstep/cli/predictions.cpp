@@ -92,7 +92,7 @@ Comparison compare(const Finished& run, const Measured& measured) {
           .memory_measured_bytes = measured.peak_bytes,
           .step_predicted_seconds = predicted.time.step(),
           .step_measured_seconds = measured.step_seconds,
-          .step_spread = run.knowledge.correction.time_spread};
+          .step_spread = run.knowledge.correction.spread_of(predicted.time)};
 }
 
 std::string error_of(double predicted, double measured) {
@@ -128,8 +128,10 @@ planner::Past past_of(const Finished& run, const Measured& measured) {
   past.ranks = raw.candidate.ranks;
   past.micro = raw.candidate.micro;
   // A correction is of what a device computes, not of the links between them.
-  past.predicted_seconds = raw.time.compute + raw.time.update;
-  const double others = raw.time.exposed + raw.time.wait + raw.time.offload;
+  past.host_bound = raw.time.host_bound;
+  past.predicted_seconds = raw.time.compute;
+  double others = raw.time.exposed + raw.time.wait + raw.time.offload;
+  (past.host_bound ? others : past.predicted_seconds) += raw.time.update;
   constexpr double kAtLeast = 0.1;  // of the step is computing
   past.measured_seconds =
       std::max(kAtLeast * measured.step_seconds, measured.step_seconds - others);

@@ -233,10 +233,7 @@ int train(const Arguments& arguments, Context& context) {
   static_cast<void>(grace(arguments));
   static_cast<void>(max_restarts(arguments));
   const auto machine = known_machine(context, wanted.config.run.dir);
-  auto knowledge = knowledge_of(wanted, machine, context);
-  for (const auto& [name, value] : context.environment) {
-    knowledge.set_variables.push_back(name);
-  }
+  const auto knowledge = knowledge_of(wanted, machine, context);
   const auto plan =
       planner::resolve(wanted, machine, !arguments.has("--no-auto"), knowledge);
   if (arguments.has("--dry-run")) return show_plan(plan, arguments, context);

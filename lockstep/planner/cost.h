@@ -57,17 +57,24 @@ struct TimeCost {
   double exposed = 0;   // the part of these that nothing hides, and what they slow down
   double wait = 0;      // for the slowest rank
   double offload = 0;   // copies to the host and back that nothing hides
+  bool host_bound = false;  // compute is the host's: a GPU waits for what it launches
   double step() const { return compute + update + exposed + wait + offload; }
 };
 
 // Past runs: what was measured over what was predicted; planner/history.h.
 struct Correction {
-  double time = 1;          // a factor
-  double time_spread = 0;   // as a share: 0.1 is +- 10 %
+  double time = 1;         // a factor, of what a device computes
+  double time_spread = 0;  // as a share: 0.1 is +- 10 %
+  double host_time = 1;    // the same of a host that launches for a GPU
+  double host_time_spread = 0;
   double memory = 1;        // a factor on tensors of a GPU
   double memory_bytes = 0;  // and, of a CPU rank, what its process has besides tensors
   double memory_spread = 0;
   int runs = 0;
+
+  double spread_of(const TimeCost& cost) const {
+    return cost.host_bound ? host_time_spread : time_spread;
+  }
 };
 
 struct Prediction {

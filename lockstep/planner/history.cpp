@@ -49,6 +49,7 @@ Past past_of(const Json& json) {
   run.date = json.at("date").get<std::string>();
   run.ranks = json.at("ranks").get<int>();
   run.micro = json.at("micro").get<std::int64_t>();
+  run.host_bound = json.value("host_bound", false);
   run.predicted_seconds = json.at("predicted_seconds").get<double>();
   run.measured_seconds = json.at("measured_seconds").get<double>();
   run.predicted_bytes = json.at("predicted_bytes").get<double>();
@@ -74,6 +75,7 @@ std::string to_json(const std::vector<Past>& runs) {
                     {"date", run.date},
                     {"ranks", run.ranks},
                     {"micro", run.micro},
+                    {"host_bound", run.host_bound},
                     {"predicted_seconds", run.predicted_seconds},
                     {"measured_seconds", run.measured_seconds},
                     {"predicted_bytes", run.predicted_bytes},
@@ -97,7 +99,8 @@ std::vector<Past> past_from_json(const std::string& text) {
 
 void remember(std::vector<Past>& runs, const Past& run) {
   const auto same = [&](const Past& one) {
-    return one.model == run.model && one.device == run.device;
+    return one.model == run.model && one.device == run.device &&
+           one.host_bound == run.host_bound;
   };
   auto count = static_cast<std::size_t>(std::count_if(runs.begin(), runs.end(), same));
   while (count-- >= kKeptOfAModel) {
@@ -108,11 +111,12 @@ void remember(std::vector<Past>& runs, const Past& run) {
 
 Correction correction_of(const std::vector<Past>& runs, const std::string& model,
                          const std::string& device) {
-  std::vector<double> times, sizes, extra;
+  std::vector<double> times, host_times, sizes, extra;
   for (const auto& run : runs) {
     if (run.model != model || run.device != device) continue;
     if (is_sound(run.predicted_seconds, run.measured_seconds)) {
-      times.push_back(run.measured_seconds / run.predicted_seconds);
+      auto& ratios = run.host_bound ? host_times : times;
+      ratios.push_back(run.measured_seconds / run.predicted_seconds);
     }
     if (!is_sound(run.predicted_bytes, run.measured_bytes)) continue;
     sizes.push_back(run.measured_bytes / run.predicted_bytes);
@@ -120,10 +124,20 @@ Correction correction_of(const std::vector<Past>& runs, const std::string& model
         std::clamp(run.measured_bytes - run.predicted_bytes, 1.0, kMostProcess));
   }
   Correction correction;
-  correction.runs = static_cast<int>(std::max(times.size(), sizes.size()));
+  correction.runs =
+      static_cast<int>(std::max(times.size() + host_times.size(), sizes.size()));
+  // Of what was not seen yet.
+  if (correction.runs > 0) {
+    correction.time_spread = correction.host_time_spread = kUsualTimeError;
+  }
   if (!times.empty()) {
     correction.time = median(times);
     correction.time_spread = spread(times, correction.time, kUsualTimeError);
+  }
+  if (!host_times.empty()) {
+    correction.host_time = median(host_times);
+    correction.host_time_spread =
+        spread(host_times, correction.host_time, kUsualTimeError);
   }
   if (sizes.empty()) return correction;
   if (device == "cuda") {

@@ -16,6 +16,7 @@ struct Past {
   std::string date;    // "2026-11-15"
   int ranks = 1;
   std::int64_t micro = 1;
+  bool host_bound = false;       // it was predicted so: the times are of launching
   double predicted_seconds = 0;  // of a step, without any correction
   double measured_seconds = 0;
   double predicted_bytes = 0;  // tensors of a rank, without any correction
@@ -31,7 +32,7 @@ std::string to_json(const std::vector<Past>& runs);
 // A damaged or newer file counts as empty: it is not worth a run.
 std::vector<Past> past_from_json(const std::string& text);
 
-// The last few runs of each model are kept.
+// The last few runs of each model, bound by the host or not, are kept.
 void remember(std::vector<Past>& runs, const Past& run);
 
 // From the runs of this model on this device; no correction if there is none. The

@@ -57,12 +57,12 @@ std::string choices_text(const Plan& plan) {
   return rows.empty() ? "" : "\nchosen\n" + indented(text::table(rows));
 }
 
-std::string error_text(const Correction& correction) {
+std::string error_text(const Correction& correction, const TimeCost& time) {
   if (correction.runs == 0) {
     return "not known: no run of this model on this machine was measured";
   }
   return fmt::format("time {}, memory {}: the spread of {} run{} before",
-                     "+-" + percent(correction.time_spread),
+                     "+-" + percent(correction.spread_of(time)),
                      "+-" + percent(correction.memory_spread), correction.runs,
                      correction.runs == 1 ? "" : "s");
 }
@@ -75,9 +75,12 @@ std::string prediction_text(const Plan& plan) {
   rows.push_back({"limit", p.limit > 0 ? bytes_text(p.limit) : "not known"});
   rows.push_back(
       {"step",
-       fmt::format("{} = compute {} + update {} + exchange {} "
+       fmt::format("{} = compute {}{} + update {} + exchange {} "
                    "(of {}, the rest is hidden) + wait {}{}",
                    seconds_text(t.step()), seconds_text(t.compute),
+                   t.host_bound ? " (the host's: it launches more slowly than the GPU "
+                                  "computes)"
+                                : "",
                    seconds_text(t.update), seconds_text(t.exposed),
                    seconds_text(t.exchange), seconds_text(t.wait),
                    t.offload > 0 ? " + offload " + seconds_text(t.offload) : "")});
@@ -85,7 +88,7 @@ std::string prediction_text(const Plan& plan) {
   rows.push_back({"to the end", plan.seconds ? clock_text(*plan.seconds)
                                              : "not known: train.epochs of data that "
                                                "is not here"});
-  rows.push_back({"error", error_text(plan.correction)});
+  rows.push_back({"error", error_text(plan.correction, t)});
   return "\npredicted\n" + indented(text::table(rows));
 }
 
@@ -152,9 +155,10 @@ std::string summary(const Plan& plan) {
       "{} a rank, {} a step, {} samples/s{}{}", bytes_text(p.memory.peak()),
       seconds_text(p.time.step()), units::format_rate(p.samples_per_second),
       plan.seconds ? ", " + clock_text(*plan.seconds) + " in all" : "",
-      c.runs > 0 ? fmt::format(" (+-{} by {} run{} before)", percent(c.time_spread),
-                               c.runs, c.runs == 1 ? "" : "s")
-                 : "");
+      c.runs > 0
+          ? fmt::format(" (+-{} by {} run{} before)", percent(c.spread_of(p.time)),
+                        c.runs, c.runs == 1 ? "" : "s")
+          : "");
 }
 
 std::string report(const Plan& plan, const hardware::Machine& machine, bool all) {

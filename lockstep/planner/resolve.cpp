@@ -220,16 +220,20 @@ void resolve_threads(Resolver& r, const Machine& machine) {
 
 // As many batches as hide a slow one, if they fit into a tenth of the host's memory.
 void resolve_prefetch(Resolver& r, const Machine& machine, const Knowledge& knowledge) {
-  constexpr std::int64_t kEnough = 4;
-  constexpr std::int64_t kTenth = 10;
+  constexpr int kEnough = 4;
+  constexpr double kTenth = 10;
   const auto& config = r.config();
   const auto share = config.batch.per_rank.value() * config.parallel.ranks.value();
-  const auto bytes = knowledge.model ? knowledge.model->sample_bytes * share : 0;
-  const auto room = machine.memory_total_bytes / kTenth;
+  // A description from elsewhere may say any number: no product of integers.
+  const double sample =
+      knowledge.model ? static_cast<double>(knowledge.model->sample_bytes) : 0;
+  constexpr double kMost = 1e18;
+  const double bytes = std::min(kMost, sample * static_cast<double>(share));
+  const auto room = static_cast<double>(machine.memory_total_bytes) / kTenth;
   if (bytes > 0 && room > 0 && bytes * kEnough > room) {
-    r.offer("data.prefetch", std::max<std::int64_t>(1, room / bytes),
-            str("batches of ", units::format_bytes(bytes), " in a tenth of ",
-                units::format_bytes(machine.memory_total_bytes)));
+    r.offer("data.prefetch", std::max(1, static_cast<int>(room / bytes)),
+            str("batches of ", units::format_bytes(static_cast<std::int64_t>(bytes)),
+                " in a tenth of ", units::format_bytes(machine.memory_total_bytes)));
   }
   r.offer("data.prefetch", kEnough, "enough to hide a slow batch, little memory");
 }

@@ -55,9 +55,10 @@ DeviceRates device_rates(const Scene& scene, int ranks) {
 }
 
 struct Work {
-  double flops = 0;  // of a micro-batch, forward and backward
-  double again = 0;  // computed a second time
-  double bytes = 0;  // moved by what is no product
+  double launches = 0;  // of operators, by the host
+  double flops = 0;     // of a micro-batch, forward and backward
+  double again = 0;     // computed a second time
+  double bytes = 0;     // moved by what is no product
 };
 
 Work work_of(const Scene& scene, const Candidate& candidate) {
@@ -68,28 +69,36 @@ Work work_of(const Scene& scene, const Candidate& candidate) {
     const double forward = unit.count * unit.forward_flops * samples;
     const auto& kept = half ? unit.kept.half : unit.kept.fp32;
     const double bytes = unit.count * kept.at(candidate.micro);
+    const double operators = unit.count * static_cast<double>(unit.operators);
     work.flops += (1 + kBackward) * forward;
+    work.launches += kLaunches * operators;
     work.bytes += (is_cuda(scene) ? kTrafficOfGpu : kTraffic) * bytes;
     if (!candidate.recompute || !unit.recomputable) continue;
     work.again += forward;
+    work.launches += operators;
     work.bytes += (is_cuda(scene) ? kTrafficOfGpu / 3 : 1) * bytes;  // forward's part
   }
   return work;
 }
 
-double micro_seconds(const Scene& scene, const Candidate& candidate,
+struct MicroTime {
+  double seconds = 0;
+  bool host_bound = false;
+};
+
+MicroTime micro_time(const Scene& scene, const Candidate& candidate,
                      const DeviceRates& rates) {
   const auto work = work_of(scene, candidate);
   const double busy = (work.flops + work.again) / (rates.flops * rates.efficiency) +
                       work.bytes / rates.memory;
   if (!is_cuda(scene)) {
     constexpr double kCall = 6e-6;
-    return busy + kLaunches * kCall * static_cast<double>(scene.model.operators());
+    return {(busy + kCall * work.launches) * scene.correction.time};
   }
   // A GPU works off what was launched.
-  const double launches =
-      kLaunches * kLaunch * static_cast<double>(scene.model.operators());
-  return std::max(busy, launches);
+  const double device = busy * scene.correction.time;
+  const double host = kLaunch * work.launches * scene.correction.host_time;
+  return {std::max(device, host), host > device};
 }
 
 // Bytes of parameters, gradients and states that an update reads and writes.
@@ -183,11 +192,11 @@ double offload_seconds(const Scene& scene, const Candidate& candidate, double co
 
 TimeCost time_cost(const Scene& scene, const Candidate& candidate) {
   const auto rates = device_rates(scene, candidate.ranks);
-  const double factor = scene.correction.time;
-  const double micro = micro_seconds(scene, candidate, rates) * factor;
+  const auto [micro, host_bound] = micro_time(scene, candidate, rates);
   TimeCost cost;
+  cost.host_bound = host_bound;
   cost.compute = micro * static_cast<double>(candidate.accumulation);
-  cost.update = update_bytes(scene, candidate) / rates.memory * factor;
+  cost.update = update_bytes(scene, candidate) / rates.memory * scene.correction.time;
   const double backward = micro * kBackward / (1 + kBackward);
   const auto exchange = exchange_of(scene, candidate, backward, cost.compute);
   cost.exchange = exchange.seconds;

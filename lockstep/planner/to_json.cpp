@@ -43,7 +43,7 @@ Json json_of(const TimeCost& time) {
   return {{"compute_seconds", time.compute},   {"update_seconds", time.update},
           {"exchange_seconds", time.exchange}, {"exposed_seconds", time.exposed},
           {"wait_seconds", time.wait},         {"offload_seconds", time.offload},
-          {"step_seconds", time.step()}};
+          {"step_seconds", time.step()},       {"host_bound", time.host_bound}};
 }
 
 Json json_of(const Prediction& prediction) {
@@ -59,6 +59,8 @@ Json json_of(const Correction& correction) {
   return {{"runs", correction.runs},
           {"time_factor", correction.time},
           {"time_spread", correction.time_spread},
+          {"host_time_factor", correction.host_time},
+          {"host_time_spread", correction.host_time_spread},
           {"memory_factor", correction.memory},
           {"process_bytes", whole(correction.memory_bytes)},
           {"memory_spread", correction.memory_spread}};

@@ -217,6 +217,21 @@ TEST(TimeCost, ACorrectionOfThePastIsAFactor) {
   EXPECT_DOUBLE_EQ(time_cost(scene, {}).compute, 2 * world.time({}).compute);
 }
 
+TEST(TimeCost, ASmallBatchWaitsForTheHostThatLaunches) {
+  auto world = on_gpu();
+  world.model.units[0].operators = 1000;
+  planner::Correction slow_host;
+  slow_host.host_time = 2;
+  const planner::Scene scene{world.config, world.machine, world.model, slow_host};
+  const auto small = world.time({.micro = 1}), large = world.time({.micro = 100'000});
+  EXPECT_TRUE(small.host_bound);
+  EXPECT_FALSE(large.host_bound);
+  EXPECT_DOUBLE_EQ(time_cost(scene, {.micro = 1}).compute, 2 * small.compute);
+  EXPECT_DOUBLE_EQ(time_cost(scene, {.micro = 100'000}).compute, large.compute);
+  EXPECT_NEAR(world.time({.micro = 1, .recompute = true}).compute / small.compute,
+              4.0 / 3, 1e-9);
+}
+
 TEST(TimeCost, SpeedUpsAreOneForOneRankAndGrow) {
   const auto world = on_gpu();
   const auto scaling =

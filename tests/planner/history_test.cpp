@@ -62,6 +62,23 @@ TEST(History, NumbersThatMakeNoSenseCorrectNothing) {
       << "of tensors";
 }
 
+TEST(History, AHostThatLaunchesIsLearntApartFromAGpuThatComputes) {
+  auto launching = past(3), computing = past(1.5);
+  launching.device = computing.device = "cuda";
+  launching.host_bound = true;
+  const auto c = planner::correction_of({launching, computing}, "cnn", "cuda");
+  EXPECT_DOUBLE_EQ(c.host_time, 3);
+  EXPECT_DOUBLE_EQ(c.time, 1.5);
+  EXPECT_EQ(c.runs, 2);
+  const auto half = planner::correction_of({launching}, "cnn", "cuda");
+  EXPECT_DOUBLE_EQ(half.time, 1);
+  EXPECT_DOUBLE_EQ(half.time_spread, 0.25) << "what no run has told is not exact";
+  std::vector<planner::Past> runs{launching};
+  for (int i = 0; i < 20; ++i) planner::remember(runs, computing);
+  EXPECT_EQ(runs.size(), 9U) << "neither drives the other out";
+  EXPECT_TRUE(planner::past_from_json(to_json(runs))[0].host_bound);
+}
+
 TEST(History, KeepsTheLastFewOfAModel) {
   std::vector<planner::Past> runs;
   for (int i = 0; i < 20; ++i) planner::remember(runs, past(1 + i));

@@ -200,6 +200,11 @@ TEST(Measured, FewerBatchesWaitWhereTheHostIsSmall) {
                        true, {.model = model});
   EXPECT_EQ(plan.config.config.data.prefetch.value(), 2);
   EXPECT_THAT(because(plan, "data.prefetch"), HasSubstr("a tenth of 64.0 GiB"));
+  model.sample_bytes = std::int64_t{1} << 62;
+  const auto absurd =
+      planner::resolve(config::defaults(Knobs{{"batch.global", "32"}}, {}), machine,
+                       true, {.model = model});
+  EXPECT_EQ(absurd.config.config.data.prefetch.value(), 1);
 }
 
 TEST(Measured, AnEvaluationTakesNoMoreThanAStep) {

@@ -56,7 +56,8 @@ std::vector<planner::Choice> shorten(config::Loaded& wanted,
 
 // The plan of one case; what the planner refuses is thrown.
 planner::Plan bench_plan(const BenchCase& which, config::Loaded wanted,
-                         const hardware::Machine& machine);
+                         const hardware::Machine& machine,
+                         const planner::Knowledge& knowledge = {});
 
 // Median, rate, memory and split; `busy` of a GPU is left out.
 BenchRow measured(const BenchCase& which, const planner::Plan& plan,

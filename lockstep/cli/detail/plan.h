@@ -11,12 +11,15 @@
 
 namespace lockstep::cli {
 
-// What is known of the model of a recipe on a machine: what the worker says about it,
-// kept in the state directory, and how right predictions were so far. Never fails: what
-// could not be found out is said in no_model.
+// What is known of the model of a recipe on this machine: what the worker says about
+// it, kept in the state directory, how right predictions were so far, and which
+// variables are set. Never fails: what could not be found out is said in no_model.
 planner::Knowledge knowledge_of(const config::Loaded& wanted,
                                 const hardware::Machine& machine,
                                 const Context& context);
+
+// Their names.
+std::vector<std::string> set_variables(const Context& context);
 
 // The runs of the past on this machine, from the state directory.
 planner::Correction correction_for(const planner::Model& model,
