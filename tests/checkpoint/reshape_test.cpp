@@ -177,35 +177,5 @@ TEST(Reshape, AResNetOfThreeRanksIsReadByOneTwoAndFour) {
   }
 }
 
-// The others must not wait for a part that never comes.
-TEST(Saver, WithoutMemoryForItsCopiesItFailsLikeAnyOtherSave) {
-  const files::TemporaryDirectory folder;
-  const auto huge = torch::zeros({1}).expand({std::int64_t{1} << 50});
-  Saver saver({.checkpoints = folder.path()});
-  Pieces pieces(1);
-  pieces[0].name = "model.w";
-  pieces[0].shape = {std::int64_t{1} << 50};
-  pieces[0].data = huge;
-  saver.begin(pieces, {.step = 3});
-  saver.fence();
-  ASSERT_TRUE(saver.is_busy());
-  EXPECT_EQ(saver.flags(), comm::kSaveFailed);
-  const auto outcome = saver.observe({{.flags = saver.flags()}});
-  ASSERT_TRUE(outcome);
-  EXPECT_FALSE(outcome->saved);
-  EXPECT_THAT(outcome->text, testing::HasSubstr("alloc"));
-  EXPECT_FALSE(saver.is_busy());
-  // And the next one is saved.
-  pieces[0].shape = {2};
-  pieces[0].data = torch::ones({2});
-  saver.begin(pieces, {.step = 4});
-  while (saver.is_busy()) {
-    saver.wait(std::chrono::milliseconds(20));
-    if (const auto next = saver.observe({{.flags = saver.flags()}})) {
-      EXPECT_TRUE(next->saved) << next->text;
-    }
-  }
-}
-
 }  // namespace
 }  // namespace lockstep::checkpoint
