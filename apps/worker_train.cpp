@@ -184,9 +184,9 @@ int train_threads(const RankEnvironment& environment, const monitor::RunDirector
                 " were started; start one, or set parallel.strategy=ddp");
   }
   const train::StopRequest stop;
-  const auto result =
-      train::train_replicas(config, run, train::choose_devices(config.parallel),
-                            console, stop, {.job_end = end_of_job(), .trace = trace});
+  const auto result = train::train_replicas(
+      config, run, train::choose_devices(config.parallel), console, stop,
+      {.job_end = end_of_job(), .restarts = environment.restart_count, .trace = trace});
   show(result);
   return leave(result, record);
 }
@@ -215,8 +215,9 @@ int train_as(const RankEnvironment& environment, const monitor::RunDirectory& ru
     return kExitOk;
   }
   if (!world->note().empty()) log::warning("comm", world->note());
-  const auto result = train::train(config, run, reporter, stop, *world,
-                                   {.job_end = end_of_job(), .trace = trace});
+  const auto result = train::train(
+      config, run, reporter, stop, *world,
+      {.job_end = end_of_job(), .restarts = environment.restart_count, .trace = trace});
   if (world->rank() == 0) show(result);
   world->close();
   return leave(result, record);

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
+#include "lockstep/base/in_parallel.h"
 #include "lockstep/base/text.h"
 #include "lockstep/checkpoint/safetensors.h"
 #include "lockstep/storage/safetensors.h"
@@ -91,6 +92,18 @@ std::span<std::byte> bytes_of(const torch::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
 }
 
+// In parts that several threads can share.
+void cut(const Piece& piece, Pieces& parts) {
+  constexpr std::int64_t kBytes = 32 << 20;
+  const auto most = std::max<std::int64_t>(1, kBytes / piece.data.element_size());
+  for (std::int64_t at = 0; at < piece.data.numel(); at += most) {
+    auto part = piece;
+    part.begin += at;
+    part.data = piece.data.narrow(0, at, std::min(most, piece.data.numel() - at));
+    parts.push_back(std::move(part));
+  }
+}
+
 }  // namespace
 
 void check(const storage::Manifest& manifest, const std::vector<Expected>& expected,
@@ -103,18 +116,29 @@ void check(const storage::Manifest& manifest, const std::vector<Expected>& expec
 }
 
 void load(const storage::Reader& reader, const Pieces& pieces, const LoadRules& rules) {
-  const torch::NoGradGuard no_grad;
+  Pieces parts;
   for (const auto& piece : pieces) {
     if (piece.data.numel() == 0 || matches(rules.ignore, piece.name)) continue;
-    if (reader.manifest().find(piece.name) == nullptr) continue;  // check() allows it
-    const bool here = piece.data.device().is_cpu();
-    auto host = here ? piece.data : torch::empty_like(piece.data, torch::kCPU);
-    reader.read(
-        piece.name,
-        {.begin = piece.begin, .count = piece.data.numel(), .order = piece.order},
-        bytes_of(host));
-    if (!here) piece.data.copy_(host);
+    const auto* stored = reader.manifest().find(piece.name);
+    if (stored == nullptr) continue;  // check() allows it
+    // Of another order a part may need all of the tensor.
+    if (stored->order == storage::normal(piece.order)) {
+      cut(piece, parts);
+    } else {
+      parts.push_back(piece);
+    }
   }
+  constexpr std::size_t kThreads = 4;  // for the disk: hashing is one's that reads
+  in_parallel(parts.size(), kThreads, [&](std::size_t i) {
+    const torch::NoGradGuard no_grad;  // of this thread
+    const auto& part = parts[i];
+    const bool here = part.data.device().is_cpu();
+    auto host = here ? part.data : torch::empty_like(part.data, torch::kCPU);
+    reader.read(part.name,
+                {.begin = part.begin, .count = part.data.numel(), .order = part.order},
+                bytes_of(host));
+    if (!here) part.data.copy_(host);
+  });
 }
 
 void load_weights(const std::filesystem::path& file, torch::nn::Module& model,

@@ -128,7 +128,9 @@ class Saver::Staging {
     if (file_ && wanted == laid_out_) return;
     std::map<std::pair<std::string, std::int64_t>, std::size_t> by_name;
     for (std::size_t i = 0; i < wanted.size(); ++i) {
-      by_name[{wanted[i].name, wanted[i].begin}] = i;
+      const bool fresh =
+          by_name.emplace(std::pair(wanted[i].name, wanted[i].begin), i).second;
+      LOCKSTEP_CHECK(fresh, wanted[i].name, " from ", wanted[i].begin, " on, twice");
     }
     file_.reset();  // it stands for memory that is there
     storage::RankFile file(file_of(rank_), wanted);
@@ -370,7 +372,9 @@ class Saver::Job {
     const auto path =
         storage::publish(files(), options_.checkpoints, std::move(head_), written);
     try {
-      storage::prune(files(), options_.checkpoints, options_.keep);
+      auto keep = options_.keep;
+      keep.always = step_;
+      storage::prune(files(), options_.checkpoints, keep);
     } catch (const Error& error) {  // the new one stands
       log::warning("checkpoint", str("old ones stay: ", error.what()));
     }

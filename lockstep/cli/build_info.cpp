@@ -2,6 +2,8 @@
 
 #include "git_version.h"  // written by the build
 
+#include "lockstep/base/version.h"
+
 namespace lockstep::cli {
 
 BuildInfo build_info() {
@@ -10,7 +12,7 @@ BuildInfo build_info() {
 #else
   const std::string compiler = "GCC " __VERSION__;
 #endif
-  return {.version = LOCKSTEP_VERSION,
+  return {.version = std::string(version()),
           .git = LOCKSTEP_GIT,
           .compiler = compiler,
           .build_type = LOCKSTEP_BUILD_TYPE};

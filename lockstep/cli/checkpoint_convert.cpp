@@ -121,12 +121,14 @@ std::string stripped(const std::string& name, const std::string& prefix) {
   return name.substr(prefix.size());
 }
 
-bool is_zip(const Path& path) {
+// A zip file; or a pickle by itself, as PyTorch wrote before 1.6, which the reader of
+// zip files refuses with what to do.
+bool is_of_pytorch(const Path& path) {
   std::string begin;
   storage::read_in_pieces(path, 0, 2, [&](auto bytes) {
     for (const auto byte : bytes) begin += static_cast<char>(byte);
   });
-  return begin == "PK";
+  return begin == "PK" || (begin.size() == 2 && begin[0] == '\x80' && begin[1] <= 5);
 }
 
 Entries import_torch(const Path& from, const Path& to, const std::string& prefix,
@@ -209,8 +211,8 @@ int import_weights(const Arguments& arguments, Context& context) {
   if (!from) throw Error(Fault::config, "checkpoint import: name a file");
   const auto to = target_of(arguments, "weights.safetensors");
   const auto prefix = arguments.value("--strip").value_or("");
-  const auto entries = is_zip(*from) ? import_torch(*from, to, prefix, context)
-                                     : import_safetensors(*from, to, prefix);
+  const auto entries = is_of_pytorch(*from) ? import_torch(*from, to, prefix, context)
+                                            : import_safetensors(*from, to, prefix);
   say_written(entries, to, context);
   return kExitOk;
 }

@@ -48,16 +48,20 @@ void replace_link(FileSystem& files, const Path& checkpoints, std::string_view n
   files.rename(fresh, checkpoints / name);
 }
 
-// Whether `step` is better than what the link says; the manifests of all others are
-// read only if the link says nothing.
-bool is_best(const Path& checkpoints, std::int64_t step) {
-  const auto mine = good_manifest(step_directory(checkpoints, step));
-  if (!mine || !mine->metric) return false;
-  const auto linked = target_of(checkpoints, kBest);
+// Which is the best, now that `step` has been saved. The manifests of all others are
+// read only if the link says nothing, or if the best one was saved again.
+std::optional<std::int64_t> best_with(const Path& checkpoints, std::int64_t step) {
   const auto place = step_directory(checkpoints, step);
-  if (!linked || *linked == place) return find_best(checkpoints) == place;
-  const auto other = good_manifest(*linked);
-  return !other || !other->metric || mine->metric->better_than(*other->metric);
+  const auto linked = target_of(checkpoints, kBest);
+  if (!linked || *linked == place) {
+    const auto best = find_best(checkpoints);
+    return best ? step_of(best->filename().string()) : std::nullopt;
+  }
+  const auto mine = good_manifest(place), other = good_manifest(*linked);
+  if (!mine || !mine->metric) return std::nullopt;
+  const bool better =
+      !other || !other->metric || mine->metric->better_than(*other->metric);
+  return better ? std::optional(step) : std::nullopt;
 }
 
 }  // namespace
@@ -126,13 +130,9 @@ void repair_links(FileSystem& files, const Path& checkpoints) {
 
 void update_links(FileSystem& files, const Path& checkpoints, std::int64_t step) {
   replace_link(files, checkpoints, kLast, step);
-  if (is_best(checkpoints, step)) {
-    replace_link(files, checkpoints, kBest, step);
-  } else if (target_of(checkpoints, kBest) == step_directory(checkpoints, step)) {
-    // The best one was saved again and is the best no more.
-    if (const auto best = find_best(checkpoints)) {
-      replace_link(files, checkpoints, kBest, *step_of(best->filename().string()));
-    }
+  const auto best = best_with(checkpoints, step);
+  if (best && target_of(checkpoints, kBest) != step_directory(checkpoints, *best)) {
+    replace_link(files, checkpoints, kBest, *best);
   }
 }
 

@@ -52,9 +52,10 @@ std::optional<Path> named(const Path& checkpoints, std::string_view name);
 
 // Which checkpoints stay. A checkpoint stays if one rule keeps it.
 struct Keep {
-  std::int64_t last = 3;   // the newest; at least 1
-  std::int64_t best = 0;   // by metric
-  std::int64_t every = 0;  // those whose step is a multiple; 0: none
+  std::int64_t last = 3;                    // the newest; at least 1
+  std::int64_t best = 0;                    // by metric
+  std::int64_t every = 0;                   // those whose step is a multiple; 0: none
+  std::optional<std::int64_t> always = {};  // the one that was just saved
 };
 
 struct Candidate {
@@ -83,6 +84,13 @@ Pruned prune(FileSystem& files, const Path& checkpoints, const Keep& keep,
 // removal left, and puts a checkpoint back whose replacement was interrupted. Says what
 // it did, a line each.
 std::vector<std::string> clean_up(FileSystem& files, const Path& checkpoints);
+
+// For a run that goes on after step `after` (-1: from its beginning): what this
+// directory has of later steps is of a past that did not happen, or is damaged. It is
+// moved to set_aside_<n>/, where no rule and no resume looks, and nothing is lost.
+// Returns that directory; nothing if there was nothing to move.
+std::optional<Path> set_aside(FileSystem& files, const Path& checkpoints,
+                              std::int64_t after);
 
 // Points `last` at `step`, and `best` at the best by metric. The caller syncs.
 void update_links(FileSystem& files, const Path& checkpoints, std::int64_t step);

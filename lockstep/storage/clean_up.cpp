@@ -111,6 +111,27 @@ void settle(FileSystem& files, const Path& checkpoints, std::int64_t step,
   }
 }
 
+std::optional<Path> set_aside(FileSystem& files, const Path& checkpoints,
+                              std::int64_t after) {
+  auto entries = list_steps(checkpoints);
+  std::erase_if(entries, [&](const auto& entry) { return entry.step <= after; });
+  if (entries.empty()) return std::nullopt;
+  Path aside;
+  for (int number = 1; aside.empty(); ++number) {
+    const auto name = checkpoints / str("set_aside_", number);
+    if (!is_there(name) && files.make_directory(name)) aside = name;
+  }
+  files.sync_directory(checkpoints);
+  for (const auto& entry : entries) {
+    files.rename(entry.path, aside / step_name(entry.step));
+  }
+  // The new names before the old ones are gone for good.
+  files.sync_directory(aside);
+  files.sync_directory(checkpoints);
+  repair_links(files, checkpoints);
+  return aside;
+}
+
 std::vector<std::string> clean_up(FileSystem& files, const Path& checkpoints) {
   std::set<std::int64_t> steps;
   bool link_left = false;

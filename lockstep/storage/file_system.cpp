@@ -45,10 +45,18 @@ class RealFile : public OutputFile {
     while (!bytes.empty()) {
       const auto done = ::pwrite(file_.get(), bytes.data(), bytes.size(), offset);
       if (done < 0 && errno == EINTR) continue;
+      if (done < 0 && errno == EINVAL && leave_direct()) continue;
       if (done <= 0) files::fail("write", path_, done < 0 ? errno : ENOSPC);
       offset += done;
       bytes = bytes.subspan(static_cast<std::size_t>(done));
     }
+  }
+
+  // Some file systems take O_DIRECT and refuse the writes. Several threads may come.
+  bool leave_direct() const {
+    const int flags = ::fcntl(file_.get(), F_GETFL);
+    if (flags < 0 || (flags & O_DIRECT) == 0) return false;
+    return ::fcntl(file_.get(), F_SETFL, flags & ~O_DIRECT) == 0;
   }
 
   void truncate(std::int64_t bytes) override {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/storage/catalog.h"
 #include "lockstep/storage/detail/names.h"
 
@@ -119,7 +120,12 @@ Path publish(FileSystem& files, const Path& checkpoints, Manifest head,
   write_file(files, partial / kManifestName, to_text(manifest));
   files.sync_directory(partial);
   const auto old = put_in_place(files, checkpoints, manifest.step);
-  update_links(files, checkpoints, manifest.step);
+  try {
+    update_links(files, checkpoints, manifest.step);
+  } catch (const Error& error) {  // names only: the checkpoint stands
+    log::warning("checkpoint",
+                 str("`last` and `best` stay as they were: ", error.what()));
+  }
   // Only now is it safe from a power cut, and the old one may go.
   files.sync_directory(checkpoints);
   if (!old.empty()) remove_tree(files, old);
@@ -129,7 +135,14 @@ Path publish(FileSystem& files, const Path& checkpoints, Manifest head,
 void abandon_save(FileSystem& files, const Path& checkpoints,
                   std::int64_t step) noexcept {
   try {
-    remove_tree(files, partial_directory(checkpoints, step));
+    const auto partial = partial_directory(checkpoints, step);
+    // It may be the one before, which the new one has just replaced: that must be safe
+    // from a power cut first.
+    const bool whole = is_there(partial / kManifestName);
+    if (whole && is_there(step_directory(checkpoints, step))) {
+      files.sync_directory(checkpoints);
+    }
+    remove_tree(files, partial);
   } catch (const std::exception&) {
     // The next start cleans up; the failure that led here is the one to report.
   }

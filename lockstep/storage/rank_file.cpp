@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <future>
 
 #include "lockstep/base/error.h"
@@ -72,9 +73,12 @@ void write_parts(OutputFile& file, Bytes bytes,
   }
 }
 
-std::vector<Digest> digests_of(Bytes bytes, std::int64_t block_bytes) {
+std::vector<Digest> digests_of(Bytes bytes, std::int64_t block_bytes,
+                               const std::atomic<bool>& enough) {
   BlockDigests digests(block_bytes);
-  digests.add(bytes);
+  for (std::size_t at = 0; at < bytes.size() && !enough; at += kPartBytes) {
+    digests.add(bytes.subspan(at, std::min(kPartBytes, bytes.size() - at)));
+  }
   return digests.finish();
 }
 
@@ -136,11 +140,19 @@ WrittenFile RankFile::write(FileSystem& files, const Path& directory, Bytes imag
   file->reserve(num_bytes_);
   const auto content = image.first(static_cast<std::size_t>(num_bytes_));
   const bool direct = options.caching == Caching::direct;
+  std::atomic<bool> enough = false;
   std::future<std::vector<Digest>> hashing;  // while the disk works
   if (options.digests.empty()) {
-    hashing = std::async(std::launch::async, digests_of, content, options.block_bytes);
+    hashing = std::async(std::launch::async, [&] {
+      return digests_of(content, options.block_bytes, enough);
+    });
   }
-  write_parts(*file, direct ? image : content, options.may_go_on);
+  try {
+    write_parts(*file, direct ? image : content, options.may_go_on);
+  } catch (...) {
+    enough = true;  // nobody waits for a hash of what was not written
+    throw;
+  }
   if (direct && num_bytes_ % kDirectAlignment != 0) file->truncate(num_bytes_);
   file->sync();
   file->close();

@@ -66,6 +66,7 @@ std::vector<std::int64_t> steps_to_remove(std::vector<Candidate> candidates,
   std::set<std::int64_t> kept;
   keep_newest(good, std::max<std::int64_t>(1, keep.last), kept);
   keep_best(good, keep.best, kept);
+  if (keep.always) kept.insert(*keep.always);
   std::vector<std::int64_t> gone;
   for (const auto& candidate : candidates) {
     const bool milestone =

@@ -64,7 +64,9 @@ class ZipReader {
     const auto tail = text(file_.size() - tail_bytes, tail_bytes);
     const auto at = tail.rfind(kEnd);
     if (at == std::string::npos || tail.size() - at < kEndBytes) {
-      refuse("it is no zip file, or an old one from before PyTorch 1.6");
+      refuse(
+          "it is no zip file, as PyTorch writes since 1.6; torch.load() an older one "
+          "and torch.save() it again");
     }
     auto size = number(tail, at + 12, 4);
     auto begin = number(tail, at + 16, 4);

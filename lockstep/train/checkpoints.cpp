@@ -12,11 +12,15 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
+#include "lockstep/base/version.h"
 #include "lockstep/checkpoint/load.h"
+#include "lockstep/storage/publish.h"
 #include "lockstep/storage/reader.h"
 
 namespace lockstep::train {
 namespace {
+
+using Path = std::filesystem::path;
 
 constexpr std::int64_t kLongestConfig = 1 << 20;
 
@@ -54,6 +58,35 @@ bool is_of_a_rank(const std::string& name) {
   return text::starts_with(name, "rank.");
 }
 
+// The newest good one; `said` gets a line for each that is not good.
+std::optional<storage::Found> newest_in(const Path& folder, std::string& said) {
+  auto found = storage::newest_valid(folder, storage::Depth::full);
+  for (const auto& skipped : found.skipped) {
+    said += fmt::format("{} is left out: {}\n", skipped.path.string(), skipped.reason);
+  }
+  if (!found.path) return std::nullopt;
+  return found;
+}
+
+// A path into this very run names the one that it would go on from anyway, or one that
+// later ones stand before: going back would hide work, and the same command again would
+// go back again.
+void refuse_to_rewind(const Path& wanted, const Path& folder, std::int64_t newest) {
+  std::error_code ignored;
+  const auto place = std::filesystem::weakly_canonical(wanted, ignored);
+  const auto own = std::filesystem::weakly_canonical(folder, ignored);
+  if (place.parent_path() != own || newest < 0) return;
+  if (place == std::filesystem::weakly_canonical(
+                   storage::step_directory(folder, newest), ignored)) {
+    return;
+  }
+  throw Error(
+      Fault::config, "checkpoint.resume: '", wanted.string(),
+      "' is of this run, which has got to step ", newest,
+      "; to go back, give the new attempt another --run-dir and keep this path, "
+      "or remove the later checkpoints");
+}
+
 std::set<std::string> lines_of(const std::string& yaml) {
   std::set<std::string> lines;
   for (const auto& line : text::split(yaml, '\n')) {
@@ -74,33 +107,38 @@ Checkpoints::Checkpoints(const Parts& parts)
   find();
 }
 
-// By rank 0: the newest good one of this run, else of where the config says.
+// By rank 0: the newest good one of this run, else of where the config says. A run that
+// the launcher has started again goes on from its own, whatever it began with.
 std::filesystem::path Checkpoints::look(std::string& said) const {
   const auto& wanted = parts_.config.checkpoint.resume;
-  if (wanted == "never") return {};
+  const auto& folder = parts_.run.checkpoints();
   auto& files = storage::FileSystem::real();
-  for (const auto& line : storage::clean_up(files, parts_.run.checkpoints())) {
+  for (const auto& line : storage::clean_up(files, folder)) {
     log::info("checkpoint", line);
   }
-  const auto newest = [&](const std::filesystem::path& folder) {
-    const auto found = storage::newest_valid(folder, storage::Depth::full);
-    for (const auto& skipped : found.skipped) {
-      said +=
-          fmt::format("{} is left out: {}\n", skipped.path.string(), skipped.reason);
-    }
-    return found.path.value_or(std::filesystem::path());
-  };
-  auto own = newest(parts_.run.checkpoints());
-  if (!own.empty() || wanted == "auto") return own;
-  const std::filesystem::path path(wanted);
+  const bool anew = wanted == "never" && parts_.restarts == 0;
+  const auto own = anew ? std::nullopt : newest_in(folder, said);
+  const auto step = own ? own->manifest.step : -1;
+  if (wanted != "never" && wanted != "auto") refuse_to_rewind(wanted, folder, step);
+  if (const auto aside = storage::set_aside(files, folder, step)) {
+    said += fmt::format("checkpoints after step {} are in {} now\n",
+                        std::max<std::int64_t>(0, step), aside->string());
+  }
+  if (own || wanted == "auto" || wanted == "never") return own ? *own->path : Path();
+  return look_elsewhere(said);
+}
+
+// Where checkpoint.resume says.
+std::filesystem::path Checkpoints::look_elsewhere(std::string& said) const {
+  const Path path(parts_.config.checkpoint.resume);
   if (std::filesystem::exists(path / storage::kManifestName)) {
     storage::verify(path, storage::Depth::full);
     return std::filesystem::canonical(path);
   }
   const bool is_run = std::filesystem::is_directory(path / "checkpoints");
-  auto found = newest(is_run ? path / "checkpoints" : path);
-  if (!found.empty()) return found;
-  throw Error(Fault::config, "checkpoint.resume: '", wanted,
+  const auto found = newest_in(is_run ? path / "checkpoints" : path, said);
+  if (found) return *found->path;
+  throw Error(Fault::config, "checkpoint.resume: '", path.string(),
               "' is no checkpoint, and there is none in it", said.empty() ? "" : ": ",
               text::trim(said),
               "; `lockstep checkpoint list RUN` shows those of a run");
@@ -114,6 +152,9 @@ void Checkpoints::find() {
     } catch (const Error& failed) {
       fault = std::to_string(static_cast<int>(failed.fault()));
       error = failed.what();
+    } catch (const std::exception& failed) {
+      fault = std::to_string(static_cast<int>(Fault::io));
+      error = str("checkpoint.resume: ", failed.what());
     }
   }
   auto& cpu = parts_.world.cpu();
@@ -194,6 +235,7 @@ void Checkpoints::conclude(const checkpoint::Saver::Outcome& outcome) {
                               .held_bytes = outcome.held_bytes,
                               .blocked_seconds = outcome.blocked_seconds,
                               .seconds = outcome.seconds});
+  longest_ = std::max(longest_, outcome.seconds);
   if (outcome.saved) {
     last_ = outcome.text;
     log::info(
@@ -232,7 +274,7 @@ void Checkpoints::save(const parallel::Strategy& strategy, const Save& save) {
                          .state = to_json(save.standing)};
   if (parts_.world.rank() == 0) {
     head.config = config_text_;
-    head.versions = {{"libtorch", TORCH_VERSION}};
+    head.versions = {{"libtorch", TORCH_VERSION}, {"lockstep", std::string(version())}};
   }
   saver_.begin(std::move(pieces), std::move(head));
   wants_ = false;
@@ -256,16 +298,24 @@ void Checkpoints::finish() {
 }
 
 bool Checkpoints::load_best(parallel::Strategy& strategy, std::int64_t step) {
-  std::string path;
+  std::string path, problem =
+                        "no checkpoint was evaluated (checkpoint.every and "
+                        "eval.every have to meet)";
   if (parts_.world.rank() == 0) {
-    const auto best = storage::named(parts_.run.checkpoints(), storage::kBest);
-    if (best) path = best->string();
+    try {
+      const auto best = storage::named(parts_.run.checkpoints(), storage::kBest);
+      if (best) static_cast<void>(storage::verify(*best, storage::Depth::full));
+      if (best) path = best->string();
+    } catch (const std::exception& error) {
+      problem = error.what();
+    }
   }
   path = told_by_first(path, parts_.world.cpu());
   if (path.empty()) {
-    log::warning("checkpoint",
-                 "checkpoint.load_best: no checkpoint was evaluated; the last weights "
-                 "stay (checkpoint.every and eval.every have to meet)");
+    if (parts_.world.rank() != 0) return false;
+    log::warning("checkpoint", fmt::format("checkpoint.load_best: {}; the last weights "
+                                           "stay",
+                                           problem));
     return false;
   }
   const storage::Reader reader{path};

@@ -31,9 +31,11 @@ class Checkpoints {
     comm::World& world;
     Reporter& reporter;
     const StopRequest& stop;
+    int restarts = 0;  // of this run, by the launcher
   };
   // Finds the one to go on from, by checkpoint.resume; rank 0 looks, and says which it
-  // left out and why. Fault::config if there is none where one was asked for.
+  // left out and why. What the run has of later steps is set aside. Fault::config if
+  // there is none where one was asked for.
   explicit Checkpoints(const Parts& parts);
 
   // Where the run goes on; none: it begins.
@@ -67,13 +69,17 @@ class Checkpoints {
   // The last one that was saved; empty: none.
   const std::string& last() const noexcept { return last_; }
   std::int64_t last_step() const noexcept { return last_step_; }
+  // Seconds that a save has taken at most.
+  double longest() const noexcept { return longest_; }
 
-  // The weights of the best one, unless that is of this step. Whether there is one.
+  // The weights of the best one, unless that is of this step. Whether there is one; one
+  // that is damaged counts as none.
   bool load_best(parallel::Strategy& strategy, std::int64_t step);
 
  private:
   void find();
   std::filesystem::path look(std::string& said) const;
+  std::filesystem::path look_elsewhere(std::string& said) const;
   void conclude(const checkpoint::Saver::Outcome& outcome);
   void say_what_differs(const storage::Manifest& manifest) const;
 
@@ -87,6 +93,7 @@ class Checkpoints {
   SteadyTime last_time_ = Clock::system().now();
   std::string last_;
   std::int64_t last_step_ = -1;
+  double longest_ = 0;
 };
 
 }  // namespace lockstep::train

@@ -28,13 +28,13 @@ class EvalMode {
 // All ranks leave together, or none does.
 bool stop_is_agreed(const EvalContext& context) {
   auto& votes = context.world.votes();
-  const int signal = context.stop.signal();
   // Another rank may be busy with something longer: saving, for example.
   if (context.beat && context.world.size() > 1) {
     context.beat(monitor::Phase::exchanging);
   }
-  votes.cast({.flags = signal != 0 ? comm::kStop : comm::Flags{0}, .value = signal});
-  return (comm::Votes::any(votes.count()) & comm::kStop) != 0;
+  votes.cast(context.ballot ? context.ballot() : comm::Ballot{});
+  constexpr auto kLeave = comm::kStop | comm::kOutOfTime;
+  return (comm::Votes::any(votes.count()) & kLeave) != 0;
 }
 
 // The forward passes of one rank.

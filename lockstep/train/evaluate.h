@@ -12,7 +12,6 @@
 #include "lockstep/precision/policy.h"
 #include "lockstep/train/metrics.h"
 #include "lockstep/train/step.h"
-#include "lockstep/train/stop.h"
 
 namespace lockstep::train {
 
@@ -20,10 +19,12 @@ namespace lockstep::train {
 struct EvalContext {
   const config::Config& config;
   const precision::Policy& policy;
-  const StopRequest& stop;
   comm::World& world;
-  std::function<void(monitor::Phase)> beat;  // for each batch; may be empty
-  std::int64_t limit_batches = 0;            // 0: as the config says
+  // What this rank tells the others before each batch: comm::kStop and kOutOfTime end
+  // the evaluation on all of them. May be empty.
+  std::function<comm::Ballot()> ballot = {};
+  std::function<void(monitor::Phase)> beat = {};  // for each batch; may be empty
+  std::int64_t limit_batches = 0;                 // 0: as the config says
 };
 
 struct Evaluation {
@@ -34,7 +35,7 @@ struct Evaluation {
 
 // The means over every sample of the data set, each counted exactly once over all
 // ranks, with the model in evaluation mode (it is put back into training mode). Nothing
-// if a rank was asked to stop before the last sample. A batch for which a rank has no
+// if a rank is to leave before the last sample. A batch for which a rank has no
 // memory is taken in smaller pieces. Collective.
 std::optional<Evaluation> evaluate(models::Model& model, const data::Dataset& dataset,
                                    const EvalContext& context);

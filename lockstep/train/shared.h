@@ -24,6 +24,8 @@ struct Extras {
   std::function<std::shared_ptr<models::Model>(const models::Shape&)> build_model = {};
   // When the batch system ends the job: a checkpoint is saved before.
   std::optional<WallTime> job_end = std::nullopt;
+  // How often the launcher has started this run again.
+  int restarts = 0;
   // Every rank writes what its steps compute.
   std::optional<monitor::TraceRequest> trace = std::nullopt;
 };

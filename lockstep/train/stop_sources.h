@@ -19,6 +19,10 @@ class StopSources {
         job_end_(job_end),
         is_first_(is_first) {}
 
+  // What a last checkpoint is expected to take: the end of the job is seen so much
+  // earlier, and a minute at least.
+  void leave_room(std::chrono::duration<double> room) { room_ = room; }
+
   // The signal, or the one that a person would have sent; 0: nobody asks. Once asked,
   // always asked: a ballot may have to be cast again.
   int asked();
@@ -28,6 +32,7 @@ class StopSources {
   const std::filesystem::path file_;
   const std::optional<WallTime> job_end_;
   const bool is_first_;
+  std::chrono::duration<double> room_{0};
   SteadyTime looked_;  // for the file
   int by_file_ = 0;
 };

@@ -52,6 +52,10 @@ std::int64_t most_at_once(const config::Config& config, const comm::World& world
   return std::min(looks ? share : config.batch.micro.value(), samples);
 }
 
+// Of what a last checkpoint and the step before it are expected to take, if a limit of
+// time is near.
+constexpr double kSpareTime = 2;
+
 // One training run. The members are made in this order, from the device to the loader;
 // run() is the loop.
 class Training {
@@ -62,7 +66,6 @@ class Training {
       : config_(config),
         run_(run),
         reporter_(reporter),
-        stop_(stop),
         world_(world),
         shared_(shared),
         callbacks_(shared.extras.callbacks),
@@ -74,7 +77,7 @@ class Training {
         last_step_(last_step_of(config, length_)),
         schedule_(config.optim, config.schedule, length_),
         built_(build(config, world.data().device(), shared)),
-        checkpoints_({config, run, world, reporter, stop}),
+        checkpoints_({config, run, world, reporter, stop, shared.extras.restarts}),
         strategy_(parallel::make_strategy(config, *built_.model, world)),
         profiler_(config.profile, built_.policy.device, *strategy_),
         step_({.model = built_.model,
@@ -117,6 +120,7 @@ class Training {
     if (config_.eval.sanity_batches > 0 && !leaving_) check_evaluation();
     if (owes_evaluation()) evaluate_now();
     while (result_.steps < last_step_ && !leaving_) {
+      const auto step_begin = clock_.now();
       beat(Phase::loading);
       profiler_.begin_step(result_.steps + 1);
       const auto& batch = *feed_.next();
@@ -136,6 +140,7 @@ class Training {
       if (trace_) trace_->updated(batch, lr, tally_);
       progress_.step(batch, strategy_->times());
       account(batch, lr);
+      step_seconds_ = seconds_between(step_begin, clock_.now());
       profiler_.end_step(batch.size);
       check_agreed_finite(lr);
       if (reports || result_.steps == 1) report(lr);
@@ -253,21 +258,31 @@ class Training {
                 " (train.max_skipped); lower optim.lr, or set optim.clip_norm");
   }
 
-  // What this rank tells the others of its step.
-  comm::Ballot ballot() {
+  // Whether it has to go, with time for a last checkpoint.
+  comm::Ballot leave_ballot() {
     comm::Ballot own;
+    const std::chrono::duration<double> room(kSpareTime *
+                                             (checkpoints_.longest() + step_seconds_));
     const auto limit = config_.train.max_time;
-    if (limit.count() > 0 && clock_.now() - begin_ >= limit) {
+    // One that is leaving already is evaluated at its end all the same.
+    if (limit.count() > 0 && !leaving_ && clock_.now() - begin_ + room >= limit) {
       own.flags |= comm::kOutOfTime;
     }
+    stop_sources_.leave_room(room);
+    if (const int signal = stop_sources_.asked()) {
+      own.flags |= comm::kStop;
+      own.value = signal;
+    }
+    return own;
+  }
+
+  // What this rank tells the others of its step.
+  comm::Ballot ballot() {
+    auto own = leave_ballot();
     // On a GPU looking would wait for it: there report() looks.
     const bool stops = config_.train.on_nonfinite == config::OnNonfinite::stop;
     if (stops && built_.policy.device.is_cpu() && !std::isfinite(tally_.means().loss)) {
       own.flags |= comm::kNonFinite;
-    }
-    if (const int signal = stop_sources_.asked()) {
-      own.flags |= comm::kStop;
-      own.value = signal;
     }
     for (const auto& callback : callbacks_) {
       if (callback->has_seen_enough()) own.flags |= comm::kEnough;
@@ -284,14 +299,15 @@ class Training {
   void take(const std::vector<comm::Ballot>& ballots) {
     ballots_ = ballots;
     const auto flags = comm::Votes::any(ballots_);
-    result_.out_of_time = (flags & comm::kOutOfTime) != 0;
-    leaving_ = result_.out_of_time;
     if ((flags & comm::kEnough) != 0) end_early("a callback wanted no more steps");
-    note_stop(ballots_);
+    note_leaving(ballots_);
     checkpoints_.observe(ballots_);
   }
 
-  void note_stop(const std::vector<comm::Ballot>& ballots) {
+  void note_leaving(const std::vector<comm::Ballot>& ballots) {
+    if ((comm::Votes::any(ballots) & comm::kOutOfTime) != 0) {
+      leaving_ = result_.out_of_time = true;
+    }
     for (const auto& one : ballots) {
       if ((one.flags & comm::kStop) == 0) continue;
       leaving_ = true;
@@ -412,8 +428,8 @@ class Training {
     return evaluate(*built_.model, eval_data_,
                     {.config = config_,
                      .policy = built_.policy,
-                     .stop = stop_,
                      .world = world_,
+                     .ballot = [this] { return leave_ballot(); },
                      .beat = [this](Phase phase) { beat(phase); },
                      .limit_batches = limit_batches});
   }
@@ -422,7 +438,7 @@ class Training {
   void check_evaluation() {
     const auto begin = clock_.now();
     const auto seen = evaluate_model(config_.eval.sanity_batches);
-    if (!seen) return note_stop(world_.votes().count());
+    if (!seen) return note_leaving(world_.votes().count());
     EarlyStop(config_.early_stop).observe(seen->values);  // is it evaluated at all?
     const auto took = clock_.now() - begin;
     progress_.skip(took);
@@ -446,7 +462,7 @@ class Training {
     const auto took = clock_.now() - begin;
     progress_.skip(took);  // evaluating is not training time
     train_begin_ += took;
-    if (!seen) return note_stop(world_.votes().count());
+    if (!seen) return note_leaving(world_.votes().count());
     note_evaluation(*seen, best, seconds_between(begin, begin + took));
   }
 
@@ -478,6 +494,7 @@ class Training {
   // The weights first: nothing that comes after may lose them. A run that was asked to
   // stop is not evaluated.
   Result finish() {
+    leaving_ = true;  // no limit of time ends the last evaluation
     result_.train_seconds =
         earlier_seconds_ + seconds_between(train_begin_, clock_.now());
     if (const int signal = result_.stopped_by) {
@@ -572,7 +589,6 @@ class Training {
   const config::Config& config_;
   const monitor::RunDirectory& run_;
   Reporter& reporter_;
-  const StopRequest& stop_;
   comm::World& world_;
   const Shared& shared_;
   const CallbackList& callbacks_;
@@ -600,6 +616,7 @@ class Training {
 
   Result result_;
   bool leaving_ = false;               // agreed
+  double step_seconds_ = 0;            // the last one took
   std::vector<comm::Ballot> ballots_;  // of the last step, by rank
   torch::Tensor norm_;                 // of the gradients of the last step, if known
   std::int64_t skipped_in_a_row_ = 0;

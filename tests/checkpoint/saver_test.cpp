@@ -1,12 +1,15 @@
 // What a save writes: the tensors as they were when it began, wherever they live.
 #include "lockstep/checkpoint/saver.h"
 
+#include <atomic>
 #include <map>
+#include <memory>
 
 #include "lockstep/base/files.h"
 #include "lockstep/base/text.h"
 #include "lockstep/storage/catalog.h"
 #include "lockstep/storage/reader.h"
+#include "tests/storage/support/hooked_files.h"
 #include "tests/support/support.h"
 
 namespace lockstep::checkpoint {
@@ -88,6 +91,71 @@ TEST(Saver, WritesTensorsAsTheyWereWhenItBegan) {
 TEST(SaverGpu, WritesTensorsAsTheyWereWhenItBegan) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
   saves_what_was({torch::kCUDA, 0});
+}
+
+// Two ranks of one process, each with its part.
+struct TwoRanks {
+  TwoRanks(const files::Path& folder, storage::FileSystem& files) {
+    for (int rank = 0; rank < 2; ++rank) {
+      savers.push_back(std::make_unique<Saver>(Saver::Options{
+          .checkpoints = folder, .rank = rank, .ranks = 2, .files = &files}));
+    }
+  }
+
+  // Whether it was saved; both are told the same.
+  bool save(std::int64_t step, float value) {
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      const auto name = str("model.", rank);
+      savers[rank]->begin({whole_piece(name, torch::full({50}, value))},
+                          {.step = step, .world_size = 2});
+      savers[rank]->fence();
+    }
+    std::vector<bool> saved;
+    while (saved.empty()) {
+      savers[0]->wait(std::chrono::milliseconds(1));
+      const std::vector<comm::Ballot> ballots{{.flags = savers[0]->flags()},
+                                              {.flags = savers[1]->flags()}};
+      for (const auto& saver : savers) {
+        if (const auto outcome = saver->observe(ballots)) {
+          saved.push_back(outcome->saved);
+        }
+      }
+    }
+    EXPECT_EQ(saved.size(), 2U);
+    EXPECT_EQ(saved.front(), saved.back());
+    return saved.front();
+  }
+
+  std::vector<std::unique_ptr<Saver>> savers;
+};
+
+// Every operation of a save fails once, on whichever rank makes it: the save before
+// stays, both ranks know, and the next one is saved.
+TEST(Saver, AnyOperationMayFailAndNothingIsLost) {
+  int failed = 0;
+  for (int bad = 1;; ++bad) {
+    const files::TemporaryDirectory folder;
+    std::atomic<int> count = 0;
+    std::atomic<bool> armed = false;
+    test::HookedFiles files([&](const test::Operation&) {
+      if (armed && ++count == bad) throw Error(Fault::io, "No space left on device");
+    });
+    files.syncs = false;
+    TwoRanks ranks(folder.path(), files);
+    ASSERT_TRUE(ranks.save(1, 1));
+    armed = true;
+    const bool saved = ranks.save(2, 2);
+    armed = false;
+    failed += saved ? 0 : 1;
+    const auto found = storage::newest_valid(folder.path(), storage::Depth::full);
+    ASSERT_TRUE(found.path) << bad;
+    EXPECT_GE(found.manifest.step, saved ? 2 : 1) << bad;
+    ASSERT_TRUE(ranks.save(3, 3)) << bad;
+    EXPECT_EQ(storage::newest_valid(folder.path(), storage::Depth::full).manifest.step,
+              3);
+    if (count < bad) break;  // the save has no more operations
+  }
+  EXPECT_GT(failed, 10);
 }
 
 // The others must not wait for a part that never comes.

@@ -269,6 +269,9 @@ TEST_F(CheckpointCommand, ImportRefusesWhatIsNeither) {
   test::write_file(path("text"), "no tensors here, whatever the name says");
   EXPECT_THAT(run({"import", path("text").string(), "--to", target}).err,
               HasSubstr("no whole safetensors file"));
+  test::write_file(path("old.pt"), "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j");
+  EXPECT_THAT(run({"import", path("old.pt").string(), "--to", target}).err,
+              HasSubstr("torch.save() it again"));
   EXPECT_THAT(run({"import", path("none").string(), "--to", target}).err,
               HasSubstr("No such file"));
   EXPECT_FALSE(std::filesystem::exists(target));

@@ -141,6 +141,27 @@ TEST_F(Catalog, CleanUpSaysWhatItDidAndTouchesNothingElse) {
   expect_small(place() / "step_2", 2);
 }
 
+TEST_F(Catalog, WhatCameAfterTheStepThatARunGoesOnFromIsSetAside) {
+  for (const int step : {1, 2, 3, 4}) save(step);
+  EXPECT_EQ(storage::set_aside(FileSystem::real(), place(), 2),
+            place() / "set_aside_1");
+  EXPECT_THAT(names_in(place()),
+              ElementsAre("last", "set_aside_1", "step_1", "step_2"));
+  EXPECT_EQ(std::filesystem::read_symlink(place() / "last"), "step_2");
+  expect_small(place() / "set_aside_1" / "step_4", 4);
+  EXPECT_FALSE(storage::set_aside(FileSystem::real(), place(), 2));
+  save(3);
+  EXPECT_EQ(storage::set_aside(FileSystem::real(), place(), -1),
+            place() / "set_aside_2");
+  EXPECT_THAT(names_in(place()), ElementsAre("set_aside_1", "set_aside_2"));
+}
+
+TEST(Retention, WhatWasJustSavedStaysWhateverIsThereBesides) {
+  EXPECT_THAT(
+      storage::steps_to_remove({{.step = 12}, {.step = 20}}, {.last = 1, .always = 12}),
+      IsEmpty());
+}
+
 TEST_F(Catalog, ACheckpointThatStandsAsideStillCounts) {
   save(2);
   std::filesystem::rename(place() / "step_2", place() / ".step_2.replaced");

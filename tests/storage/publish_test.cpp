@@ -4,6 +4,7 @@
 
 #include "lockstep/storage/safetensors.h"
 #include "lockstep/storage/streaming_copy.h"
+#include "tests/storage/support/hooked_files.h"
 #include "tests/storage/support/small_checkpoint.h"
 
 namespace lockstep::test {
@@ -115,6 +116,36 @@ TEST(Publish, WritingEndsWhenItMayNotGoOn) {
                            {.may_go_on = may_go_on}),
                Enough);
   EXPECT_EQ(parts, 4);  // of 13
+}
+
+// The new one stands in its place, but a power cut could still undo that.
+TEST(Publish, TheOneBeforeStaysUntilTheNewOneIsSafe) {
+  const files::TemporaryDirectory folder;
+  save_small(FileSystem::real(), folder.path(), {.step = 10, .seed = 1});
+  bool fails = false;
+  HookedFiles files([&](const Operation& operation) {
+    if (operation.act == Act::exchange) fails = true;
+    if (fails && operation.act == Act::sync_directory) throw Error(Fault::io, "EIO");
+  });
+  error_text(Fault::io,
+             [&] { save_small(files, folder.path(), {.step = 10, .seed = 2}); });
+  storage::abandon_save(files, folder.path(), 10);
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / ".step_10.partial" /
+                                      storage::kManifestName))
+      << "left to the next start";
+  storage::verify(folder.path() / "step_10", Depth::full);
+  storage::clean_up(FileSystem::real(), folder.path());
+  storage::verify(folder.path() / "step_10", Depth::full);
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / ".step_10.partial"));
+}
+
+TEST(Publish, NamesThatCanNotBeChangedAreNoFailure) {
+  const files::TemporaryDirectory folder;
+  HookedFiles files([&](const Operation& operation) {
+    if (operation.act == Act::link) throw Error(Fault::io, "EIO");
+  });
+  save_small(files, folder.path(), {.step = 10});
+  storage::verify(folder.path() / "step_10", Depth::full);
 }
 
 TEST(Publish, CopiesArriveAndAreHashedWhereverTheyBegin) {

@@ -7,6 +7,7 @@
 #include "lockstep/storage/reader.h"
 #include "lockstep/storage/safetensors.h"
 #include "lockstep/train/callbacks.h"
+#include "lockstep/train/stop_sources.h"
 #include "lockstep/train/trainer.h"
 #include "tests/comm/ranks.h"
 #include "tests/train/small_data.h"
@@ -288,7 +289,36 @@ TEST(Checkpoint, ADamagedOneIsLeftOutAndTheOneBeforeTaken) {
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
   test::write_file(file, bytes);
   config.train.steps = 5;
+  config.checkpoint.keep = 1;
+  config.checkpoint.every = 3;
   EXPECT_EQ(run_alone(folder.path(), config).result.resumed_at, 2);
+  // A later one that is damaged is no reason to remove those that are saved now.
+  EXPECT_EQ(storage::list_steps(steps).back().step, 5);
+  EXPECT_TRUE(std::filesystem::exists(steps / "set_aside_1" / "step_4"));
+  config.train.steps = 6;
+  EXPECT_EQ(run_alone(folder.path(), config).result.resumed_at, 5);
+}
+
+// Between a save's begin and the next forward pass nothing waits: there is no callback.
+TEST(Checkpoint, WhatIsSavedWhileTrainingGoesOnIsTheStepItSays) {
+  const files::TemporaryDirectory one;
+  auto config = rich_config();
+  config.train.steps = 7;
+  config.checkpoint.every = 1;
+  config.checkpoint.keep = 100;
+  const auto unbroken = run_alone(one.path(), config);
+  for (const std::int64_t step : {1, 4, 6}) {
+    const files::TemporaryDirectory other;
+    const auto name = str("step_", step);
+    const auto from = one.path() / "runs" / "r" / "checkpoints" / name;
+    config.checkpoint.resume = from.string();
+    const auto later = run_alone(other.path(), config);
+    EXPECT_EQ(later.result.resumed_at, step);
+    EXPECT_EQ(later.result.eval->loss, unbroken.result.eval->loss) << name;
+    for (const auto& [at, loss] : later.losses) {
+      EXPECT_EQ(loss, unbroken.losses.at(at)) << name << ", step " << at;
+    }
+  }
 }
 
 TEST(Checkpoint, NeverBeginsAnewAndAPathGoesOnFromAnotherRun) {
@@ -303,7 +333,28 @@ TEST(Checkpoint, NeverBeginsAnewAndAPathGoesOnFromAnotherRun) {
   EXPECT_EQ(second.result.resumed_at, 4);
   EXPECT_EQ(second.losses.begin()->first, 5);
   config.checkpoint.resume = "never";
+  config.checkpoint.keep = 1;
+  config.train.steps = 2;
   EXPECT_FALSE(run_alone(other.path(), config).result.resumed_at);
+  const auto steps = other.path() / "runs" / "r" / "checkpoints";
+  EXPECT_EQ(storage::list_steps(steps).back().step, 2) << "not that of the run before";
+  EXPECT_TRUE(std::filesystem::exists(steps / "set_aside_1" / "step_6"));
+  // The launcher starts it again after a fault: it goes on from its own.
+  config.train.steps = 3;
+  EXPECT_EQ(run_alone(other.path(), config, {.restarts = 1}).result.resumed_at, 2);
+  config.checkpoint.every = 1;
+  config.checkpoint.keep = 5;
+  config.train.steps = 5;
+  config.checkpoint.resume = "auto";
+  run_alone(other.path(), config);
+  // The same command again would go back again.
+  config.checkpoint.resume = (steps / "step_4").string();
+  EXPECT_THAT(test::error_text(Fault::config, [&] { run_alone(other.path(), config); }),
+              HasSubstr("has got to step 5; to go back, give the new attempt another "
+                        "--run-dir"));
+  config.checkpoint.resume = (steps / "step_5").string();
+  config.train.steps = 6;
+  EXPECT_EQ(run_alone(other.path(), config).result.resumed_at, 5);
   config.checkpoint.resume = (one.path() / "nothing").string();
   const files::TemporaryDirectory third;
   EXPECT_THAT(test::error_text(Fault::config, [&] { run_alone(third.path(), config); }),
@@ -348,6 +399,40 @@ TEST(Checkpoint, SignalsAndAFileAskForOne) {
   }
 }
 
+TEST(Checkpoint, AFileAndALimitOfTimeAreSeenWhileEvaluating) {
+  struct Asks : Callback {
+    explicit Asks(files::Path where) : file(std::move(where)) {}
+    void on_eval_begin(const Moment& m) override {
+      if (m.step == 3) test::write_file(file, "");
+    }
+    files::Path file;
+  };
+  const files::TemporaryDirectory folder, other;
+  auto config = test::quick_config();
+  config.train.steps = 1000;
+  config.eval.every = 3;
+  config.data.name = "synthetic";
+  config.data.shape = {1, 28, 28};
+  config.data.synthetic_samples = 10'000'000;  // hours, if nobody looked
+  config.data.eval_samples = 0;
+  config.batch.eval = 1;
+  const auto run = folder.path() / "runs" / "r";
+  const auto ran = run_alone(folder.path(), config,
+                             {.callbacks = {std::make_shared<Asks>(run / "stop")}});
+  EXPECT_EQ(ran.result.stopped_by, SIGTERM);
+  EXPECT_THAT(ran.result.checkpoint, HasSubstr("step_3"));
+  EXPECT_FALSE(ran.result.eval) << "it was not evaluated to the end";
+}
+
+TEST(Checkpoint, ASaveThatTakesLongIsBegunEarlier) {
+  const StopRequest signals;
+  StopSources sources(signals, "nowhere/stop",
+                      Clock::system().wall() + std::chrono::minutes(30), true);
+  EXPECT_EQ(sources.asked(), 0);
+  sources.leave_room(std::chrono::minutes(31));
+  EXPECT_EQ(sources.asked(), SIGUSR1);
+}
+
 TEST(Checkpoint, TheEndOfAJobIsKnownAndTimeLimitsSaveToo) {
   const files::TemporaryDirectory folder, other;
   auto config = test::quick_config();
@@ -380,16 +465,15 @@ TEST(Checkpoint, TheBestIsEvaluatedAndWrittenAtTheEnd) {
   EXPECT_LE(storage::list_steps(steps).size(), 2U) << "the last and the best";
 }
 
-TEST(Checkpoint, ADiskThatIsFullIsAnEvent) {
+TEST(Checkpoint, ADiskThatIsGoneIsAnEvent) {
   const files::TemporaryDirectory folder;
   auto config = test::quick_config();
   config.train.steps = 4;
   config.checkpoint.every = 2;
-  // A file where the directory should be made.
+  // A link to a disk that is gone.
   const auto block = [&](const files::Path& place) {
     monitor::RunDirectory::create(place / "runs", {.name = "r"});
-    test::write_file(place / "runs" / "r" / "checkpoints", "in the way");
-    config.checkpoint.resume = "never";
+    std::filesystem::create_symlink("gone", place / "runs" / "r" / "checkpoints");
   };
   block(folder.path());
   const auto ran = run_alone(folder.path(), config);

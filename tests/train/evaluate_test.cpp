@@ -15,7 +15,11 @@ std::optional<Tally::Means> evaluate_alone(models::Model& model,
   auto world = comm::join({}, {});
   const precision::Policy policy{config::Precision::fp32, torch::kCPU};
   const auto seen = evaluate(
-      model, data, {.config = config, .policy = policy, .stop = stop, .world = world});
+      model, data,
+      {.config = config, .policy = policy, .world = world, .ballot = [&] {
+         const int signal = stop.signal();
+         return comm::Ballot{signal != 0 ? comm::kStop : comm::Flags{0}, signal};
+       }});
   return seen ? std::optional(seen->means) : std::nullopt;
 }
 

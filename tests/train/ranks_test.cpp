@@ -272,10 +272,8 @@ TEST(Ranks, EvaluateEverySampleOnce) {
   config.batch.eval = 7;
   const precision::Policy policy{config::Precision::fp32, torch::kCPU};
   const auto means_of = [&](comm::World& world) {
-    const train::StopRequest stop;
-    return train::evaluate(
-               *model, data,
-               {.config = config, .policy = policy, .stop = stop, .world = world})
+    return train::evaluate(*model, data,
+                           {.config = config, .policy = policy, .world = world})
         ->means;
   };
   const int port = free_port();

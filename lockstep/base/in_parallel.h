@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+namespace lockstep {
+
+// body(0), ..., body(count - 1), by so many threads at most, this one being one of
+// them. If bodies throw, no new ones are begun, and the exception of the lowest number
+// is thrown when all threads have ended.
+void in_parallel(std::size_t count, std::size_t threads,
+                 const std::function<void(std::size_t)>& body);
+
+}  // namespace lockstep
