@@ -104,15 +104,18 @@ class Bench {
     }
   }
 
-  // A pair that hangs, or fails, is what we came for: it is a result.
+  // A pair that hangs, or damages what it sends, is what we came for: it is a result.
+  // A worker that failed for a reason of its own says nothing about the pair.
   void one_pair(int first, int second) {
-    say(str("GPU ", first, " to GPU ", second));
+    const auto what = str("GPU ", first, " to GPU ", second);
+    say(what);
     const auto end =
         parts_.run(part({"pair", "--gpu", str(first), "--peer", str(second)}));
-    hardware::MeasuredPair pair{
-        .first = first, .second = second, .problem = end.problem};
-    if (end.problem.empty()) {
-      const auto got = read(end, str("GPU ", first, " to GPU ", second));
+    hardware::MeasuredPair pair{.first = first, .second = second, .problem = ""};
+    if (end.late) {
+      pair.problem = end.problem;
+    } else {
+      const auto got = read(end, what);
       if (!got || got->pairs.empty()) return;
       pair.copy = got->pairs[0].copy;
       pair.problem = got->pairs[0].problem;
@@ -151,7 +154,7 @@ class Bench {
     const auto ends = parts_.run_ranks(std::move(ranks));
     // Of those that failed, the one that did not only wait in vain says most.
     const auto failed = std::find_if(ends.begin(), ends.end(), [](const auto& end) {
-      return !end.problem.empty() && end.problem.find("no answer") == std::string::npos;
+      return !end.problem.empty() && !end.late;
     });
     const auto got = read(failed == ends.end() ? ends.at(0) : *failed, what);
     if (!got) return;

@@ -55,13 +55,15 @@ PartEnd Parts::run(const Part& part) const {
     const auto output = process::run(command, limit_);
     const bool late = output.end.signal == SIGKILL &&
                       std::chrono::steady_clock::now() - begin >= limit_;
-    if (late) return {"", str("no answer within ", limit_.count(), " s")};
-    if (!output.end.ok()) return {"", reason_of(output)};
+    if (late) {
+      return {.problem = str("no answer within ", limit_.count(), " s"), .late = true};
+    }
+    if (!output.end.ok()) return {.problem = reason_of(output)};
     auto json = last_line(output.out, "{");
-    if (json.empty()) return {"", "the worker gave no answer"};
-    return {std::move(json), ""};
+    if (json.empty()) return {.problem = "the worker gave no answer"};
+    return {.json = std::move(json)};
   } catch (const Error& error) {
-    return {"", error.what()};
+    return {.problem = error.what()};
   }
 }
 

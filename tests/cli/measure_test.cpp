@@ -137,6 +137,23 @@ TEST_F(Measuring, APairThatDamagesDataIsNamedWithTheRemedy) {
                         "NCCL_P2P_DISABLE=1"));
 }
 
+// A worker that has no memory left, or no GPU, says nothing about the link.
+TEST_F(Measuring, APairThatCouldNotBeMeasuredIsNotBroken) {
+  worker("pair",
+         "echo 'lockstep_worker: error: measure: CUDA out of memory' >&2; exit 3");
+  const auto output = run({"hardware", "bench", "--json"});
+  EXPECT_EQ(output.end.exit_status, 1);
+  EXPECT_THAT(output.err, HasSubstr("GPU 0 to GPU 1 could not be measured: measure: "
+                                    "CUDA out of memory\n"));
+  EXPECT_THAT(output.err, Not(HasSubstr("NCCL_P2P_DISABLE")));
+  const auto answer = test::Json::parse(output.out);
+  EXPECT_EQ(answer.at("measured").at("pairs").size(), 0U);
+  EXPECT_EQ(answer.at("broken").size(), 0U);
+  EXPECT_EQ(answer.at("failures").size(), 1U);
+  EXPECT_THAT(test::read_file(rig_.path("ranks")),
+              HasSubstr("rank 1 of 2: P2P_DISABLE= --measure collective"));
+}
+
 TEST_F(Measuring, WhatFailsIsSaidAndTheRestIsMeasured) {
   worker("gpu",
          "[ \"$4\" = 0 ] && { echo 'lockstep_worker: error: measure: gone' >&2; "

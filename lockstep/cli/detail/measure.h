@@ -23,6 +23,7 @@ struct Part {
 struct PartEnd {
   std::string json;     // what it printed
   std::string problem;  // why there is none, else ""
+  bool late = false;    // because of the time limit
 };
 
 class Parts {
