@@ -89,15 +89,30 @@ void hint_at_recompute(Plan& plan, const Scene& scene, const Prediction& now) {
                            units::format_rate(then.samples_per_second), " samples/s"));
 }
 
+// What helps when the step runs out of memory, if anything does.
+std::string remedy_for(const Scene& scene, const Prediction& now) {
+  const auto& config = scene.config;
+  auto smallest = now.candidate;
+  smallest.micro = 1;
+  smallest.accumulation = now.candidate.micro * now.candidate.accumulation;
+  // The last thing that a retry does.
+  smallest.recompute |= scene.model.can_recompute() && !config.parallel.sync_batch_norm;
+  if (const auto least = predict(scene, smallest); !least.fits()) {
+    return str("; one sample at a time needs ", bytes_text(least.memory.peak()),
+               ", so that it will most likely run out of memory");
+  }
+  const bool retries = config.memory.on_out_of_memory == config::OnOutOfMemory::retry &&
+                       !config.parallel.sync_batch_norm;  // ranks pass together
+  return retries ? "; if it runs out of memory, the step is done in smaller pieces"
+                 : "; it may run out of memory: lower batch.micro";
+}
+
 void note_what_is_close(Plan& plan, const Scene& scene, const Prediction& now) {
   if (now.fits()) return;
-  plan.notes.push_back(
-      str("batch.micro ", now.candidate.micro, " is predicted to need ",
-          bytes_text(now.memory.peak()), " > ",
-          memory_limit(scene, now.candidate.ranks).because, ": ", terms_of(now.memory),
-          scene.config.memory.on_out_of_memory == config::OnOutOfMemory::retry
-              ? "; if it runs out of memory, the step is done in smaller pieces"
-              : "; it may run out of memory: lower batch.micro"));
+  plan.notes.push_back(str("batch.micro ", now.candidate.micro,
+                           " is predicted to need ", bytes_text(now.memory.peak()),
+                           " > ", memory_limit(scene, now.candidate.ranks).because,
+                           ": ", terms_of(now.memory), remedy_for(scene, now)));
 }
 
 }  // namespace
@@ -113,6 +128,7 @@ void foresee(Plan& plan, const Machine& machine, const Knowledge& knowledge) {
   }
   const Scene scene{config, machine, *knowledge.model, knowledge.correction};
   const auto now = predict(scene, candidate_of(config));
+  check_state(scene, now, plan.candidates);
   plan.model = knowledge.model->name;
   plan.correction = knowledge.correction;
   constexpr double kPasses = 3;  // backward is two

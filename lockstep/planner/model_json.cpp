@@ -52,7 +52,7 @@ namespace {
 
 using described::Json;
 
-// Large enough for any model, small enough that no sum of them overflows.
+// Large enough for any model, and for the sum over its units: check_totals().
 constexpr double kMost = 1e15;
 constexpr int kMostUnits = 100'000;
 
@@ -80,6 +80,22 @@ struct ModelRules {
   }
 };
 
+// Sums of integers may not wrap: those of a description are added up as doubles first.
+void check_totals(const Model& model, const std::string& origin) {
+  const auto check = [&](const char* what, auto&& value_of) {
+    double total = 0;
+    for (const auto& unit : model.units) {
+      total += static_cast<double>(unit.count) * static_cast<double>(value_of(unit));
+    }
+    if (total <= kMost) return;
+    throw Error(Fault::config, origin, ": units: ", total, " ", what,
+                " together make no sense");
+  };
+  check("parameters", [](const Unit& unit) { return unit.num_parameters; });
+  check("bytes of buffers", [](const Unit& unit) { return unit.buffer_bytes; });
+  check("operators", [](const Unit& unit) { return unit.operators; });
+}
+
 }  // namespace
 
 std::string to_json(const Model& model) {
@@ -100,10 +116,7 @@ Model model_from_json(const std::string& text, const std::string& origin) {
   if (model.units.empty()) {
     throw Error(Fault::config, origin, ": units: there is none, so there is no model");
   }
-  if (const double total = static_cast<double>(model.num_parameters()); total > kMost) {
-    throw Error(Fault::config, origin, ": units: ", total,
-                " parameters together make no sense");
-  }
+  check_totals(model, origin);
   return model;
 }
 

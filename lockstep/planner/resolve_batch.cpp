@@ -65,7 +65,9 @@ void offer_search(Resolver& r, bool open) {
   r.offer("memory.find_micro", "false",
           !open          ? "the size of a micro-batch was named"
           : !fails_alone ? "parallel.sync_batch_norm: no rank may run out alone"
-                         : "the host has memory enough for a whole share");
+          : config.batch.micro.value_or(0) < config.batch.per_rank.value()
+              ? "the memory of a CPU has no limit to try; memory.host_limit sets one"
+              : "the host has memory enough for a whole share");
   if (!config.memory.find_micro.value()) return;
   if (!limited) {
     r.refuse(Fault::config, "memory.find_micro",

@@ -87,6 +87,12 @@ std::string host_lacks(const Scene& scene, Candidate candidate) {
              units::format_bytes(host));
 }
 
+// The same for all reasons that are not the device's memory.
+std::string barred(const Scene& scene, const Asked& asked, const Candidate& candidate) {
+  auto why = excluded(asked, candidate);
+  return why.empty() && candidate.offload ? host_lacks(scene, candidate) : why;
+}
+
 struct Option {
   Method method;
   int ranks;
@@ -109,9 +115,7 @@ void add(const Scene& scene, const Asked& asked, const Option& option,
                                   .accumulation = option.share / micro,
                                   .recompute = recompute,
                                   .offload = offload};
-        auto why = excluded(asked, candidate);
-        if (why.empty() && offload) why = host_lacks(scene, candidate);
-        list.push_back({predict(scene, candidate), std::move(why)});
+        list.push_back({predict(scene, candidate), barred(scene, asked, candidate)});
       }
     }
   }
@@ -140,7 +144,11 @@ bool better(const Outcome& a, const Outcome& b) {
                : -1e18;
   };
   if (speed(x) != speed(y)) return speed(x) > speed(y);
-  return oddity(x.candidate) < oddity(y.candidate);
+  // Fewer passes through the model, but not by copies that something has to hide.
+  const auto taste = [](const Candidate& c) {
+    return std::tuple(c.offload, -c.micro, oddity(c));
+  };
+  return taste(x.candidate) < taste(y.candidate);
 }
 
 // Why those that could have been taken were not.
@@ -161,42 +169,90 @@ void say_why(const Scene& scene, std::vector<Outcome>& list) {
   }
 }
 
-[[noreturn]] void refuse(const Scene& scene, const Asked& asked,
-                         const std::vector<Outcome>& list) {
-  const Outcome* least = nullptr;  // of those that may be taken
-  const Outcome* other = nullptr;  // that would fit
-  for (const auto& outcome : list) {
-    const auto& candidate = outcome.prediction.candidate;
-    const bool allowed = excluded(asked, candidate).empty();
-    const double peak = outcome.prediction.memory.peak();
-    if (allowed && (least == nullptr || peak < least->prediction.memory.peak())) {
-      least = &outcome;
-    }
-    if (allowed || !outcome.prediction.fits()) continue;
-    const auto rank = [](const Outcome& o) {
-      return std::pair(in_this_build(o.prediction.candidate.method),
-                       o.prediction.samples_per_second);
-    };
-    if (other == nullptr || rank(outcome) > rank(*other)) other = &outcome;
+// The best that fits on this machine, whatever was asked for.
+std::string what_would_fit(const Scene& scene, const std::vector<Outcome>& list) {
+  const Prediction* best = nullptr;
+  const auto rank = [](const Prediction& p) {
+    return std::pair(in_this_build(p.candidate.method), p.samples_per_second);
+  };
+  for (const auto& [prediction, lost] : list) {
+    const auto& candidate = prediction.candidate;
+    if (!prediction.fits()) continue;
+    if (candidate.offload && !host_lacks(scene, candidate).empty()) continue;
+    if (best == nullptr || rank(prediction) > rank(*best)) best = &prediction;
   }
-  LOCKSTEP_CHECK(least != nullptr, "there is nothing that could be done");
-  const auto& p = least->prediction;
-  const auto& c = p.candidate;
-  const auto hint =
-      other == nullptr
-          ? str("; nothing fits on this machine: take a smaller model or larger GPUs")
-          : str("; what would fit: ", name_of(other->prediction.candidate.method),
-                " over ", other->prediction.candidate.ranks, " ranks with ",
-                bytes_text(other->prediction.memory.peak()), " each",
-                in_this_build(other->prediction.candidate.method)
-                    ? ""
-                    : ", which this build does not have");
-  throw Error(Fault::hardware, "parallel.strategy: ", name_of(c.method), " of ",
-              scene.model.name, " with micro-batches of ", c.micro,
-              c.recompute ? " and recomputing" : "", " needs ",
-              bytes_text(p.memory.peak()), " a rank > ",
-              memory_limit(scene, c.ranks).because, " = ", bytes_text(p.limit), ": ",
-              terms_of(p.memory), hint);
+  if (best == nullptr) {
+    return "nothing fits on this machine: take a smaller model or larger GPUs";
+  }
+  const auto& c = best->candidate;
+  return str("what would fit: ", name_of(c.method), " over ", c.ranks,
+             c.ranks == 1 ? " rank" : " ranks", " with ",
+             bytes_text(best->memory.peak()), " each",
+             in_this_build(c.method) ? "" : ", which this build does not have");
+}
+
+// Which of those that were asked for needs least of the host.
+[[noreturn]] void refuse_offload(const Scene& scene, const Asked& asked,
+                                 const std::vector<Outcome>& list) {
+  const Candidate* least = nullptr;
+  for (const auto& outcome : list) {
+    const auto& c = outcome.prediction.candidate;
+    if (!excluded(asked, c).empty()) continue;
+    if (least == nullptr || c.micro * c.ranks < least->micro * least->ranks ||
+        (c.recompute && !least->recompute && c.micro == least->micro)) {
+      least = &c;
+    }
+  }
+  LOCKSTEP_CHECK(least != nullptr);
+  throw Error(Fault::hardware, "memory.offload: true, but ", name_of(least->method),
+              " of ", scene.model.name, " over ", least->ranks,
+              " ranks with micro-batches of ", least->micro, " ",
+              host_lacks(scene, *least),
+              "; lower batch.micro, or leave memory.offload auto");
+}
+
+// "predicted peak 1.2 GiB <= 0.9 x 22.5 GiB".
+std::string peak_text(const Scene& scene, const Prediction& p) {
+  const auto limit = memory_limit(scene, p.candidate.ranks);
+  return str("predicted peak ", bytes_text(p.memory.peak()),
+             limit.bytes <= 0 ? ""
+             : p.fits()       ? " <= "
+                              : " > ",
+             limit.bytes <= 0 ? "" : limit.because);
+}
+
+std::string why_recompute(const Scene& scene, const Asked& asked, const Prediction& p) {
+  auto other = p.candidate;
+  other.recompute = !other.recompute;
+  const auto limit = memory_limit(scene, other.ranks).because;
+  if (other.recompute) {
+    if (p.fits()) return str("all activations fit: ", peak_text(scene, p));
+    if (!scene.model.can_recompute()) {
+      return "the model has no blocks that could be computed again";
+    }
+    if (!asked.can_recompute) {
+      return "with parallel.sync_batch_norm nothing can be computed again";
+    }
+    return str("does not save enough: with it ",
+               bytes_text(predict(scene, other).memory.peak()), " > ", limit);
+  }
+  const auto whole = predict(scene, other);
+  return whole.fits()
+             ? "larger micro-batches are faster by more than computing again costs"
+             : str("without it ", bytes_text(whole.memory.peak()), " > ", limit);
+}
+
+std::string why_offload(const Scene& scene, const Prediction& p) {
+  auto other = p.candidate;
+  other.offload = !other.offload;
+  const auto limit = memory_limit(scene, other.ranks).because;
+  const auto peak = bytes_text(predict(scene, other).memory.peak());
+  if (!other.offload) return str("without it ", peak, " > ", limit);
+  if (p.fits()) return "activations fit without it";
+  if (!is_cuda(scene)) return "activations are in the host's memory already";
+  const auto lacks = host_lacks(scene, other);
+  return lacks.empty() ? str("does not save enough: with it ", peak, " > ", limit)
+                       : "it " + lacks;
 }
 
 std::string rate_text(const Prediction& prediction) {
@@ -204,6 +260,19 @@ std::string rate_text(const Prediction& prediction) {
 }
 
 }  // namespace
+
+void check_state(const Scene& scene, const Prediction& p,
+                 const std::vector<Outcome>& list) {
+  if (p.limit <= 0 || p.memory.state() <= p.limit) return;
+  const auto& c = p.candidate;
+  throw Error(Fault::hardware, "parallel.strategy: ", name_of(c.method), " of ",
+              scene.model.name, " with micro-batches of ", c.micro,
+              c.recompute ? " and recomputing" : "", " needs ",
+              bytes_text(p.memory.peak()), " a rank > ",
+              memory_limit(scene, c.ranks).because, " = ", bytes_text(p.limit), ": ",
+              terms_of(p.memory), "; ", bytes_text(p.memory.state()),
+              " of it are there whatever the batch; ", what_would_fit(scene, list));
+}
 
 Asked asked_of(const config::Config& config) {
   using config::Strategy;
@@ -277,47 +346,29 @@ Wish measured_policy(const Scene& scene, const Asked& asked,
     return excluded(asked, o.prediction.candidate).empty();
   });
   if (!any) return {};  // knobs that contradict each other are refused by their checks
-  const auto& best = list[0];
-  const auto& p = best.prediction;
-  const bool certain = p.memory.state() > p.limit;
-  if (!best.lost.empty() && certain) refuse(scene, asked, list);
+  const auto& p = list[0].prediction;
   const auto& c = p.candidate;
+  if (!barred(scene, asked, c).empty()) refuse_offload(scene, asked, list);
+  check_state(scene, p, list);
   Wish wish;
   wish.method = c.method;
   wish.ranks = c.ranks;
   const auto fitting = std::count_if(list.begin(), list.end(), [&](const Outcome& o) {
-    return o.prediction.fits() && excluded(asked, o.prediction.candidate).empty();
+    return o.prediction.fits() && barred(scene, asked, o.prediction.candidate).empty();
   });
   wish.method_because =
       fitting == 0 ? str("takes the least memory: ", rate_text(p))
                    : str("the fastest of ", fitting, " that fit: ", rate_text(p));
   wish.ranks_because = wish.method_because;
-  const auto limit = memory_limit(scene, c.ranks);
-  const auto peak =
-      str("predicted peak ", bytes_text(p.memory.peak()),
-          !p.fits()         ? str(" > ", limit.because, ", and tried all the same")
-          : limit.bytes > 0 ? str(" <= ", limit.because)
-                            : std::string());
   wish.micro = c.micro;
   wish.accumulation = c.accumulation;
-  wish.batch_because = peak;
+  wish.batch_because =
+      peak_text(scene, p) + (p.fits() ? "" : ", and tried all the same");
   wish.micro_is_guess = true;
   wish.recompute = c.recompute;
+  wish.recompute_because = why_recompute(scene, asked, p);
   wish.offload = c.offload;
-  auto without = c;
-  without.recompute = false;
-  const auto whole = predict(scene, without);
-  wish.recompute_because =
-      !c.recompute ? str("all activations fit: ", peak)
-      : !whole.fits()
-          ? str("without it ", bytes_text(whole.memory.peak()), " > ", limit.because)
-          : "larger micro-batches are faster by more than computing again costs";
-  without = c;
-  without.offload = false;
-  wish.offload_because =
-      c.offload ? str("without it ", bytes_text(predict(scene, without).memory.peak()),
-                      " > ", limit.because)
-                : "activations fit without it";
+  wish.offload_because = why_offload(scene, p);
   return wish;
 }
 

@@ -35,6 +35,11 @@ std::int64_t usual_global(const config::BatchConfig& batch, int ranks);
 // before the rest, the faster before the slower. `lost` says why each was not taken.
 std::vector<Outcome> outcomes(const Scene& scene, const Asked& asked);
 
+// Fault::hardware, with the arithmetic and what of `outcomes` would fit, if the weights
+// and what belongs to them are more than a device has: no smaller batch helps then.
+void check_state(const Scene& scene, const Prediction& prediction,
+                 const std::vector<Outcome>& outcomes);
+
 // The first of `outcomes`, with reasons. Fault::hardware with the arithmetic if nothing
 // that was asked for fits.
 Wish measured_policy(const Scene& scene, const Asked& asked,

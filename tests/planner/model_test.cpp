@@ -74,6 +74,13 @@ TEST(ModelDescription, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(
       refused(R"({"units": [{"count": 100000, "num_parameters": 1000000000000000}]})"),
       HasSubstr("make no sense"));
+  // 2^16 x 2^48 is 0 in 64 bits.
+  for (const auto* field : {"num_parameters", "buffer_bytes", "operators"}) {
+    EXPECT_THAT(refused(str(R"({"units": [{"count": 65536, ")", field,
+                            R"(": 281474976710656}]})")),
+                HasSubstr("x.json: units: 1.84467e+19 "))
+        << field;
+  }
 }
 
 TEST(ModelDescription, NoDamageOfAFileEndsTheProgram) {

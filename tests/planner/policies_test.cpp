@@ -181,6 +181,22 @@ TEST(Measured, WhereNothingFitsThatIsSaidWithWhatWould) {
               HasSubstr("nothing fits on this machine"));
 }
 
+TEST(Policy, WhatCanNotFitIsRefusedByAll) {
+  for (const auto* policy : {"measured", "table", "simple", "flags", "zero2"}) {
+    SCOPED_TRACE(policy);
+    for (const auto* strategy : {"ddp", "auto"}) {
+      const auto text =
+          not_planned("gpt2-1.5b", "4xl4",
+                      {{"planner.policy", policy}, {"parallel.strategy", strategy}});
+      EXPECT_THAT(text, HasSubstr("a rank > 0.9 x 22.5 GiB = 20.2 GiB: parameters"));
+      EXPECT_THAT(text, HasSubstr("; 23.2 GiB of it are there whatever the batch"));
+      EXPECT_THAT(text, HasSubstr("what would fit: zero"));
+    }
+  }
+  const auto one = not_planned("gpt2-1.5b", "1xrtx3090", {{"planner.policy", "table"}});
+  EXPECT_THAT(one, HasSubstr("nothing fits on this machine"));
+}
+
 TEST(Measured, ANamedMicroBatchThatWillHardlyFitIsKeptAndNoted) {
   const auto plan = shipped_plan(
       "gpt2-124m", "1xrtx3090",
@@ -189,6 +205,45 @@ TEST(Measured, ANamedMicroBatchThatWillHardlyFitIsKeptAndNoted) {
   ASSERT_EQ(plan.notes.size(), 1U);
   EXPECT_THAT(plan.notes[0], HasSubstr("> 0.9 x 24.0 GiB"));
   EXPECT_THAT(plan.notes[0], HasSubstr("smaller pieces"));
+}
+
+TEST(Plan, SmallerPiecesAreNotPromisedWhereTheyDoNotHelp) {
+  auto machine = planner::shipped_machine("1xrtx3090");
+  machine.gpus[0].memory_total_bytes = 3 * kGb;
+  const auto plan = planner::resolve(config::defaults({}, {}), machine, true,
+                                     {.model = planner::shipped_model("gpt2-124m")});
+  ASSERT_EQ(plan.notes.size(), 1U);
+  EXPECT_THAT(plan.notes[0], HasSubstr("; one sample at a time needs "));
+  EXPECT_THAT(plan.notes[0], Not(HasSubstr("smaller pieces")));
+}
+
+// Ranks that wait for each other within a pass can not try again, either.
+TEST(Plan, ReasonsAgreeWithTheArithmetic) {
+  const auto plan = shipped_plan("resnet50", "4xt4",
+                                 {{"batch.micro", "4096"},
+                                  {"batch.global", "16384"},
+                                  {"parallel.sync_batch_norm", "true"}});
+  EXPECT_EQ(because(plan, "memory.recompute_every"),
+            "with parallel.sync_batch_norm nothing can be computed again");
+  EXPECT_THAT(because(plan, "memory.offload"), HasSubstr("it needs "));
+  EXPECT_THAT(because(plan, "memory.offload"), HasSubstr(" of the host > 0.5 x "));
+  ASSERT_EQ(plan.notes.size(), 1U);
+  EXPECT_THAT(plan.notes[0], HasSubstr("it may run out of memory: lower batch.micro"));
+}
+
+TEST(Measured, AmongEquallyFastOnesTheLargestMicroBatchIsTaken) {
+  const auto plan = shipped_plan("gpt2-124m", "cpu-16");
+  const auto& batch = plan.config.config.batch;
+  EXPECT_GT(batch.micro.value(), 1);
+  for (const auto& [prediction, lost] : plan.candidates) {
+    const auto& c = prediction.candidate;
+    if (c.micro <= batch.micro.value() || !prediction.fits()) continue;
+    EXPECT_LT(prediction.samples_per_second,
+              0.999 * plan.prediction->samples_per_second)
+        << "micro-batches of " << c.micro << " are as fast";
+  }
+  EXPECT_EQ(because(plan, "memory.find_micro"),
+            "the memory of a CPU has no limit to try; memory.host_limit sets one");
 }
 
 TEST(Measured, FewerBatchesWaitWhereTheHostIsSmall) {
@@ -270,7 +325,18 @@ TEST(Plan, OffloadingNeedsAHostThatHasTheMemory) {
   machine.memory_total_bytes = machine.memory_available_bytes = 2 * kGb;
   const auto plan = plan_on(machine, knobs, "resnet50");
   EXPECT_FALSE(plan.config.config.memory.offload.value());
-  EXPECT_THAT(because(plan, "memory.offload"), HasSubstr("fit"));
+  EXPECT_THAT(because(plan, "memory.offload"),
+              HasSubstr(" of the host > 0.5 x 1.9 GiB"));
+}
+
+TEST(Plan, OffloadingByNameIsRefusedWhereTheHostIsTooSmall) {
+  auto machine = planner::shipped_machine("4xl4");
+  machine.memory_total_bytes = machine.memory_available_bytes = kGb / 10;
+  const Knobs knobs{{"memory.offload", "true"}, {"batch.micro", "256"}};
+  const auto text =
+      error_text(Fault::hardware, [&] { plan_on(machine, knobs, "resnet50"); });
+  EXPECT_THAT(text, HasSubstr("memory.offload: true, but "));
+  EXPECT_THAT(text, HasSubstr(" of the host > 0.5 x 95.4 MiB; lower batch.micro"));
 }
 
 TEST(Plan, WhatIsOnlyPredictedIsNoReasonToRefuse) {
