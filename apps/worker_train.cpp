@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <numeric>
 #include <optional>
 
 #include <fmt/format.h>
@@ -191,12 +192,23 @@ int train_threads(const RankEnvironment& environment, const monitor::RunDirector
   return leave(result, record);
 }
 
+// Those of all ranks of this machine: the first of them samples for the others.
+std::vector<int> gpus_here(const config::ParallelConfig& parallel,
+                           const RankEnvironment& environment) {
+  if (parallel.device != config::Device::cuda) return {};
+  std::vector<int> gpus(static_cast<std::size_t>(environment.local_world_size));
+  std::iota(gpus.begin(), gpus.end(), 0);
+  return gpus;
+}
+
 int train_as(const RankEnvironment& environment, const monitor::RunDirectory& run,
              const config::Config& config, const Record& record,
              monitor::Console& console, const Traced& trace) {
   const train::StopRequest stop;
   train::Reporter reporter(run, config.monitor, console,
-                           {.rank = environment.rank, .ranks = environment.world_size});
+                           {.rank = environment.rank,
+                            .ranks = environment.world_size,
+                            .gpus = gpus_here(config.parallel, environment)});
   log::info("comm", launcher::describe(environment));
   if (!environment.note.empty()) log::warning("comm", environment.note);
   auto world = [&]() -> std::optional<comm::World> {

@@ -10,6 +10,7 @@
 #include "lockstep/base/files.h"
 #include "lockstep/config/load.h"
 #include "lockstep/config/print.h"
+#include "lockstep/hardware/machine.h"
 
 namespace {
 
@@ -44,7 +45,9 @@ int main() {
   config.sample_every = std::chrono::seconds(0);  // this program takes the samples
   config.sinks = {config::Sink::jsonl, config::Sink::csv, config::Sink::tensorboard,
                   config::Sink::prometheus, config::Sink::wandb};
-  monitor::Telemetry telemetry(run, config, {});
+  std::vector<int> gpus;  // all: what a run on the whole machine pays
+  for (const auto& gpu : hardware::detect().gpus) gpus.push_back(gpu.index);
+  monitor::Telemetry telemetry(run, config, gpus, {});
   constexpr int kLines = 5000;
   const auto [line_cpu, line_wall] = cost_of(kLines, [&](int step) {
     telemetry.metrics({.step = step,

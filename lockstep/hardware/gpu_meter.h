@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "lockstep/hardware/machine.h"
@@ -17,16 +18,20 @@ enum class Counters { all, quick };
 // Threads: one at a time.
 class GpuMeter {
  public:
-  // Never fails: without a driver, or with GPUs that are gone, there is nothing to
-  // read.
-  explicit GpuMeter(const Path& root = "/");
+  // Only those with these Gpu::index, if there is a list. Never fails: without a
+  // driver, or with GPUs that are gone, there is nothing to read.
+  explicit GpuMeter(const Path& root = "/",
+                    const std::optional<std::vector<int>>& only = std::nullopt);
   ~GpuMeter();
   GpuMeter(const GpuMeter&) = delete;
   GpuMeter& operator=(const GpuMeter&) = delete;
 
-  // Those that CUDA shows, in its order, as detect() describes them, and the limits
-  // that alerts compare with.
+  // Those of them that CUDA shows, in its order, as detect() describes them, and the
+  // limits that alerts compare with.
   const std::vector<Gpu>& gpus() const noexcept;
+
+  // Why CUDA shows none at all, else "".
+  const std::string& note() const noexcept;
 
   // One for each of gpus().
   std::vector<GpuStatus> read(Counters counters = Counters::all) const;

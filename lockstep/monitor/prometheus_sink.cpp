@@ -1,5 +1,6 @@
 // The newest numbers for Prometheus: a file that is replaced with every sample, and a
 // port to ask at.
+#include <algorithm>
 #include <mutex>
 
 #include <unistd.h>
@@ -79,11 +80,14 @@ class PrometheusSink : public Sink {
   void add(const Reading& reading) {
     Labels labels{{"run", run_}};
     if (!reading.gpu) return set(reading.name, labels, reading.value);
-    const auto& gpu = gpus_.at(static_cast<std::size_t>(*reading.gpu));
+    const auto found = std::find_if(
+        gpus_.begin(), gpus_.end(),
+        [&](const hardware::Gpu& one) { return one.index == *reading.gpu; });
+    if (found == gpus_.end()) return;
     labels.emplace_back("gpu", str(*reading.gpu));
-    labels.emplace_back("uuid", gpu.uuid);
+    labels.emplace_back("uuid", found->uuid);
     set(reading.name, labels, reading.value);
-    if (dcgm_names_) add_dcgm(reading, gpu);
+    if (dcgm_names_) add_dcgm(reading, *found);
   }
 
   void add_dcgm(const Reading& reading, const hardware::Gpu& gpu) {

@@ -76,11 +76,12 @@ void add_gpu(SystemSample& sample, int gpu, const hardware::GpuStatus& status) {
 }  // namespace
 
 SystemProbe::SystemProbe(hardware::Path run_directory, const hardware::Path& root,
-                         const Clock& clock)
+                         const Clock& clock,
+                         const std::optional<std::vector<int>>& gpus)
     : run_directory_(std::move(run_directory)),
       root_(root),
       clock_(clock),
-      meter_(root) {}
+      meter_(root, gpus) {}
 
 void SystemProbe::read_gpus(SystemSample& sample, hardware::Counters counters) {
   sample.gpus = meter_.read(counters);
@@ -91,7 +92,7 @@ void SystemProbe::read_gpus(SystemSample& sample, hardware::Counters counters) {
       gpu.energy_joules = counted_[i].energy_joules;
       gpu.pcie_replays = counted_[i].pcie_replays;
     }
-    add_gpu(sample, static_cast<int>(i), gpu);
+    add_gpu(sample, meter_.gpus()[i].index, gpu);
   }
 }
 

@@ -9,7 +9,8 @@
 
 namespace lockstep::monitor {
 
-// One number of the catalogue at one moment; `gpu` where it is one of a GPU.
+// One number of the catalogue at one moment; `gpu` (Gpu::index) where it is one of a
+// GPU.
 struct Reading {
   std::string_view name;
   std::optional<int> gpu;
@@ -28,14 +29,18 @@ struct SystemSample {
 // Threads: one at a time.
 class SystemProbe {
  public:
+  // Of GPUs, those with these Gpu::index; without a list, all.
   explicit SystemProbe(hardware::Path run_directory, const hardware::Path& root = "/",
-                       const Clock& clock = Clock::system());
+                       const Clock& clock = Clock::system(),
+                       const std::optional<std::vector<int>>& gpus = std::nullopt);
 
   // CPU times are those since the reading before, so the first has none. Of counters
   // that are not asked for, it has what they were when they were.
   SystemSample read(hardware::Counters counters = hardware::Counters::all);
 
   const std::vector<hardware::Gpu>& gpus() const noexcept { return meter_.gpus(); }
+  // Why there is none, else "".
+  const std::string& gpu_note() const noexcept { return meter_.note(); }
 
  private:
   void read_gpus(SystemSample& sample, hardware::Counters counters);

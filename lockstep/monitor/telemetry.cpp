@@ -31,13 +31,14 @@ void block_signals() {
 }  // namespace
 
 Telemetry::Telemetry(const RunDirectory& run, const config::MonitorConfig& config,
-                     Say say, const Clock& clock, const hardware::Path& root)
+                     const std::vector<int>& gpus, Say say, const Clock& clock,
+                     const hardware::Path& root)
     : run_(run),
       config_(config),
       say_(std::move(say)),
       clock_(clock),
       events_(run.events(), clock),
-      probe_(run.path(), root, clock),
+      probe_(run.path(), root, clock, gpus),
       alerts_(config, probe_.gpus()) {
   for (const auto kind : config_.sinks) {
     try {
@@ -63,7 +64,7 @@ void Telemetry::run_thread(const std::stop_token& stop) {
   std::unique_lock lock(waiting_);
   while (!stop.stop_requested()) {
     wake_.wait_for(lock, stop, config_.sample_every, [] { return false; });
-    if (!stop.stop_requested()) sample();
+    if (!stop.stop_requested()) try_sample(false);
   }
 }
 
@@ -83,6 +84,18 @@ void Telemetry::step(std::int64_t step) noexcept {
 
 void Telemetry::sample() {
   take_sample(false);
+}
+
+// A probe that fails costs a sample, not the run.
+void Telemetry::try_sample(bool is_last) {
+  try {
+    take_sample(is_last);
+  } catch (const std::exception& error) {
+    if (probe_failed_.exchange(true)) return;
+    log::warning("monitor", str("a sample of the machine could not be taken, and "
+                                "others may be missing, too: ",
+                                error.what()));
+  }
 }
 
 void Telemetry::take_sample(bool is_last) {
@@ -210,7 +223,7 @@ void Telemetry::finish(const RunEnd& end) {
   if (thread_.joinable()) {
     thread_.request_stop();
     thread_.join();
-    take_sample(true);  // a short run has one, too, and a long one its end
+    try_sample(true);  // a short run has one, too, and a long one its end
   }
   try {
     files::write_atomically(run_.summary(), summary_json());

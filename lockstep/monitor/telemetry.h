@@ -29,8 +29,11 @@ class Telemetry {
   // A sentence for the person at the terminal.
   using Say = std::function<void(const std::string&)>;
 
-  Telemetry(const RunDirectory& run, const config::MonitorConfig& config, Say say,
-            const Clock& clock = Clock::system(), const hardware::Path& root = "/");
+  // `gpus` (hardware::Gpu::index) are those that the run computes on: others of the
+  // machine are no business of it.
+  Telemetry(const RunDirectory& run, const config::MonitorConfig& config,
+            const std::vector<int>& gpus, Say say, const Clock& clock = Clock::system(),
+            const hardware::Path& root = "/");
   ~Telemetry();  // stops the thread; a run that was not finished stays so
   Telemetry(const Telemetry&) = delete;
   Telemetry& operator=(const Telemetry&) = delete;
@@ -50,6 +53,7 @@ class Telemetry {
 
  private:
   void take_sample(bool is_last);
+  void try_sample(bool is_last);
   void run_thread(const std::stop_token& stop);
   void guarded(const std::function<void(Sink&)>& use);
   void failed(std::string_view sink, const std::string& reason);
@@ -64,6 +68,7 @@ class Telemetry {
   const Clock& clock_;
   EventWriter events_;
   SystemProbe probe_;
+  std::atomic<bool> probe_failed_{false};  // said once
   std::atomic<std::int64_t> step_{0};
   std::atomic<SteadyTime::rep> stepped_{0};  // when; 0: never
 

@@ -35,6 +35,14 @@ std::vector<torch::Device> choose_devices(const config::ParallelConfig& config) 
   return devices;
 }
 
+std::vector<int> gpu_numbers(const std::vector<torch::Device>& devices) {
+  std::vector<int> numbers;
+  for (const auto& device : devices) {
+    if (!device.is_cpu()) numbers.push_back(device.index());
+  }
+  return numbers;
+}
+
 void choose_vector_code() {
   const auto x = torch::full({64}, 0.5);
   for (const auto& y : {x.tanh(), x.exp(), x.log(), x.erf(), x.sin(), x.sqrt()}) {

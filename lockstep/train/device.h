@@ -18,6 +18,9 @@ torch::Device choose_device(const config::ParallelConfig& config, int local_rank
 // The devices of data_parallel's replicas, in the order of the ranks.
 std::vector<torch::Device> choose_devices(const config::ParallelConfig& config);
 
+// Their numbers as CUDA counts; none for CPUs.
+std::vector<int> gpu_numbers(const std::vector<torch::Device>& devices);
+
 // MKL's vector functions choose their code in their first call. When several threads
 // make it at once, one of them may get a version that is good to five digits only (seen
 // on an Intel Xeon with tanh: 6 of 160 processes). So one thread calls them first.

@@ -48,7 +48,10 @@ Result train_replicas(const config::Config& config, const monitor::RunDirectory&
     try {
       log::set_rank(rank);
       Reporter reporter(run, config.monitor, console,
-                        {.rank = rank, .ranks = ranks, .is_replica = true});
+                        {.rank = rank,
+                         .ranks = ranks,
+                         .is_replica = true,
+                         .gpus = gpu_numbers(devices)});
       const auto own = train(config, run, reporter, stop, world, *shared);
       if (rank == 0) result = own;
     } catch (...) {

@@ -194,11 +194,13 @@ Reporter::Reporter(const monitor::RunDirectory& run,
   if (first_) events_.emplace(run.events());
   if (first_) efficiency_ = monitor::read_efficiency(run.plan());
   if (first_) {
-    telemetry_ = std::make_unique<monitor::Telemetry>(run, config,
-                                                      [this](const std::string& note) {
-                                                        if (show_)
-                                                          console_.print(note + "\n");
-                                                      });
+    // What a person can do at the end is no progress: said without `console`, too.
+    telemetry_ = std::make_unique<monitor::Telemetry>(
+        run, config, who.gpus,
+        [this, quiet = config.verbosity ==
+                       config::Verbosity::quiet](const std::string& note) {
+          if (!quiet) console_.print(note + "\n");
+        });
   }
   beat(0, monitor::Phase::starting);
 }

@@ -106,6 +106,7 @@ class Reporter {
     int ranks = 1;
     // A thread of a process: the launcher sees one rank, whose heart beats with rank 0.
     bool is_replica = false;
+    std::vector<int> gpus = {};  // of all ranks of this machine, as CUDA counts
   };
   Reporter(const monitor::RunDirectory& run, const config::MonitorConfig& config,
            monitor::Console& console, const Who& who);

@@ -1,6 +1,8 @@
 #include "lockstep/monitor/telemetry.h"
 
+#include <atomic>
 #include <cmath>
+#include <stdexcept>
 
 #include <nlohmann/json.hpp>
 
@@ -23,8 +25,8 @@ class TelemetryTest : public ::testing::Test {
   }
   std::unique_ptr<Telemetry> start() {
     return std::make_unique<Telemetry>(
-        rig_.run, config_, [this](const std::string& note) { said_ += note; }, clock_,
-        machine_.root());
+        rig_.run, config_, gpus_, [this](const std::string& note) { said_ += note; },
+        clock_, machine_.root());
   }
   void pass(Telemetry& telemetry, int count) {
     for (int i = 0; i < count; ++i) {
@@ -47,6 +49,7 @@ class TelemetryTest : public ::testing::Test {
   test::Json state_ = test::fake_gpus(2);
   test::FakeMachine machine_{state_};
   config::MonitorConfig config_;
+  std::vector<int> gpus_{0, 1};  // of the run
   ManualClock clock_;
   std::string said_;
 };
@@ -104,6 +107,41 @@ TEST_F(TelemetryTest, WithoutAGpuThereIsNoEnergy) {
   machine_.set(test::fake_gpus(0));
   const auto telemetry = start();
   pass(*telemetry, 2);
+  telemetry->finish({});
+  EXPECT_TRUE(summary().at("energy_kwh").is_null());
+}
+
+// Idle GPUs of the machine, or those that others heat, are not this run's.
+TEST_F(TelemetryTest, GpusOfOthersAreNeitherSampledNorWatched) {
+  gpus_ = {1};
+  config_.sinks = {config::Sink::jsonl, config::Sink::prometheus};
+  config_.prometheus_file = (rig_.run.path() / "metrics.prom").string();
+  state_["gpus"][0]["temperature"] = 99;
+  machine_.set(state_);
+  const auto telemetry = start();
+  pass(*telemetry, 31);
+  state_["gpus"][0]["energy_mj"] = 999'999'000;
+  machine_.set(state_);
+  EXPECT_THAT(events(), ::testing::IsEmpty());
+  const auto prometheus = test::read_file(config_.prometheus_file);
+  EXPECT_THAT(prometheus, HasSubstr(str("gpu=\"1\",uuid=\"", test::fake_uuid(1))));
+  EXPECT_THAT(prometheus, ::testing::Not(HasSubstr("gpu=\"0\"")));
+  telemetry->finish({});
+  const auto json = summary();
+  EXPECT_FALSE(json.at("metrics").contains("gpu_power_watts.0"));
+  EXPECT_EQ(json.at("metrics").at("gpu_power_watts.1").at("count"), 31);
+  EXPECT_EQ(json.at("energy_kwh"), 0);
+}
+
+TEST_F(TelemetryTest, ARunOnTheCpuHasNoGpus) {
+  gpus_ = {};
+  const auto telemetry = start();
+  telemetry->step(1);
+  for (int i = 0; i < 200; ++i) {
+    telemetry->step(i + 2);
+    pass(*telemetry, 1);
+  }
+  EXPECT_THAT(events(), ::testing::IsEmpty());
   telemetry->finish({});
   EXPECT_TRUE(summary().at("energy_kwh").is_null());
 }
@@ -180,10 +218,29 @@ TEST_F(TelemetryTest, NoStepIsNoticedByTheSamples) {
 TEST_F(TelemetryTest, TheThreadSamples) {
   config_.sample_every = std::chrono::milliseconds(1);
   config_.system_every = std::chrono::milliseconds(0);
-  Telemetry telemetry(rig_.run, config_, {}, Clock::system(), machine_.root());
+  Telemetry telemetry(rig_.run, config_, gpus_, {}, Clock::system(), machine_.root());
   EXPECT_TRUE(test::eventually([&] { return system_lines() >= 3; }));
   telemetry.finish({});
   EXPECT_GE(summary().at("metrics").at("gpu_power_watts.0").at("count"), 3);
+}
+
+// Fails whenever the machine is looked at.
+class BrokenClock : public ManualClock {
+ public:
+  WallTime wall() const override {
+    looks += 1;
+    throw std::runtime_error("no time");
+  }
+  mutable std::atomic<int> looks{0};
+};
+
+TEST_F(TelemetryTest, AProbeThatFailsCostsSamplesAndNoMore) {
+  config_.sample_every = std::chrono::milliseconds(1);
+  config_.sinks = {};
+  const BrokenClock clock;
+  Telemetry telemetry(rig_.run, config_, gpus_, {}, clock, machine_.root());
+  EXPECT_TRUE(test::eventually([&] { return clock.looks >= 3; }));
+  telemetry.finish({});
 }
 
 TEST_F(TelemetryTest, AShortRunHasASampleToo) {

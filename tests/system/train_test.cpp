@@ -5,6 +5,7 @@
 #include "lockstep/config/load.h"
 #include "lockstep/monitor/events.h"
 #include "lockstep/monitor/heartbeat.h"
+#include "tests/hardware/fake_machine.h"
 #include "tests/support/oracle.h"
 #include "tests/system/command.h"
 
@@ -27,6 +28,22 @@ class Train : public testing::Test {
   files::TemporaryDirectory folder_;
   test::Path run_ = folder_.path() / "run";
 };
+
+// They idle, or others use them: neither an alert nor a number of this run.
+TEST_F(Train, OnTheCpuLooksAtNoGpu) {
+  const test::FakeMachine machine(test::fake_gpus(4));
+  std::filesystem::remove(machine.root() / "usr/lib/libcuda.so.1");  // not LibTorch's
+  const auto output =
+      test::run({test::binary("lockstep").string(), "train", test::quick_recipe(),
+                 "--run-dir", run_.string(), "parallel.device=cpu", "train.steps=2"},
+                {{"LD_LIBRARY_PATH", (machine.root() / "usr/lib").string()}});
+  ASSERT_EQ(output.end.shell_status(), 0) << output.err;
+  const auto run = RunDirectory::open(run_);
+  EXPECT_THAT(test::read_file(run.machine()), HasSubstr("Example H200"));
+  const auto summary = test::read_file(run.summary());
+  EXPECT_THAT(summary, HasSubstr("\"process_memory_bytes\""));
+  EXPECT_THAT(summary, testing::Not(HasSubstr("\"gpu_")));
+}
 
 TEST_F(Train, LeavesACompleteRunDirectory) {
   const auto output = train();

@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include "lockstep/models/model.h"
+#include "lockstep/train/device.h"
 #include "tests/support/support.h"
 
 namespace lockstep::train {
@@ -106,6 +107,29 @@ TEST(Report, HasTheTimeOfTheLastCheckpoint) {
   const CheckpointReport failed{.step = 5, .saved = false, .text = "full"};
   EXPECT_EQ(written(ten_steps(), "{}", failed).find("checkpoint_seconds"),
             std::nullopt);
+}
+
+// "wandb sync ..." is no progress: it is said where `console` is not among the sinks.
+TEST(Report, WhatSinksHaveToSayNeedsNoConsole) {
+  for (const auto verbosity : {config::Verbosity::normal, config::Verbosity::quiet}) {
+    const files::TemporaryDirectory folder;
+    monitor::NewRun wanted;
+    wanted.name = "r";
+    const auto run = monitor::RunDirectory::create(folder.path(), wanted);
+    std::string shown;
+    monitor::Console console({.write = [&](std::string_view text) { shown += text; }});
+    config::MonitorConfig monitor{.sinks = {config::Sink::wandb}};
+    monitor.verbosity = verbosity;
+    Reporter(run, monitor, console, {}).finished({});
+    const bool quiet = verbosity == config::Verbosity::quiet;
+    EXPECT_EQ(shown.find("wandb sync ") == std::string::npos, quiet) << shown;
+  }
+}
+
+TEST(Report, GpusOfDevicesAreTheirNumbers) {
+  EXPECT_THAT(gpu_numbers({torch::Device(torch::kCUDA, 2), torch::kCPU,
+                           torch::Device(torch::kCUDA, 0)}),
+              testing::ElementsAre(2, 0));
 }
 
 TEST(Report, TheModelTableAddsUp) {
