@@ -1,4 +1,5 @@
 // One run teaches the planner; what it then predicts of others is held against them.
+#include <algorithm>
 #include <cmath>
 
 #include "lockstep/monitor/run_directory.h"
@@ -28,8 +29,8 @@ class Prediction : public testing::Test {
                 "data.synthetic_samples=8192",
                 "data.eval_samples=64",
                 "model.name=mlp",
-                "train.steps=3",
-                "train.log_every=2",
+                "train.steps=10",
+                "train.log_every=1",  // the median of nine is what is compared
                 "eval.every=0",
                 "memory.host_limit=16GiB",  // counts tensors
                 "memory.find_micro=false",
@@ -58,33 +59,38 @@ void expect_memory(const monitor::Comparison& c, const std::string& what) {
                                   << ", measured " << c.memory_measured_bytes;
 }
 
-// With slack for a machine on which others work, too; benchmarks/predict.py holds it
-// against a quiet one.
-void expect_time(const monitor::Comparison& c, const std::string& what) {
-  constexpr double kSlack = 30;  // a few steps; others may have the cores
-  EXPECT_LT(c.step_predicted_seconds, kSlack * c.step_measured_seconds) << what;
-  EXPECT_GT(c.step_predicted_seconds, c.step_measured_seconds / kSlack) << what;
+// Over or under; benchmarks/predict.py holds it against a quiet machine.
+double error_of_time(const monitor::Comparison& c) {
+  const double ratio = c.step_predicted_seconds / c.step_measured_seconds;
+  return std::max(ratio, 1 / ratio);
 }
 
-void expect_right(const monitor::Comparison& c, const std::string& what) {
-  expect_memory(c, what);
-  expect_time(c, what);
-}
-
+// Others may take the cores during the calibration or during a run: what was wrong is
+// tried again, calibration included. An error of the prediction is there each time.
 TEST_F(Prediction, HoldsForOtherBatchesWidthsAndRanks) {
   const Words cnn{"model.name=cnn", "model.hidden=1024", "batch.global=256"};
-  run("calibration", cnn);
-  learnt_ = last_state_;
-  expect_right(run("same", cnn), "the same");
-  expect_right(
-      run("micro", {"model.name=cnn", "model.hidden=1024", "batch.global=1024"}),
-      "another micro-batch");
-  expect_right(
-      run("width", {"model.name=cnn", "model.hidden=4096", "batch.global=256"}),
-      "another width");
-  expect_right(run("ranks", {"model.name=cnn", "model.hidden=1024", "batch.global=512",
-                             "parallel.ranks=2", "parallel.threads=1"}),
-               "another number of ranks");
+  std::vector<std::pair<std::string, Words>> open{
+      {"same", cnn},
+      {"micro", {"model.name=cnn", "model.hidden=1024", "batch.global=1024"}},
+      {"width", {"model.name=cnn", "model.hidden=4096", "batch.global=256"}},
+      {"ranks",
+       {"model.name=cnn", "model.hidden=1024", "batch.global=512", "parallel.ranks=2",
+        "parallel.threads=1"}}};
+  constexpr double kSlack = 3;
+  constexpr int kTries = 4;
+  std::string errors;
+  for (int i = 0; i < kTries && !open.empty(); ++i) {
+    learnt_.clear();
+    run(str("calibration", i), cnn);
+    learnt_ = last_state_;
+    std::erase_if(open, [&](const auto& one) {
+      const auto c = run(str(one.first, i), one.second);
+      expect_memory(c, one.first);
+      errors += str(one.first, " ", error_of_time(c), "; ");
+      return error_of_time(c) < kSlack;
+    });
+  }
+  EXPECT_TRUE(open.empty()) << "times too long or too short: " << errors;
 }
 
 TEST_F(Prediction, NeedsNoRunToKnowWhatTensorsTake) {
