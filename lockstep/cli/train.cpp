@@ -192,6 +192,17 @@ std::string watch_variables(const config::Loaded& loaded) {
   return text;
 }
 
+// Those that the plan has for its ranks, in front of their command: not every launcher
+// hands down its own environment.
+std::string with_variables(const planner::Plan& plan, const std::string& command) {
+  if (plan.environment.empty()) return command;
+  std::string text = "env ";
+  for (const auto& variable : plan.environment) {
+    text += str(variable.name, "=", quoted(variable.value), " ");
+  }
+  return text + command;
+}
+
 // For ranks that another launcher starts.
 int prepare(const planner::Plan& plan, const hardware::Machine& machine,
             Context& context) {
@@ -200,7 +211,8 @@ int prepare(const planner::Plan& plan, const hardware::Machine& machine,
   keep_machine(run, machine);
   const auto path = std::filesystem::absolute(run.path()).string();
   const auto ranks = processes(plan.config.config.parallel);
-  const auto rank = str(quoted(worker), " --run-dir ", quoted(path));
+  const auto rank =
+      with_variables(plan, str(quoted(worker), " --run-dir ", quoted(path)));
   context.out << path << "\n";
   context.err << "lockstep: the run is prepared; start its ranks with one of\n"
               << "  " << watch_variables(plan.config)
@@ -284,6 +296,9 @@ std::vector<Option> train_options() {
        .value = "steps=A:B",
        .help = "Time the phases of steps A to B on every rank: trace.json, for "
                "chrome://tracing or Perfetto, and a table at the end (profile.steps)."},
+      {.name = "--dcgm-names",
+       .help = "Prometheus: the names of NVIDIA's exporter beside ours "
+               "(monitor.dcgm_names)."},
       {.name = "--find-lr",
        .refusal = "is a command of its own: lockstep find-lr RECIPE"},
       {.name = "--run-dir",

@@ -71,6 +71,7 @@ void add_training(const Arguments& arguments, Overrides& knobs) {
   }
   if (arguments.has("--amp")) knobs.push_back({"precision.mode", "bf16"});
   if (arguments.has("--ema")) knobs.push_back({"ema.enabled", "true"});
+  if (arguments.has("--dcgm-names")) knobs.push_back({"monitor.dcgm_names", "true"});
 }
 
 Overrides knobs_of_options(const Arguments& arguments) {

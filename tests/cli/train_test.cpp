@@ -47,6 +47,32 @@ TEST(Train, TheConfigOfARunIsARecipe) {
   EXPECT_THAT(test::read_file(rig.path("runs/0002/config.yaml")), HasSubstr("lr: 0.3"));
 }
 
+// The launchers that --prepare names know nothing of the plan.
+TEST(Train, APreparedRunCarriesTheVariablesOfItsPlan) {
+  const Rig rig("echo \"threads $OMP_NUM_THREADS\"\n");
+  auto command =
+      rig.command({"train", "recipe.yaml", "--prepare", "parallel.threads=3"});
+  command.arguments.insert(command.arguments.begin(), {"env", "-u", "OMP_NUM_THREADS"});
+  const auto output = process::run(command, test::kPatience);
+  EXPECT_EQ(output.end.exit_status, 0) << output.err;
+  int commands = 0;
+  std::string launch;
+  for (const auto& line : text::split(output.err, '\n')) {
+    if (line.find("lockstep_worker --run-dir") == std::string::npos) continue;
+    commands += 1;
+    EXPECT_THAT(line, HasSubstr(" env OMP_NUM_THREADS=3 "));
+    if (line.find("lockstep launch") != std::string::npos) launch = line;
+  }
+  EXPECT_EQ(commands, 4);
+  // And as a person would type it.
+  const auto started = process::run(
+      {.arguments = {"sh", "-c", launch},
+       .environment = {{"PATH", rig.path("bin").string() + ":/usr/bin:/bin"}},
+       .directory = rig.path("")},
+      test::kPatience);
+  EXPECT_THAT(started.out, HasSubstr("threads 3")) << started.err;
+}
+
 TEST(Train, JsonIsAskedOfTheWorker) {
   const Rig rig("echo \"$LOCKSTEP_RESULT\"\n");
   EXPECT_EQ(rig.run({"train", "recipe.yaml", "--json", "-q"}).out, "json\n");

@@ -52,6 +52,10 @@ TEST_F(WantedConfig, OptionsAreShortForTheKnobsThatPeopleChangeMost) {
   EXPECT_EQ(value(loaded, "optim.lr"), "0.03");
   EXPECT_EQ(value(loaded, "precision.mode"), "bf16");
   EXPECT_EQ(value(loaded, "ema.enabled"), "true");
+  const auto named =
+      wanted({"--dcgm-names", "monitor.sinks=[prometheus]"}, "run: {seed: 7}\n");
+  EXPECT_EQ(value(named, "monitor.dcgm_names"), "true");
+  EXPECT_THAT(refusal({"--dcgm-names"}), HasSubstr("monitor.dcgm_names"));
   EXPECT_THAT(refusal({"--lr", "fast"}), HasSubstr("optim.lr"));
   EXPECT_THAT(refusal({"--lr", "0.1", "optim.lr=0.2"}), HasSubstr("set twice"));
 }
