@@ -41,7 +41,18 @@ std::optional<std::int64_t> number_in(const monitor::Event& event,
   return std::nullopt;
 }
 
-Measured measured_in(const monitor::RunDirectory& run, double since) {
+// On a CPU it is the process that is measured: replicas are threads of one.
+// memory.host_limit counts tensors, and the ranks have divided those among themselves.
+double replicas_in(const Finished& run) {
+  const auto& config = run.plan.config.config;
+  const bool together =
+      run.plan.prediction->candidate.method == planner::Method::data_parallel &&
+      config.parallel.device != config::Device::cuda && config.memory.host_limit == 0;
+  return together ? run.plan.prediction->candidate.ranks : 1;
+}
+
+Measured measured_in(const monitor::RunDirectory& run, const Finished& finished) {
+  const double since = finished.started;
   Measured measured;
   std::vector<double> steps;
   for (const auto& line : monitor::read_metrics(run.metrics())) {
@@ -53,6 +64,7 @@ Measured measured_in(const monitor::RunDirectory& run, double since) {
     const auto seconds = line.find("step_seconds");
     if (line.step > 1 && seconds) steps.push_back(*seconds);
   }
+  measured.peak_bytes /= replicas_in(finished);
   if (!steps.empty()) {
     std::sort(steps.begin(), steps.end());
     measured.step_seconds = steps[steps.size() / 2];
@@ -79,6 +91,11 @@ planner::Prediction prediction_for(const Finished& run, const Measured& measured
   return planner::predict(
       {run.plan.config.config, run.machine, *run.knowledge.model, correction},
       candidate);
+}
+
+bool has_metrics(const config::MonitorConfig& monitor) {
+  return std::find(monitor.sinks.begin(), monitor.sinks.end(), config::Sink::jsonl) !=
+         monitor.sinks.end();
 }
 
 bool is_cuda(const Finished& run) {
@@ -142,8 +159,6 @@ planner::Past past_of(const Finished& run, const Measured& measured) {
     const double varies = raw.memory.activations + raw.memory.transient;
     past.measured_bytes -= raw.memory.tensors() - varies;
     past.predicted_bytes = varies;
-  } else if (raw.candidate.method == planner::Method::data_parallel) {
-    past.measured_bytes /= raw.candidate.ranks;  // of the process with all of them
   }
   return past;
 }
@@ -170,8 +185,16 @@ void compare_with_plan(const Finished& run, const monitor::RunDirectory& directo
                        Context& context) {
   if (!run.plan.prediction || !run.knowledge.model) return;
   try {
-    const auto measured = measured_in(directory, run.started);
-    if (measured.step_seconds <= 0) return;  // too short to tell
+    const auto& monitor = run.plan.config.config.monitor;
+    const auto measured = measured_in(directory, run);
+    if (measured.step_seconds <= 0) {
+      // Too short to tell, or not written down.
+      if (!has_metrics(monitor) && monitor.verbosity != config::Verbosity::quiet) {
+        context.err << "lockstep: the prediction is not compared with what was "
+                       "measured: monitor.sinks has no jsonl, which keeps that\n";
+      }
+      return;
+    }
     const auto planned = run.plan.prediction->candidate.ranks;
     if (measured.ranks && *measured.ranks != planned) {
       context.err << "lockstep: " << *measured.ranks << " of " << planned
@@ -182,7 +205,7 @@ void compare_with_plan(const Finished& run, const monitor::RunDirectory& directo
     auto record = directory.read_record();
     record.comparison = comparison;
     files::write_atomically(directory.record_file(), monitor::to_json(record));
-    if (run.plan.config.config.monitor.verbosity != config::Verbosity::quiet) {
+    if (monitor.verbosity != config::Verbosity::quiet) {
       context.err << text_of(comparison);
     }
     learn(run, measured, context);

@@ -195,6 +195,43 @@ TEST(TrainPrediction, ThatCanNotBeKeptFailsNoRun) {
   EXPECT_EQ(record.state, monitor::RunState::done);
 }
 
+TEST(TrainPrediction, WithoutTheFileOfMetricsItSaysWhyNothingIsCompared) {
+  const PlannedRig rig;
+  const auto keeps_none = str(kWorker, "rm -f \"$2/metrics.jsonl\"\n");
+  test::write_file(rig->path("bin/lockstep_worker"), keeps_none);
+  const std::vector<std::string> words{"train", "recipe.yaml", "batch.global=4",
+                                       "monitor.sinks=console"};
+  const auto output = rig->run(words);
+  EXPECT_EQ(output.end.exit_status, 0) << output.err;
+  EXPECT_THAT(output.err, HasSubstr("lockstep: the prediction is not compared with "
+                                    "what was measured: monitor.sinks has no jsonl"));
+  EXPECT_THAT(output.err, Not(HasSubstr("memory of a rank")));
+}
+
+// What is measured of a CPU is the process, and replicas are threads of one; with a
+// limit it is tensors, which the worker has divided already.
+TEST(TrainPrediction, ReplicasOnACpuShareWhatTheirProcessTakes) {
+  for (const bool limited : {false, true}) {
+    const PlannedRig rig;
+    std::vector<std::string> words{"train",
+                                   "recipe.yaml",
+                                   "batch.global=4",
+                                   "parallel.device=cpu",
+                                   "parallel.strategy=data_parallel",
+                                   "parallel.ranks=2"};
+    if (limited) words.emplace_back("memory.host_limit=16GiB");
+    const auto output = rig->run(words);
+    EXPECT_EQ(output.end.exit_status, 0) << output.err;
+    const auto record = RunDirectory::open(rig->path("runs/0001")).read_record();
+    ASSERT_TRUE(record.comparison) << output.err;
+    const double share = limited ? 3e9 : 1.5e9;
+    EXPECT_DOUBLE_EQ(record.comparison->memory_measured_bytes, share);
+    const auto past = planner::past_from_json(test::read_file(rig->path(
+        "state/lockstep/machines/" + rig.machines().at(0) + "/predictions.json")));
+    EXPECT_DOUBLE_EQ(past.at(0).measured_bytes, share);
+  }
+}
+
 TEST(TrainPrediction, QuietShowsNoneOfIt) {
   const PlannedRig rig;
   EXPECT_THAT(rig->run({"train", "recipe.yaml", "batch.global=4", "-q"}).err,
