@@ -38,17 +38,19 @@ void warn_of_fewer(Context& context, const hardware::Machine& machine,
               << " " << wanted << " GPU" << (wanted == 1 ? " was" : "s were")
               << " asked for, " << choice.chosen.size() << " will do\n";
   if (machine.gpus.empty()) {
-    context.err << "  there is no GPU: " << printable(machine.gpu_note) << "\n";
+    context.err << "  there is no GPU: " << printable(why_no_gpu(machine)) << "\n";
   }
   for (const auto& [index, reason] : choice.rejected) {
     context.err << "  GPU " << index << ": " << printable(reason) << "\n";
   }
+  context.err << printable(unusable_lines(machine));
 }
 
 int list(const hardware::Machine& machine, Context& context) {
   if (machine.gpus.empty()) {
-    context.err << "no GPU: " << printable(machine.gpu_note) << "\n";
+    context.err << "no GPU: " << printable(why_no_gpu(machine)) << "\n";
   }
+  context.err << printable(unusable_lines(machine));
   context.out << printable(gpu_table(machine));
   return kExitOk;
 }

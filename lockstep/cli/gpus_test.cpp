@@ -111,6 +111,7 @@ std::string json_of(const Machine& machine, const std::vector<GpuCheck>& checks,
                     bool passed) {
   Json json;
   json["passed"] = passed;
+  if (checks.empty() && machine.unusable_gpus.empty()) json["passed"] = nullptr;
   json["gpu_note"] = machine.gpu_note;
   json["gpus"] = Json::array();
   for (std::size_t i = 0; i < checks.size(); ++i) {

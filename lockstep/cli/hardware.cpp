@@ -6,6 +6,7 @@
 #include "lockstep/cli/detail/hardware_text.h"
 #include "lockstep/cli/detail/measure.h"
 #include "lockstep/cli/detail/output.h"
+#include "lockstep/cli/detail/plan.h"
 #include "lockstep/cli/detail/run_view.h"
 #include "lockstep/cli/detail/state.h"
 #include "lockstep/cli/detail/train.h"
@@ -38,8 +39,10 @@ int report(const Arguments& arguments, Context& context) {
     context.out << "\n" << printable(measured_text(machine, *machine.measured));
   }
   // The environment sets knobs, too: these are what `train` would start from.
+  planner::Knowledge knowledge;
+  if (!arguments.has("--from")) knowledge.set_variables = set_variables(context);
   const auto plan = planner::resolve(config::defaults({}, context.environment), machine,
-                                     /*allow_auto=*/true);
+                                     /*allow_auto=*/true, knowledge);
   context.out << "\nsettings of a recipe that leaves everything auto:\n"
               << plan_text(plan, context.color_out);
   return kExitOk;

@@ -196,18 +196,12 @@ std::string notes_on_gpus(const Machine& machine) {
                             bytes_of(process.memory_bytes));
     }
   }
-  for (const auto& gpu : machine.unusable_gpus) {
-    result += fmt::format("the driver's GPU {} can not be used: {}\n", gpu.nvml_index,
-                          gpu.reason);
-  }
-  return result;
+  return result + unusable_lines(machine);
 }
 
 std::string gpu_lines(const Machine& machine) {
   if (machine.gpus.empty()) {
-    return line("gpu", "none: " + (machine.gpu_note.empty() ? "none was found"
-                                                            : machine.gpu_note)) +
-           notes_on_gpus(machine);
+    return line("gpu", "none: " + why_no_gpu(machine)) + notes_on_gpus(machine);
   }
   return line("driver",
               fmt::format(
@@ -219,6 +213,19 @@ std::string gpu_lines(const Machine& machine) {
 }
 
 }  // namespace
+
+std::string why_no_gpu(const Machine& machine) {
+  return machine.gpu_note.empty() ? "none was found" : machine.gpu_note;
+}
+
+std::string unusable_lines(const Machine& machine) {
+  std::string result;
+  for (const auto& gpu : machine.unusable_gpus) {
+    result += fmt::format("the driver's GPU {} can not be used: {}\n", gpu.nvml_index,
+                          gpu.reason);
+  }
+  return result;
+}
 
 std::string gpu_table(const Machine& machine) {
   if (machine.gpus.empty()) return "";

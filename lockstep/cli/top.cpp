@@ -114,6 +114,7 @@ class Observer {
     const auto sample = probe_.read();
     state.time = sample.time;
     state.gpus = probe_.gpus();
+    state.gpu_note = probe_.gpu_note();
     for (std::size_t i = 0; i < state.gpus.size(); ++i) {
       state.gpus[i].status = sample.gpus[i];
     }

@@ -189,7 +189,9 @@ class Picture {
                       100 * memory, shown(now.temperature_celsius, "C"),
                       shown(now.power_watts, "W"), gpu.name));
     }
-    if (state_.gpus.empty() && state_.run) add("gpu   none", Tone::dim);
+    if (!state_.gpus.empty()) return;
+    add("gpu   none" + (state_.gpu_note.empty() ? "" : ": " + state_.gpu_note),
+        Tone::dim);
   }
 
   void add_events() {

@@ -113,9 +113,13 @@ std::vector<int> best_linked(const Links& links, std::vector<int> sure,
   return best;
 }
 
-bool are_unlike(const Machine& machine) {
-  return std::any_of(machine.gpus.begin(), machine.gpus.end(), [&](const Gpu& gpu) {
-    return gpu.name != machine.gpus.front().name || !gpu.mig_parent.empty();
+// Whether CUDA counts as the driver does: it skips those that are lost, puts faster
+// ones first, and we do not see what those are that it hides.
+bool counts_like_the_driver(const Machine& machine) {
+  if (!machine.unusable_gpus.empty() || machine.hidden_gpus > 0) return false;
+  return std::all_of(machine.gpus.begin(), machine.gpus.end(), [&](const Gpu& gpu) {
+    return gpu.name == machine.gpus.front().name && gpu.mig_parent.empty() &&
+           gpu.nvml_index == gpu.index;
   });
 }
 
@@ -153,11 +157,12 @@ GpuChoice choose_gpus(const Machine& machine, const GpuWish& wish) {
 
 std::string visible_devices(const Machine& machine, const std::vector<int>& chosen,
                             bool uuids) {
-  const bool by_uuid = uuids || are_unlike(machine);
+  const bool by_uuid = uuids || !counts_like_the_driver(machine);
   std::vector<std::string> words;
   for (const auto& gpu : machine.gpus) {
     if (std::find(chosen.begin(), chosen.end(), gpu.index) == chosen.end()) continue;
-    words.push_back(by_uuid ? gpu.uuid : str(gpu.nvml_index));
+    // A file by hand may have none.
+    words.push_back(by_uuid && !gpu.uuid.empty() ? gpu.uuid : str(gpu.nvml_index));
   }
   return text::join(words, ",");
 }

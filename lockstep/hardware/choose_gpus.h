@@ -29,7 +29,8 @@ struct GpuChoice {
 GpuChoice choose_gpus(const Machine& machine, const GpuWish& wish);
 
 // What CUDA_VISIBLE_DEVICES has to be to get these: numbers as nvidia-smi counts, or
-// UUIDs where CUDA could count differently (unlike GPUs, instances) or `uuids` asks.
+// UUIDs where CUDA could count differently (unlike GPUs, instances, some that are lost
+// or hidden) or `uuids` asks.
 std::string visible_devices(const Machine& machine, const std::vector<int>& chosen,
                             bool uuids = false);
 

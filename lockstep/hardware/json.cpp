@@ -60,6 +60,19 @@ T read_from(const Json& json, const std::string& origin, const char* what) {
   return value;
 }
 
+// A machine has cores or GPUs: an empty object is none, and so are most mistakes.
+void complete_cores(const Json& json, const std::string& origin, Machine& machine) {
+  const bool physical = json.contains("physical_cores");
+  const bool logical = json.contains("logical_cores");
+  if (!physical && !logical && machine.gpus.empty()) {
+    throw Error(Fault::config, origin,
+                ": neither physical_cores nor gpus: that is no machine; `lockstep "
+                "hardware --json` makes such a file (docs/hardware.md)");
+  }
+  if (!logical) machine.logical_cores = machine.physical_cores;
+  if (!physical) machine.physical_cores = machine.logical_cores;
+}
+
 }  // namespace
 
 std::string to_json(const Machine& machine) {
@@ -91,6 +104,7 @@ Machine from_json(const std::string& text, const std::string& origin) {
                 " is not JSON; `lockstep hardware --json` makes such a file");
   }
   auto machine = read_from<Machine>(json, origin, "a machine");
+  complete_cores(json, origin, machine);
   const auto given = json.find("gpus");
   for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
     if (!(*given)[i].contains("index")) machine.gpus[i].index = static_cast<int>(i);

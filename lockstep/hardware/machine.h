@@ -65,6 +65,7 @@ struct Machine {
   std::string cuda_driver_version;  // the newest CUDA it can run, "13.0"
   std::string gpu_note;             // why there is no GPU, "" when there is one
   std::vector<UnusableGpu> unusable_gpus;
+  int hidden_gpus = 0;                 // that the driver shows and CUDA does not
   std::optional<int> omp_num_threads;  // of the environment, if it is a number above 0
 
   // From here on only inspect() looks.
@@ -81,6 +82,7 @@ struct Machine {
   std::optional<std::int64_t> shared_memory_bytes;  // room of /dev/shm
   std::optional<Disk> disk;                         // of the run directory
   std::vector<NetworkInterface> network;
+  std::vector<std::string> rdma_devices;  // InfiniBand and RoCE: "mlx5_0"
 
   std::optional<Measured> measured;  // as kept from the last `lockstep hardware bench`
 };

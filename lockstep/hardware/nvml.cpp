@@ -128,6 +128,16 @@ bool order_is_cudas_secret(const std::vector<GpuFamily>& all, const Path& root) 
   });
 }
 
+int count_hidden(const std::vector<GpuFamily>& all,
+                 const std::vector<FoundGpu>& shown) {
+  return static_cast<int>(
+      std::count_if(all.begin(), all.end(), [&](const GpuFamily& family) {
+        return std::none_of(shown.begin(), shown.end(), [&](const FoundGpu& found) {
+          return found.gpu.nvml_index == family.whole.gpu.nvml_index;
+        });
+      }));
+}
+
 std::string why_none(const std::vector<GpuFamily>& all, const Machine& machine,
                      const std::optional<std::string>& wanted) {
   if (!all.empty() && wanted) {
@@ -213,6 +223,7 @@ std::vector<FoundGpu> usable_gpus(const Nvml& nvml, const Path& root, Depth dept
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     gpus[i].gpu.index = static_cast<int>(i);
   }
+  machine.hidden_gpus = count_hidden(all, gpus);
   if (gpus.empty()) machine.gpu_note = why_none(all, machine, wanted);
   return gpus;
 }

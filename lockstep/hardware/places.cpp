@@ -165,4 +165,16 @@ std::vector<NetworkInterface> network_interfaces(const Path& root) {
   return interfaces;
 }
 
+std::vector<std::string> rdma_devices(const Path& root) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(root / "sys/class/infiniband", error),
+       end;
+       !error && at != end; at.increment(error)) {
+    names.push_back(at->path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 }  // namespace lockstep::hardware::detail

@@ -19,8 +19,10 @@ std::string broken_pair(const Machine& machine) {
   return "";
 }
 
+// Verbs, that is: RoCE has them over Ethernet, and InfiniBand needs no interface.
 bool has_infiniband(const Machine& machine) {
-  return std::any_of(machine.network.begin(), machine.network.end(),
+  return !machine.rdma_devices.empty() ||
+         std::any_of(machine.network.begin(), machine.network.end(),
                      [](const auto& one) { return one.kind == "infiniband"; });
 }
 

@@ -33,7 +33,8 @@ test::Json four_gpus() {
 
 TEST(HardwareCommand, WithoutAGpuSaysSoInWords) {
   const files::TemporaryDirectory place;
-  test::write_file(place.path() / "node.json", "{\"gpu_note\": \"no NVIDIA driver\"}");
+  test::write_file(place.path() / "node.json",
+                   "{\"physical_cores\": 2, \"gpu_note\": \"no NVIDIA driver\"}");
   const auto outcome = lockstep_in_process(
       {"hardware", "--from", (place.path() / "node.json").string()});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -90,7 +91,8 @@ TEST(HardwareCommand, NamesOfDevicesDoNotCommandTheTerminal) {
   hardware::Machine machine;
   machine.hostname = "evil\x1b[2J";
   const files::TemporaryDirectory place;
-  test::write_file(place.path() / "node.json", "{\"hostname\": \"evil\\u001b[2J\"}");
+  test::write_file(place.path() / "node.json",
+                   "{\"physical_cores\": 2, \"hostname\": \"evil\\u001b[2J\"}");
   const auto outcome = lockstep_in_process(
       {"hardware", "--from", (place.path() / "node.json").string()});
   EXPECT_THAT(outcome.out, Not(HasSubstr("\x1b")));
@@ -132,7 +134,53 @@ TEST(GpusCommand, ChoosesAmongTheVisibleOnesAndNamesThemForAnyProgram) {
   state["cuda_order"] = {test::fake_uuid(2), test::fake_uuid(0)};
   const FakeMachine machine(state);
   EXPECT_EQ(on(machine, {"gpus", "--free"}, {{"CUDA_VISIBLE_DEVICES", "2,0"}}).out,
-            "2\n");
+            test::fake_uuid(2) + "\n");
+}
+
+// CUDA would count the last of them as 2.
+TEST(GpusCommand, ALostGpuIsNamedAndTheOthersGoByUuid) {
+  auto state = fake_gpus(4);
+  state["gpus"][1]["errors"] = {{"nvmlDeviceGetHandleByIndex_v2", 15}};
+  state["cuda_order"] = {test::fake_uuid(0), test::fake_uuid(2), test::fake_uuid(3)};
+  state["gpus"][0]["memory"]["used"] = 30'000'000'000;
+  state["gpus"][2]["memory"]["used"] = 30'000'000'000;
+  const FakeMachine machine(state);
+  EXPECT_EQ(on(machine, {"gpus", "--count", "1"}).out, test::fake_uuid(3) + "\n");
+  const auto lost = HasSubstr("the driver's GPU 1 can not be used: GPU is lost\n");
+  EXPECT_THAT(on(machine, {"gpus"}).err, lost);
+  EXPECT_THAT(on(machine, {"gpus", "--count", "4"}).err, lost);
+}
+
+// A T4 alone looks like one of equals; CUDA puts the faster one first all the same.
+TEST(GpusCommand, AHiddenGpuOfAnotherModelDoesNotMisleadTheNumber) {
+  auto state = fake_gpus(2);
+  state["gpus"][0]["name"] = "Example T4";
+  state["cuda_order"] = {test::fake_uuid(0)};
+  const FakeMachine machine(state);
+  EXPECT_EQ(on(machine, {"gpus", "--count", "1"}, {{"CUDA_VISIBLE_DEVICES", "1"}}).out,
+            test::fake_uuid(0) + "\n");
+}
+
+TEST(GpusCommand, OfAFileWithoutAnyAlwaysHasAReason) {
+  const files::TemporaryDirectory place;
+  const auto file = (place.path() / "node.json").string();
+  test::write_file(file, "{\"physical_cores\": 2}");
+  EXPECT_EQ(lockstep_in_process({"gpus", "--from", file}).err,
+            "no GPU: none was found\n");
+  test::write_file(file, "{}");
+  EXPECT_EQ(lockstep_in_process({"gpus", "--from", file}).status, 2);
+  EXPECT_EQ(
+      lockstep_in_process({"plan", "--model", "gpt2-124m", "--hardware", file}).status,
+      2);
+}
+
+TEST(HardwareCommand, ListsNoVariableThatIsSet) {
+  const FakeMachine machine(fake_gpus(2));
+  const auto settings = [&](const char* threads) {
+    return on(machine, {"hardware"}, {{"OMP_NUM_THREADS", threads}}).out;
+  };
+  EXPECT_THAT(settings("3"), Not(HasSubstr("plan OMP_NUM_THREADS=")));
+  EXPECT_THAT(settings("3"), HasSubstr("plan PYTORCH_ALLOC_CONF="));
 }
 
 TEST(GpusCommand, WithoutAGpuSaysSo) {

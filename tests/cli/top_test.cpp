@@ -97,6 +97,14 @@ TEST(TopFrame, WithoutUtf8AndColourItIsPlainText) {
   EXPECT_THAT(joined(top_frame(busy_state(), {.color = true})), HasSubstr("\x1b["));
 }
 
+TEST(TopFrame, WithoutAGpuSaysWhy) {
+  TopState state;
+  state.note = "there is no run yet";
+  state.gpu_note = "libnvidia-ml.so.1 is not there";
+  EXPECT_THAT(joined(top_frame(state, {})),
+              HasSubstr("gpu   none: libnvidia-ml.so.1 is not there\n"));
+}
+
 TEST(TopFrame, WithoutARunSaysWhy) {
   TopState state;
   state.note = "top: there is no run in 'runs'";

@@ -109,12 +109,26 @@ TEST(ChooseGpus, SixtyFourEqualsTakeNoTime) {
 
 TEST(VisibleDevicesValue, IsNumbersForLikeGpusAndUuidsElse) {
   auto machine = machine_of({24, 24, 24});
-  for (auto& gpu : machine.gpus) gpu.nvml_index += 4;  // the first four are hidden
-  EXPECT_EQ(visible_devices(machine, {2, 0}), "4,6");
+  EXPECT_EQ(visible_devices(machine, {2, 0}), "0,2");
   EXPECT_EQ(visible_devices(machine, {2, 0}, true), "GPU-0,GPU-2");
   machine.gpus[1].name = "Example T4";
   EXPECT_EQ(visible_devices(machine, {0}), "GPU-0");
   EXPECT_EQ(visible_devices(machine, {}), "");
+}
+
+// CUDA does not count one that is lost, and may put a hidden one anywhere.
+TEST(VisibleDevicesValue, IsUuidsWhereCudaCouldCountOtherwise) {
+  auto machine = machine_of({24, 24, 24});
+  machine.unusable_gpus = {{.nvml_index = 3, .reason = "GPU is lost"}};
+  EXPECT_EQ(visible_devices(machine, {2}), "GPU-2");
+  machine.unusable_gpus.clear();
+  machine.hidden_gpus = 1;
+  EXPECT_EQ(visible_devices(machine, {2}), "GPU-2");
+  machine.hidden_gpus = 0;
+  std::swap(machine.gpus[0].nvml_index, machine.gpus[1].nvml_index);
+  EXPECT_EQ(visible_devices(machine, {2}), "GPU-2");
+  machine.gpus[2].uuid = "";  // of a file by hand
+  EXPECT_EQ(visible_devices(machine, {2}), "2");
 }
 
 }  // namespace

@@ -134,6 +134,9 @@ TEST_F(Host, InterfacesHaveAKindAStateAndASpeed) {
   file("sys/class/net/docker0/type", "1\n");
   file("sys/class/net/docker0/speed", "-1\n");
   file("sys/class/net/bonding_masters", "");
+  file("sys/class/infiniband/mlx5_1/node_type", "1: CA\n");
+  file("sys/class/infiniband/mlx5_0/node_type", "1: CA\n");
+  EXPECT_THAT(inspect().rdma_devices, ::testing::ElementsAre("mlx5_0", "mlx5_1"));
   const auto found = inspect().network;
   ASSERT_EQ(found.size(), 4U);
   EXPECT_EQ(found[0].name, "docker0");

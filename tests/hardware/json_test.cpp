@@ -76,6 +76,16 @@ TEST(MachineJson, WhatIsWrongIsNamedWithItsPlace) {
   EXPECT_THAT(refusal(R"({"hostname": 1})"), HasSubstr("hostname: 1 is not text"));
 }
 
+TEST(MachineJson, WhatHasNeitherCoresNorGpusIsNoMachine) {
+  for (const auto* text : {"{}", R"({"hostname": "a"})", R"({"gpus": []})"}) {
+    EXPECT_THAT(refusal(text),
+                HasSubstr("node.json: neither physical_cores nor gpus: that is no "
+                          "machine; `lockstep hardware --json` makes such a file"));
+  }
+  EXPECT_EQ(from_json(R"({"physical_cores": 8})", "x").logical_cores, 8);
+  EXPECT_EQ(from_json(R"({"logical_cores": 4})", "x").physical_cores, 4);
+}
+
 TEST(MachineJson, AnUnknownNameIsRefusedWithASuggestion) {
   EXPECT_THAT(refusal(R"({"gpus": [{"memory_total_byte": 1}]})"),
               HasSubstr("gpus[0].memory_total_byte: there is no such field; did you "

@@ -176,6 +176,18 @@ TEST(Nvml, ALostGpuIsNamedAndTheOthersStay) {
     EXPECT_EQ(found.unusable_gpus[0].nvml_index, 1);
     EXPECT_EQ(found.unusable_gpus[0].reason, "GPU is lost");
     EXPECT_EQ(found.unusable_gpus[1].nvml_index, 2);
+    EXPECT_EQ(found.hidden_gpus, 0);
+  }
+}
+
+TEST(Nvml, ThoseThatCudaHidesAreCounted) {
+  auto state = fake_gpus(4);
+  state["cuda_order"] = {fake_uuid(2)};
+  const FakeMachine machine(state);
+  machine.environment({"CUDA_VISIBLE_DEVICES=2"});
+  for (const auto& found : {detect(machine.root()), inspect("/", machine.root())}) {
+    EXPECT_EQ(found.gpus.size(), 1U);
+    EXPECT_EQ(found.hidden_gpus, 3);
   }
 }
 
@@ -310,6 +322,16 @@ TEST(GpuMeter, AGpuThatFallsOffTheBusHasNoNumbers) {
   EXPECT_EQ(statuses.at(0).utilization_percent, std::nullopt);
   EXPECT_EQ(statuses.at(0).memory_used_bytes, std::nullopt);
   EXPECT_EQ(statuses.at(1).utilization_percent, 0);
+}
+
+TEST(GpuMeter, ReadsOnlyThoseThatAreAskedFor) {
+  const FakeMachine machine(fake_gpus(4));
+  const hardware::GpuMeter meter(machine.root(), std::vector<int>{3, 1, 7});
+  ASSERT_EQ(meter.gpus().size(), 2U);
+  EXPECT_EQ(meter.gpus()[0].index, 1);
+  EXPECT_EQ(meter.gpus()[1].uuid, fake_uuid(3));
+  EXPECT_EQ(meter.read().size(), 2U);
+  EXPECT_EQ(hardware::GpuMeter(machine.root(), std::vector<int>{}).gpus().size(), 0U);
 }
 
 TEST(GpuMeter, OfAMachineWithoutADriverIsEmpty) {

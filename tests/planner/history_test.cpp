@@ -133,6 +133,9 @@ TEST(PlanEnvironment, HoldsWhatIsNotSet) {
   machine.measured->pairs = {{.first = 0, .second = 1, .problem = "wrong bytes"}};
   EXPECT_THAT(names(plan_with(machine, {"OMP_NUM_THREADS", "PYTORCH_ALLOC_CONF"})),
               ElementsAre("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE"));
+  machine.rdma_devices = {"mlx5_0"};  // RoCE, or InfiniBand without an interface
+  EXPECT_THAT(names(plan_with(machine, {"OMP_NUM_THREADS", "PYTORCH_ALLOC_CONF"})),
+              ElementsAre("NCCL_P2P_DISABLE"));
   EXPECT_THAT(names(plan_with(planner::shipped_machine("cpu-16"), {})),
               ElementsAre("OMP_NUM_THREADS"));
 }

@@ -18,8 +18,9 @@ struct TopState {
   double cpu_share = 0;
   std::int64_t memory_used_bytes = 0;
   std::int64_t memory_total_bytes = 0;
-  double time = 0;   // seconds since 1970
-  std::string note;  // why there is no run, or no GPU
+  double time = 0;       // seconds since 1970
+  std::string note;      // why there is no run
+  std::string gpu_note;  // why there is no GPU
 };
 
 struct Screen {

@@ -59,6 +59,7 @@ void describe(Machine& m, Visitor& v) {
   v.field("gpu_note", m.gpu_note);
   v.field("gpus", m.gpus);
   v.field("unusable_gpus", m.unusable_gpus);
+  v.field("hidden_gpus", m.hidden_gpus);
   v.field("gpu_pairs", m.gpu_pairs);
   v.field("omp_num_threads", m.omp_num_threads);
   v.field("cpu_extensions", m.cpu_extensions);
@@ -72,6 +73,7 @@ void describe(Machine& m, Visitor& v) {
   v.field("shared_memory_bytes", m.shared_memory_bytes);
   v.field("disk", m.disk);
   v.field("network", m.network);
+  v.field("rdma_devices", m.rdma_devices);
   v.field("measured", m.measured);
 }
 

@@ -9,5 +9,7 @@ void add_cpu_facts(const Path& root, Machine& machine);
 void add_memory_facts(const Path& root, Machine& machine);
 Disk disk_of(const Path& directory, const Path& root);
 std::vector<NetworkInterface> network_interfaces(const Path& root);
+// Names of those that have verbs, whatever network they are on.
+std::vector<std::string> rdma_devices(const Path& root);
 
 }  // namespace lockstep::hardware::detail
