@@ -206,8 +206,8 @@ std::string what_would_fit(const Scene& scene, const std::vector<Outcome>& list)
   LOCKSTEP_CHECK(least != nullptr);
   throw Error(Fault::hardware, "memory.offload: true, but ", name_of(least->method),
               " of ", scene.model.name, " over ", least->ranks,
-              " ranks with micro-batches of ", least->micro, " ",
-              host_lacks(scene, *least),
+              least->ranks == 1 ? " rank" : " ranks", " with micro-batches of ",
+              least->micro, " ", host_lacks(scene, *least),
               "; lower batch.micro, or leave memory.offload auto");
 }
 
