@@ -103,7 +103,7 @@ struct MemoryLimit {
   double bytes = 0;
   std::string because;
 };
-MemoryLimit memory_limit(const Scene& scene, int ranks);
+MemoryLimit memory_limit(const Scene& scene, const Candidate& candidate);
 // The largest usual batch of an evaluation that takes no more than a step does.
 std::int64_t evaluation_batch(const Scene& scene, std::int64_t micro);
 // Of all ranks' devices together, a second, at the precision in use.

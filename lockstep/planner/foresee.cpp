@@ -111,8 +111,8 @@ void note_what_is_close(Plan& plan, const Scene& scene, const Prediction& now) {
   if (now.fits()) return;
   plan.notes.push_back(str("batch.micro ", now.candidate.micro,
                            " is predicted to need ", bytes_text(now.memory.peak()),
-                           " > ", memory_limit(scene, now.candidate.ranks).because,
-                           ": ", terms_of(now.memory), remedy_for(scene, now)));
+                           " > ", memory_limit(scene, now.candidate).because, ": ",
+                           terms_of(now.memory), remedy_for(scene, now)));
 }
 
 }  // namespace

@@ -212,12 +212,16 @@ MemoryCost memory_cost(const Scene& scene, const Candidate& candidate) {
   return cost;
 }
 
-MemoryLimit memory_limit(const Scene& scene, int ranks) {
+MemoryLimit memory_limit(const Scene& scene, const Candidate& candidate) {
   const auto& config = scene.config;
+  const int ranks = candidate.ranks;
   if (config.parallel.device == config::Device::cpu) {
     if (config.memory.host_limit > 0) {
-      return {static_cast<double>(config.memory.host_limit),
-              str("memory.host_limit ", units::format_bytes(config.memory.host_limit))};
+      // Of a process: replicas that are threads share it.
+      const bool shared = candidate.method == Method::data_parallel && ranks > 1;
+      return {static_cast<double>(config.memory.host_limit) / (shared ? ranks : 1),
+              str("memory.host_limit ", units::format_bytes(config.memory.host_limit),
+                  shared ? str(" / ", ranks, " replicas") : "")};
     }
     constexpr double kOfHost = 0.9;
     const auto total = scene.machine.memory_total_bytes;
@@ -239,7 +243,7 @@ std::int64_t evaluation_batch(const Scene& scene, std::int64_t micro) {
   constexpr double kSmall = 1 << 30;
   const bool cuda = scene.config.parallel.device == config::Device::cuda;
   const auto step = memory_cost(scene, {.micro = micro});
-  const double limit = memory_limit(scene, 1).bytes;
+  const double limit = memory_limit(scene, {}).bytes;
   const double state = memory_cost(scene, {.micro = 0}).peak();
   const double free = limit > 0 ? limit - state : kSmall;
   const double room =

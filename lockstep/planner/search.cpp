@@ -157,7 +157,7 @@ void say_why(const Scene& scene, std::vector<Outcome>& list) {
     auto& [prediction, lost] = list[i];
     if (!lost.empty()) continue;
     if (!prediction.fits()) {
-      const auto limit = memory_limit(scene, prediction.candidate.ranks);
+      const auto limit = memory_limit(scene, prediction.candidate);
       lost = str("needs ", bytes_text(prediction.memory.peak()), " > ", limit.because);
     } else if (i > 0) {
       const double slower =
@@ -213,7 +213,7 @@ std::string what_would_fit(const Scene& scene, const std::vector<Outcome>& list)
 
 // "predicted peak 1.2 GiB <= 0.9 x 22.5 GiB".
 std::string peak_text(const Scene& scene, const Prediction& p) {
-  const auto limit = memory_limit(scene, p.candidate.ranks);
+  const auto limit = memory_limit(scene, p.candidate);
   return str("predicted peak ", bytes_text(p.memory.peak()),
              limit.bytes <= 0 ? ""
              : p.fits()       ? " <= "
@@ -224,7 +224,7 @@ std::string peak_text(const Scene& scene, const Prediction& p) {
 std::string why_recompute(const Scene& scene, const Asked& asked, const Prediction& p) {
   auto other = p.candidate;
   other.recompute = !other.recompute;
-  const auto limit = memory_limit(scene, other.ranks).because;
+  const auto limit = memory_limit(scene, other).because;
   if (other.recompute) {
     if (p.fits()) return str("all activations fit: ", peak_text(scene, p));
     if (!scene.model.can_recompute()) {
@@ -245,7 +245,7 @@ std::string why_recompute(const Scene& scene, const Asked& asked, const Predicti
 std::string why_offload(const Scene& scene, const Prediction& p) {
   auto other = p.candidate;
   other.offload = !other.offload;
-  const auto limit = memory_limit(scene, other.ranks).because;
+  const auto limit = memory_limit(scene, other).because;
   const auto peak = bytes_text(predict(scene, other).memory.peak());
   if (!other.offload) return str("without it ", peak, " > ", limit);
   if (p.fits()) return "activations fit without it";
@@ -268,10 +268,10 @@ void check_state(const Scene& scene, const Prediction& p,
   throw Error(Fault::hardware, "parallel.strategy: ", name_of(c.method), " of ",
               scene.model.name, " with micro-batches of ", c.micro,
               c.recompute ? " and recomputing" : "", " needs ",
-              bytes_text(p.memory.peak()), " a rank > ",
-              memory_limit(scene, c.ranks).because, " = ", bytes_text(p.limit), ": ",
-              terms_of(p.memory), "; ", bytes_text(p.memory.state()),
-              " of it are there whatever the batch; ", what_would_fit(scene, list));
+              bytes_text(p.memory.peak()), " a rank > ", memory_limit(scene, c).because,
+              " = ", bytes_text(p.limit), ": ", terms_of(p.memory), "; ",
+              bytes_text(p.memory.state()), " of it are there whatever the batch; ",
+              what_would_fit(scene, list));
 }
 
 Asked asked_of(const config::Config& config) {

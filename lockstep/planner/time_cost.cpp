@@ -221,7 +221,7 @@ Prediction predict(const Scene& scene, const Candidate& candidate) {
   Prediction prediction{.candidate = candidate,
                         .memory = memory_cost(scene, candidate),
                         .time = time_cost(scene, candidate)};
-  prediction.limit = memory_limit(scene, candidate.ranks).bytes;
+  prediction.limit = memory_limit(scene, candidate).bytes;
   prediction.samples_per_second =
       static_cast<double>(candidate.global()) / prediction.time.step();
   return prediction;

@@ -162,15 +162,18 @@ TEST(MemoryCost, AnEvaluationMayTakeMoreThanAStep) {
 TEST(MemoryCost, TheLimitIsAShareOfTheDeviceOrTheHost) {
   const auto gpu = on_gpu();
   const planner::Scene scene{gpu.config, gpu.machine, gpu.model, {}};
-  EXPECT_EQ(memory_limit(scene, 2).because, "0.9 x 80.0 GiB");
+  EXPECT_EQ(memory_limit(scene, {.ranks = 2}).because, "0.9 x 80.0 GiB");
   const auto cpu = on_cpu();
   const planner::Scene host{cpu.config, cpu.machine, cpu.model, {}};
-  EXPECT_EQ(memory_limit(host, 2).because, "0.9 x 1.0 TiB of the host / 2 ranks");
+  EXPECT_EQ(memory_limit(host, {.ranks = 2}).because,
+            "0.9 x 1.0 TiB of the host / 2 ranks");
   const auto limited = on_cpu({{"memory.host_limit", "1GiB"}});
-  EXPECT_DOUBLE_EQ(
-      planner::memory_limit({limited.config, limited.machine, limited.model, {}}, 1)
-          .bytes,
-      1 << 30);
+  const planner::Scene few{limited.config, limited.machine, limited.model, {}};
+  EXPECT_DOUBLE_EQ(memory_limit(few, {.method = Method::ddp, .ranks = 2}).bytes,
+                   1 << 30);
+  const auto threads = memory_limit(few, {.method = Method::data_parallel, .ranks = 2});
+  EXPECT_DOUBLE_EQ(threads.bytes, 1 << 29);
+  EXPECT_EQ(threads.because, "memory.host_limit 1.0 GiB / 2 replicas");
 }
 
 TEST(MemoryCost, TheTermsAddUpInWords) {
