@@ -21,15 +21,17 @@ std::optional<monitor::Beat> beat_of(const monitor::RunDirectory& run) {
   }
 }
 
-// The worker says in its first event how far it means to go.
+// The worker says when it starts how far it means to go; one that went on may mean to
+// go further than before.
 std::optional<std::int64_t> total_steps_of(const monitor::RunDirectory& run) {
+  std::optional<std::int64_t> total;
   for (const auto& event : monitor::last_events(run.events(), 1000)) {
     for (const auto& field : event.fields) {
       const auto* steps = std::get_if<std::int64_t>(&field.value);
-      if (field.name == "total_steps" && steps != nullptr) return *steps;
+      if (field.name == "total_steps" && steps != nullptr) total = *steps;
     }
   }
-  return std::nullopt;
+  return total;
 }
 
 Json json_or_null(const std::optional<monitor::Metrics>& metrics) {

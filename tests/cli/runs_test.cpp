@@ -85,6 +85,14 @@ TEST_F(Runs, JsonHasTheSameFacts) {
   EXPECT_EQ(report.at("skipped").size(), 1U);
 }
 
+TEST_F(Runs, OneThatWentOnGoesAsFarAsItLastSaid) {
+  const auto made = add_trained("x");
+  monitor::EventWriter(made.events(), clock_)
+      .write("started", {{"total_steps", std::int64_t{300}}});
+  const auto report = json::parse(lockstep_in_process({"runs", dir(), "--json"}).out);
+  EXPECT_EQ(report.at("runs")[0].at("total_steps"), 300);
+}
+
 TEST_F(Runs, ARunWhoseProcessIsGoneHasFailed) {
   const auto run = add("lost", of_a_dead_process());
   run.update_record(monitor::RunState::running, std::nullopt, "");
