@@ -17,6 +17,8 @@
 
 namespace lockstep::checkpoint {
 
+class Staging;
+
 // Writes checkpoints while training goes on. At a step boundary begin() copies what the
 // next forward pass changes; a thread (on a GPU a stream) copies the rest under the
 // next forward and backward pass, and fence() waits for it before the weights change.
@@ -71,7 +73,6 @@ class Saver {
 
  private:
   class Job;
-  class Staging;
 
   Options options_;
   std::unique_ptr<Staging> staging_;
