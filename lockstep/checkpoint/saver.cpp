@@ -83,6 +83,10 @@ class Saver::Job {
   double age() const { return seconds_between(begin_, Clock::system().now()); }
   void add_blocked(double seconds) { blocked_ += seconds; }
   double blocked() const { return blocked_; }
+  double work() const {
+    const std::scoped_lock lock(mutex_);
+    return work_;
+  }
 
  private:
   struct Abandoned {};
@@ -97,6 +101,13 @@ class Saver::Job {
   }
   void tell(comm::Flags flag) {
     change([&] { told_ |= flag; });
+  }
+  template <typename Work>
+  void timed(const Work& work) {
+    const auto begin = Clock::system().now();
+    work();
+    const auto seconds = seconds_between(begin, Clock::system().now());
+    change([&] { work_ += seconds; });
   }
   void wait_for(const bool& allowed) {
     std::unique_lock lock(mutex_);
@@ -121,13 +132,18 @@ class Saver::Job {
           storage::begin_save(files(), options_.checkpoints, step_);
           tell(comm::kSaveOpen);
         }
-        staging_.copy_host();
-        change([this] { copied_ = true; });
-        staging_.wait_for_device();
+        timed([this] {
+          staging_.copy_host();
+          change([this] { copied_ = true; });
+          staging_.wait_for_device();
+        });
         wait_for(may_write_);
-        write();
+        timed([this] { write(); });
         tell(comm::kSaveWritten);
-        if (options_.rank == 0) publish();
+        if (options_.rank == 0) {
+          wait_for(may_publish_);
+          publish();
+        }
       } catch (const std::exception& error) {
         change([&] {
           text_ = error.what();
@@ -152,7 +168,6 @@ class Saver::Job {
   }
 
   void publish() {
-    wait_for(may_publish_);
     constexpr std::int64_t kLongest = std::int64_t{1} << 30;
     std::vector<storage::WrittenFile> written;
     for (int rank = 0; rank < options_.ranks; ++rank) {
@@ -193,6 +208,7 @@ class Saver::Job {
   bool copied_ = false, failed_ = false, abandoned_ = false;
   bool may_write_ = false, may_publish_ = false;
   comm::Flags told_ = 0;
+  double work_ = 0;
   std::string text_;
 
   std::jthread thread_;  // last: it uses the rest
@@ -263,7 +279,8 @@ std::optional<Saver::Outcome> Saver::observe(const std::vector<comm::Ballot>& ba
                   .bytes = staging_->num_bytes(),
                   .held_bytes = staging_->held_bytes(),
                   .blocked_seconds = job_->blocked(),
-                  .seconds = job_->age()};
+                  .seconds = job_->age(),
+                  .work_seconds = job_->work()};
   if (outcome.text.empty()) {
     outcome.text =
         published ? storage::step_directory(options_.checkpoints, job_->step()).string()

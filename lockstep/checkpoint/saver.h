@@ -64,6 +64,7 @@ class Saver {
     std::int64_t held_bytes = 0;  // of memory
     double blocked_seconds = 0;   // of the thread that trains
     double seconds = 0;           // from begin() on
+    double work_seconds = 0;      // of these, those in which it did not wait for others
   };
   // When all ranks know that it is there, or that it failed.
   std::optional<Outcome> observe(const std::vector<comm::Ballot>& ballots);

@@ -99,7 +99,7 @@ Found newest_valid(const Path& checkpoints, Depth depth) {
       found.manifest = std::move(manifest);
       return found;
     } catch (const Error& error) {
-      found.skipped.push_back({entry.path, error.what()});
+      found.skipped.push_back({entry.path, error.what(), error.fault()});
     }
   }
   return found;

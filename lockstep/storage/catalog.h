@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/storage/file_system.h"
 #include "lockstep/storage/manifest.h"
 
@@ -33,6 +34,7 @@ Manifest verify(const Path& checkpoint, Depth depth);
 struct Skipped {
   Path path;
   std::string reason;
+  Fault fault = Fault::io;  // Fault::config: a newer format, nothing is wrong with it
 };
 
 struct Found {

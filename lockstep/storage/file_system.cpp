@@ -21,6 +21,7 @@ class RealFile : public OutputFile {
   RealFile(Path path, Caching caching) : path_(std::move(path)) {
     constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
     const bool direct = caching == Caching::direct;
+    direct_ = direct;
     file_ = files::Descriptor(
         ::open(path_.c_str(), kFlags | (direct ? O_DIRECT : 0), 0644));
     if (!file_ && direct && errno == EINVAL) {
@@ -42,21 +43,19 @@ class RealFile : public OutputFile {
   }
 
   void write(std::int64_t offset, Bytes bytes) override {
+    bool was_refused = false;
     while (!bytes.empty()) {
       const auto done = ::pwrite(file_.get(), bytes.data(), bytes.size(), offset);
       if (done < 0 && errno == EINTR) continue;
-      if (done < 0 && errno == EINVAL && leave_direct()) continue;
+      if (done < 0 && errno == EINVAL && direct_ && !was_refused) {
+        was_refused = true;
+        leave_direct();
+        continue;
+      }
       if (done <= 0) files::fail("write", path_, done < 0 ? errno : ENOSPC);
       offset += done;
       bytes = bytes.subspan(static_cast<std::size_t>(done));
     }
-  }
-
-  // Some file systems take O_DIRECT and refuse the writes. Several threads may come.
-  bool leave_direct() const {
-    const int flags = ::fcntl(file_.get(), F_GETFL);
-    if (flags < 0 || (flags & O_DIRECT) == 0) return false;
-    return ::fcntl(file_.get(), F_SETFL, flags & ~O_DIRECT) == 0;
   }
 
   void truncate(std::int64_t bytes) override {
@@ -75,7 +74,14 @@ class RealFile : public OutputFile {
   }
 
  private:
+  // Some file systems take O_DIRECT and refuse the writes.
+  void leave_direct() const {
+    const int flags = ::fcntl(file_.get(), F_GETFL);
+    if (flags >= 0) ::fcntl(file_.get(), F_SETFL, flags & ~O_DIRECT);
+  }
+
   Path path_;
+  bool direct_ = false;
   files::Descriptor file_;
 };
 

@@ -62,29 +62,28 @@ bool is_of_a_rank(const std::string& name) {
 std::optional<storage::Found> newest_in(const Path& folder, std::string& said) {
   auto found = storage::newest_valid(folder, storage::Depth::full);
   for (const auto& skipped : found.skipped) {
+    if (skipped.fault == Fault::config) throw Error(Fault::config, skipped.reason);
     said += fmt::format("{} is left out: {}\n", skipped.path.string(), skipped.reason);
   }
   if (!found.path) return std::nullopt;
   return found;
 }
 
-// A path into this very run names the one that it would go on from anyway, or one that
-// later ones stand before: going back would hide work, and the same command again would
-// go back again.
-void refuse_to_rewind(const Path& wanted, const Path& folder, std::int64_t newest) {
+// A path into this very run: where it began, of a command that is given again, or where
+// somebody wants to go back to. The same words can not mean both.
+void say_where_it_stands(const Path& wanted, const Path& folder, std::int64_t newest,
+                         std::string& said) {
   std::error_code ignored;
   const auto place = std::filesystem::weakly_canonical(wanted, ignored);
   const auto own = std::filesystem::weakly_canonical(folder, ignored);
-  if (place.parent_path() != own || newest < 0) return;
-  if (place == std::filesystem::weakly_canonical(
-                   storage::step_directory(folder, newest), ignored)) {
-    return;
-  }
-  throw Error(
-      Fault::config, "checkpoint.resume: '", wanted.string(),
-      "' is of this run, which has got to step ", newest,
-      "; to go back, give the new attempt another --run-dir and keep this path, "
-      "or remove the later checkpoints");
+  const auto last = std::filesystem::weakly_canonical(
+      storage::step_directory(folder, newest), ignored);
+  if (place.parent_path() != own || newest < 0 || place == last) return;
+  said += fmt::format(
+      "checkpoint.resume: {} is of this run, which has got to step {} since and goes "
+      "on "
+      "from there; to go back, name this path with another --run-dir\n",
+      wanted.string(), newest);
 }
 
 std::set<std::string> lines_of(const std::string& yaml) {
@@ -119,7 +118,9 @@ std::filesystem::path Checkpoints::look(std::string& said) const {
   const bool anew = wanted == "never" && parts_.restarts == 0;
   const auto own = anew ? std::nullopt : newest_in(folder, said);
   const auto step = own ? own->manifest.step : -1;
-  if (wanted != "never" && wanted != "auto") refuse_to_rewind(wanted, folder, step);
+  if (wanted != "never" && wanted != "auto") {
+    say_where_it_stands(wanted, folder, step, said);
+  }
   if (const auto aside = storage::set_aside(files, folder, step)) {
     said += fmt::format("checkpoints after step {} are in {} now\n",
                         std::max<std::int64_t>(0, step), aside->string());
@@ -235,8 +236,8 @@ void Checkpoints::conclude(const checkpoint::Saver::Outcome& outcome) {
                               .held_bytes = outcome.held_bytes,
                               .blocked_seconds = outcome.blocked_seconds,
                               .seconds = outcome.seconds});
-  longest_ = std::max(longest_, outcome.seconds);
   if (outcome.saved) {
+    longest_ = std::max(longest_, outcome.work_seconds);
     last_ = outcome.text;
     log::info(
         "checkpoint",

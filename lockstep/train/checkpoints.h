@@ -69,7 +69,7 @@ class Checkpoints {
   // The last one that was saved; empty: none.
   const std::string& last() const noexcept { return last_; }
   std::int64_t last_step() const noexcept { return last_step_; }
-  // Seconds that a save has taken at most.
+  // Seconds that a save has kept this rank's thread and disk busy at most.
   double longest() const noexcept { return longest_; }
 
   // The weights of the best one, unless that is of this step. Whether there is one; one

@@ -33,8 +33,7 @@ bool stop_is_agreed(const EvalContext& context) {
     context.beat(monitor::Phase::exchanging);
   }
   votes.cast(context.ballot ? context.ballot() : comm::Ballot{});
-  constexpr auto kLeave = comm::kStop | comm::kOutOfTime;
-  return (comm::Votes::any(votes.count()) & kLeave) != 0;
+  return (comm::Votes::any(votes.count()) & comm::kStop) != 0;
 }
 
 // The forward passes of one rank.

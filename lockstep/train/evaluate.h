@@ -20,8 +20,8 @@ struct EvalContext {
   const config::Config& config;
   const precision::Policy& policy;
   comm::World& world;
-  // What this rank tells the others before each batch: comm::kStop and kOutOfTime end
-  // the evaluation on all of them. May be empty.
+  // What this rank tells the others before each batch: comm::kStop ends the evaluation
+  // on all of them. May be empty.
   std::function<comm::Ballot()> ballot = {};
   std::function<void(monitor::Phase)> beat = {};  // for each batch; may be empty
   std::int64_t limit_batches = 0;                 // 0: as the config says

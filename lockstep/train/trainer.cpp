@@ -140,7 +140,8 @@ class Training {
       if (trace_) trace_->updated(batch, lr, tally_);
       progress_.step(batch, strategy_->times());
       account(batch, lr);
-      step_seconds_ = seconds_between(step_begin, clock_.now());
+      // The first one of a process is no measure of the others.
+      if (made_steps_++ > 0) step_seconds_ = seconds_between(step_begin, clock_.now());
       profiler_.end_step(batch.size);
       check_agreed_finite(lr);
       if (reports || result_.steps == 1) report(lr);
@@ -258,17 +259,16 @@ class Training {
                 " (train.max_skipped); lower optim.lr, or set optim.clip_norm");
   }
 
-  // Whether it has to go, with time for a last checkpoint.
-  comm::Ballot leave_ballot() {
+  // What a last checkpoint, and the step before it, will take.
+  std::chrono::duration<double> room_to_leave() const {
+    return std::chrono::duration<double>(kSpareTime *
+                                         (checkpoints_.longest() + step_seconds_));
+  }
+
+  // Whether somebody wants it to stop.
+  comm::Ballot stop_ballot() {
     comm::Ballot own;
-    const std::chrono::duration<double> room(kSpareTime *
-                                             (checkpoints_.longest() + step_seconds_));
-    const auto limit = config_.train.max_time;
-    // One that is leaving already is evaluated at its end all the same.
-    if (limit.count() > 0 && !leaving_ && clock_.now() - begin_ + room >= limit) {
-      own.flags |= comm::kOutOfTime;
-    }
-    stop_sources_.leave_room(room);
+    stop_sources_.leave_room(room_to_leave());
     if (const int signal = stop_sources_.asked()) {
       own.flags |= comm::kStop;
       own.value = signal;
@@ -278,7 +278,11 @@ class Training {
 
   // What this rank tells the others of its step.
   comm::Ballot ballot() {
-    auto own = leave_ballot();
+    auto own = stop_ballot();
+    const auto limit = config_.train.max_time;
+    if (limit.count() > 0 && clock_.now() - begin_ + room_to_leave() >= limit) {
+      own.flags |= comm::kOutOfTime;
+    }
     // On a GPU looking would wait for it: there report() looks.
     const bool stops = config_.train.on_nonfinite == config::OnNonfinite::stop;
     if (stops && built_.policy.device.is_cpu() && !std::isfinite(tally_.means().loss)) {
@@ -429,7 +433,7 @@ class Training {
                     {.config = config_,
                      .policy = built_.policy,
                      .world = world_,
-                     .ballot = [this] { return leave_ballot(); },
+                     .ballot = [this] { return stop_ballot(); },
                      .beat = [this](Phase phase) { beat(phase); },
                      .limit_batches = limit_batches});
   }
@@ -494,7 +498,6 @@ class Training {
   // The weights first: nothing that comes after may lose them. A run that was asked to
   // stop is not evaluated.
   Result finish() {
-    leaving_ = true;  // no limit of time ends the last evaluation
     result_.train_seconds =
         earlier_seconds_ + seconds_between(train_begin_, clock_.now());
     if (const int signal = result_.stopped_by) {
@@ -617,6 +620,7 @@ class Training {
   Result result_;
   bool leaving_ = false;               // agreed
   double step_seconds_ = 0;            // the last one took
+  std::int64_t made_steps_ = 0;        // by this process
   std::vector<comm::Ballot> ballots_;  // of the last step, by rank
   torch::Tensor norm_;                 // of the gradients of the last step, if known
   std::int64_t skipped_in_a_row_ = 0;

@@ -4,6 +4,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/monitor/console.h"
 #include "lockstep/storage/catalog.h"
+#include "lockstep/storage/digest.h"
 #include "lockstep/storage/reader.h"
 #include "lockstep/storage/safetensors.h"
 #include "lockstep/train/callbacks.h"
@@ -299,6 +300,27 @@ TEST(Checkpoint, ADamagedOneIsLeftOutAndTheOneBeforeTaken) {
   EXPECT_EQ(run_alone(folder.path(), config).result.resumed_at, 5);
 }
 
+// Nothing is wrong with it: an older one must not be taken instead, nor this set aside.
+TEST(Checkpoint, OneOfANewerLockstepIsRefused) {
+  const files::TemporaryDirectory folder;
+  auto config = test::quick_config();
+  config.train.steps = 4;
+  config.checkpoint.every = 2;
+  run_alone(folder.path(), config);
+  const auto steps = folder.path() / "runs" / "r" / "checkpoints";
+  const auto manifest = steps / "step_4" / storage::kManifestName;
+  auto text = test::read_file(manifest);
+  const std::string old = "\"format\": 1,";
+  text.replace(text.find(old), old.size(), "\"format\": 9,");
+  const auto rest = text.substr(text.find('\n') + 1);
+  const auto digest = storage::to_hex(storage::digest_of(rest));
+  test::write_file(manifest, str("{\"digest\": \"", digest, "\",\n", rest));
+  EXPECT_THAT(
+      test::error_text(Fault::config, [&] { run_alone(folder.path(), config); }),
+      HasSubstr("format 9 is newer"));
+  EXPECT_TRUE(std::filesystem::exists(manifest));
+}
+
 // Between a save's begin and the next forward pass nothing waits: there is no callback.
 TEST(Checkpoint, WhatIsSavedWhileTrainingGoesOnIsTheStepItSays) {
   const files::TemporaryDirectory one;
@@ -347,12 +369,8 @@ TEST(Checkpoint, NeverBeginsAnewAndAPathGoesOnFromAnotherRun) {
   config.train.steps = 5;
   config.checkpoint.resume = "auto";
   run_alone(other.path(), config);
-  // The same command again would go back again.
+  // A command that is given again goes on from what it has saved since.
   config.checkpoint.resume = (steps / "step_4").string();
-  EXPECT_THAT(test::error_text(Fault::config, [&] { run_alone(other.path(), config); }),
-              HasSubstr("has got to step 5; to go back, give the new attempt another "
-                        "--run-dir"));
-  config.checkpoint.resume = (steps / "step_5").string();
   config.train.steps = 6;
   EXPECT_EQ(run_alone(other.path(), config).result.resumed_at, 5);
   config.checkpoint.resume = (one.path() / "nothing").string();
@@ -399,7 +417,7 @@ TEST(Checkpoint, SignalsAndAFileAskForOne) {
   }
 }
 
-TEST(Checkpoint, AFileAndALimitOfTimeAreSeenWhileEvaluating) {
+TEST(Checkpoint, AFileIsSeenWhileEvaluating) {
   struct Asks : Callback {
     explicit Asks(files::Path where) : file(std::move(where)) {}
     void on_eval_begin(const Moment& m) override {
