@@ -2,6 +2,7 @@
 #include <csignal>
 
 #include "lockstep/base/text.h"
+#include "lockstep/base/version.h"
 #include "lockstep/monitor/console.h"
 #include "lockstep/storage/catalog.h"
 #include "lockstep/storage/digest.h"
@@ -481,6 +482,18 @@ TEST(Checkpoint, TheBestIsEvaluatedAndWrittenAtTheEnd) {
   ASSERT_TRUE(best.metric);
   EXPECT_NEAR(ran.result.eval->loss, best.metric->value, 1e-6);
   EXPECT_LE(storage::list_steps(steps).size(), 2U) << "the last and the best";
+  EXPECT_EQ(best.versions.at("lockstep"), version());
+  EXPECT_TRUE(best.versions.contains("libtorch"));
+  // A best one that is damaged is no reason to lose the run: the last weights stay.
+  const auto file = steps / "best" / "rank_0.safetensors";
+  auto bytes = test::read_file(file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  test::write_file(file, bytes);
+  config.train.steps = 13;
+  config.eval.every = 0;
+  const auto again = run_alone(folder.path(), config);
+  EXPECT_EQ(again.result.steps, 13);
+  EXPECT_GT(again.result.eval->loss, best.metric->value);
 }
 
 TEST(Checkpoint, ADiskThatIsGoneIsAnEvent) {
