@@ -168,6 +168,7 @@ class Saver::Job {
   }
 
   void publish() {
+    const auto begin = Clock::system().now();
     constexpr std::int64_t kLongest = std::int64_t{1} << 30;
     std::vector<storage::WrittenFile> written;
     for (int rank = 0; rank < options_.ranks; ++rank) {
@@ -190,6 +191,7 @@ class Saver::Job {
       log::warning("checkpoint", str("old ones stay: ", error.what()));
     }
     change([&] {
+      work_ += seconds_between(begin, Clock::system().now());
       text_ = path.string();
       told_ |= comm::kSavePublished;
     });

@@ -75,6 +75,7 @@ void Staging::copy_host() {
     copy_and_digest();
   }
 }
+
 void Staging::wait_for_device() {
   if (stream_) sent_->synchronize();
 }
@@ -83,6 +84,7 @@ void Staging::fence_device() {
   if (!stream_ || !sent_) return;
   sent_->block(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
 }
+
 bool Staging::waits_on_host() const {
   return std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) {
     return waits(piece) && is_on_host(piece);

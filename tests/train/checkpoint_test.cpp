@@ -279,17 +279,30 @@ TEST(Checkpoint, OneOfAnotherModelIsRefusedByName) {
   EXPECT_EQ(run_alone(folder.path(), config).result.resumed_at, 2);
 }
 
-TEST(Checkpoint, ADamagedOneIsLeftOutAndTheOneBeforeTaken) {
-  const files::TemporaryDirectory folder;
+// That saves step 2 and step 4.
+config::Config four_steps() {
   auto config = test::quick_config();
   config.train.steps = 4;
   config.checkpoint.every = 2;
-  run_alone(folder.path(), config);
-  const auto steps = folder.path() / "runs" / "r" / "checkpoints";
-  const auto file = steps / "step_4" / "rank_0.safetensors";
+  return config;
+}
+
+files::Path checkpoints_in(const files::Path& folder) {
+  return folder / "runs" / "r" / "checkpoints";
+}
+
+void flip_a_bit(const files::Path& file) {
   auto bytes = test::read_file(file);
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
   test::write_file(file, bytes);
+}
+
+TEST(Checkpoint, ADamagedOneIsLeftOutAndTheOneBeforeTaken) {
+  const files::TemporaryDirectory folder;
+  auto config = four_steps();
+  run_alone(folder.path(), config);
+  const auto steps = checkpoints_in(folder.path());
+  flip_a_bit(steps / "step_4" / "rank_0.safetensors");
   config.train.steps = 5;
   config.checkpoint.keep = 1;
   config.checkpoint.every = 3;
@@ -304,11 +317,9 @@ TEST(Checkpoint, ADamagedOneIsLeftOutAndTheOneBeforeTaken) {
 // Nothing is wrong with it: an older one must not be taken instead, nor this set aside.
 TEST(Checkpoint, OneOfANewerLockstepIsRefused) {
   const files::TemporaryDirectory folder;
-  auto config = test::quick_config();
-  config.train.steps = 4;
-  config.checkpoint.every = 2;
+  auto config = four_steps();
   run_alone(folder.path(), config);
-  const auto steps = folder.path() / "runs" / "r" / "checkpoints";
+  const auto steps = checkpoints_in(folder.path());
   const auto manifest = steps / "step_4" / storage::kManifestName;
   auto text = test::read_file(manifest);
   const std::string old = "\"format\": 1,";
@@ -485,10 +496,7 @@ TEST(Checkpoint, TheBestIsEvaluatedAndWrittenAtTheEnd) {
   EXPECT_EQ(best.versions.at("lockstep"), version());
   EXPECT_TRUE(best.versions.contains("libtorch"));
   // A best one that is damaged is no reason to lose the run: the last weights stay.
-  const auto file = steps / "best" / "rank_0.safetensors";
-  auto bytes = test::read_file(file);
-  bytes.back() = static_cast<char>(bytes.back() ^ 1);
-  test::write_file(file, bytes);
+  flip_a_bit(steps / "best" / "rank_0.safetensors");
   config.train.steps = 13;
   config.eval.every = 0;
   const auto again = run_alone(folder.path(), config);
