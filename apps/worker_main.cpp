@@ -36,6 +36,7 @@
 #include "lockstep/monitor/field.h"
 #include "lockstep/monitor/run_directory.h"
 #include "lockstep/train/describe.h"
+#include "lockstep/train/stop.h"
 
 namespace lockstep {
 namespace {
@@ -158,7 +159,10 @@ int run(int argc, char** argv, ConfigLoader load) {
       return run_selftest(arguments.selftest_options, load({}).config);
     }
     run_dir = arguments.run_dir;
-    return run_training(monitor::RunDirectory::open(run_dir), load, arguments.trace);
+    // Until the process ends: a signal at the very end finds a run that is over.
+    static const train::StopRequest stop;
+    return run_training(monitor::RunDirectory::open(run_dir), load, stop,
+                        arguments.trace);
   } catch (const Error& error) {
     return report(run_dir, error.fault(), error.what());
   } catch (const c10::OutOfMemoryError& error) {

@@ -2,7 +2,6 @@
 #include "apps/worker_train.h"
 
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <numeric>
@@ -17,6 +16,8 @@
 #include "lockstep/comm/join.h"
 #include "lockstep/launcher/parent_watch.h"
 #include "lockstep/monitor/console.h"
+#include "lockstep/monitor/run_lock.h"
+#include "lockstep/storage/catalog.h"
 #include "lockstep/train/device.h"
 #include "lockstep/train/replicas.h"
 #include "lockstep/train/report.h"
@@ -79,34 +80,50 @@ comm::JoinOptions join_options(const monitor::RunDirectory& run,
           .interrupted = [&stop] { return stop.signal() != 0; }};
 }
 
-// Asked to stop by a batch system or an operator, with a checkpoint: a rerun goes on.
-// Ctrl-C is a person's, who sees it as an interruption.
-int exit_of(const train::Result& result) {
-  if (result.stopped_by == 0) return kExitOk;
-  const bool by_system = result.stopped_by == SIGTERM || result.stopped_by == SIGUSR1;
-  return by_system && !result.checkpoint.empty() ? kExitStopped
-                                                 : 128 + result.stopped_by;
+// Of a run that was asked to stop; it may have been before it made a step of its own.
+int exit_of_stop(int signal, const monitor::RunDirectory& run,
+                 const config::Config& config) {
+  const bool resumes = config.checkpoint.resume != "never" &&
+                       !storage::list_steps(run.checkpoints()).empty();
+  return stop_status(signal, resumes);
 }
 
 // Our launcher keeps the run.json of the directory that it has made; of any other, a
 // prepared one for instance, and under a launcher of others, nobody else does.
 class Record {
  public:
-  Record(const monitor::RunDirectory& run, const RankEnvironment& environment)
-      : run_(run),
-        keeps_(environment.rank == 0 &&
-               variable("LOCKSTEP_HEARTBEAT") !=
-                   std::filesystem::absolute(run.heartbeat()).string()) {
-    if (keeps_) run_.claim();
+  Record(const monitor::RunDirectory& run, const config::Config& config,
+         const RankEnvironment& environment)
+      : run_(run), config_(config) {
+    const bool keeps = environment.rank == 0 &&
+                       variable("LOCKSTEP_HEARTBEAT") !=
+                           std::filesystem::absolute(run.heartbeat()).string();
+    if (!keeps) return;
+    monitor::LockOptions options;
+    options.say = [](std::string_view text) {
+      log::warning("comm", std::string(text));
+    };
+    options.on_lost = [](const std::string& owner) {
+      const auto why = "the run was taken over by " + owner;
+      log::error("comm", why);
+      ::_exit(report("", Fault::comm, why));
+    };
+    lock_.emplace(monitor::RunLock::take(run.path(), options));
+    run_.claim();
   }
-  void done(const train::Result& result) const {
-    if (!keeps_) return;
-    const bool stopped = result.stopped_by != 0;
-    run_.update_record(stopped ? monitor::RunState::stopped : monitor::RunState::done,
-                       exit_of(result), stopped ? ::strsignal(result.stopped_by) : "");
+
+  // Says how it ended; returns the exit status.
+  int done(const train::Result& result) const {
+    const int signal = result.stopped_by;
+    const int exit = signal == 0 ? kExitOk : exit_of_stop(signal, run_, config_);
+    if (!is_ours()) return exit;
+    run_.update_record(
+        signal != 0 ? monitor::RunState::stopped : monitor::RunState::done, exit,
+        signal != 0 ? ::strsignal(signal) : "");
+    return exit;
   }
   void failed(Fault fault, const std::string& message) const noexcept {
-    if (!keeps_) return;
+    if (!is_ours()) return;
     try {
       run_.update_record(monitor::RunState::failed, shell_status(fault), message);
     } catch (const std::exception&) {
@@ -115,8 +132,11 @@ class Record {
   }
 
  private:
+  bool is_ours() const { return lock_ && lock_->lost_to().empty(); }
+
   const monitor::RunDirectory& run_;
-  bool keeps_;
+  const config::Config& config_;
+  std::optional<monitor::RunLock> lock_;
 };
 
 // The ranks of the run; or, if they can not be set up and the config says so, rank 0
@@ -158,13 +178,7 @@ int leave_early(int signal, train::Reporter& reporter, const Record& record) {
   train::Result result;
   result.stopped_by = signal;
   reporter.finished(result);
-  record.done(result);
-  return 128 + signal;
-}
-
-int leave(const train::Result& result, const Record& record) {
-  record.done(result);
-  return exit_of(result);
+  return record.done(result);
 }
 
 // SLURM_JOB_END_TIME, which Slurm gives in seconds.
@@ -178,18 +192,18 @@ std::optional<WallTime> end_of_job() {
 // data_parallel: the ranks are threads of this process.
 int train_threads(const RankEnvironment& environment, const monitor::RunDirectory& run,
                   const config::Config& config, const Record& record,
-                  monitor::Console& console, const Traced& trace) {
+                  monitor::Console& console, const train::StopRequest& stop,
+                  const Traced& trace) {
   if (environment.world_size > 1) {
     throw Error(Fault::config, "parallel.strategy: data_parallel is one process, but ",
                 environment.world_size,
                 " were started; start one, or set parallel.strategy=ddp");
   }
-  const train::StopRequest stop;
   const auto result = train::train_replicas(
       config, run, train::choose_devices(config.parallel), console, stop,
       {.job_end = end_of_job(), .restarts = environment.restart_count, .trace = trace});
   show(result);
-  return leave(result, record);
+  return record.done(result);
 }
 
 // Those of all ranks of this machine: the first of them samples for the others.
@@ -203,8 +217,8 @@ std::vector<int> gpus_here(const config::ParallelConfig& parallel,
 
 int train_as(const RankEnvironment& environment, const monitor::RunDirectory& run,
              const config::Config& config, const Record& record,
-             monitor::Console& console, const Traced& trace) {
-  const train::StopRequest stop;
+             monitor::Console& console, const train::StopRequest& stop,
+             const Traced& trace) {
   train::Reporter reporter(run, config.monitor, console,
                            {.rank = environment.rank,
                             .ranks = environment.world_size,
@@ -232,13 +246,13 @@ int train_as(const RankEnvironment& environment, const monitor::RunDirectory& ru
       {.job_end = end_of_job(), .restarts = environment.restart_count, .trace = trace});
   if (world->rank() == 0) show(result);
   world->close();
-  return leave(result, record);
+  return record.done(result);
 }
 
 }  // namespace
 
 int run_training(const monitor::RunDirectory& run, ConfigLoader load,
-                 const Traced& trace) {
+                 const train::StopRequest& stop, const Traced& trace) {
   const auto loaded = load(run.config());
   const auto environment = launcher::detect(launcher::process_variables());
   monitor::Console console(monitor::standard_error_options(variable));
@@ -255,12 +269,12 @@ int run_training(const monitor::RunDirectory& run, ConfigLoader load,
       ::_exit(report(path, Fault::comm, why));
     });
   }
-  const Record record(run, environment);
+  const Record record(run, loaded.config, environment);
   try {
     const bool threads =
         loaded.config.parallel.strategy == config::Strategy::data_parallel;
     return (threads ? train_threads : train_as)(environment, run, loaded.config, record,
-                                                console, trace);
+                                                console, stop, trace);
   } catch (const Error& error) {
     record.failed(error.fault(), error.what());
     throw;

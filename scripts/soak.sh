@@ -6,6 +6,8 @@
 #   scripts/soak.sh checkpoint [KILLS]
 #                                    training that saves every step, by one rank and by two, killed so often
 #                                    (default: 1000; LOCKSTEP_SOAK_SEED repeats a run)
+#   scripts/soak.sh faults [CELLS]   every fault in every phase to every rank over every backend (default: all
+#                                    160), as a table: exit status, time until the end, what was left
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -40,9 +42,19 @@ soak_checkpoint() {
     "$build/tests/test_system" --gtest_filter='CheckpointSoak.*' || fail 1 "see above; the seed repeats the kills"
 }
 
+soak_faults() {
+  local cells="${1:-160}" build="$root/build"
+  [[ "$cells" =~ ^[1-9][0-9]*$ ]] || fail 2 "'$cells' is no number of cells"
+  "$root/scripts/setup.sh" --no-build
+  ninja -C "$build" -j "$(build_jobs)" test_system >&2 || fail 1 "the build failed"
+  LOCKSTEP_SOAK_FAULTS="$cells" OMP_NUM_THREADS=1 \
+    "$build/tests/test_system" --gtest_filter='Faults.*' || fail 1 "see the rows that end in WRONG"
+}
+
 case "${1:-}" in
   fuzz) soak_fuzz "${@:2}" ;;
   checkpoint) soak_checkpoint "${@:2}" ;;
+  faults) soak_faults "${@:2}" ;;
   -h | --help) sed -n '2,/^set/{/^#/s/^# \?//p}' "$0" ;;
-  *) fail 2 "say what to do: scripts/soak.sh fuzz [SECONDS] or checkpoint [KILLS]" ;;
+  *) fail 2 "say what to do: scripts/soak.sh fuzz [SECONDS], checkpoint [KILLS] or faults [CELLS]" ;;
 esac

@@ -1,6 +1,7 @@
 #include "lockstep/base/error.h"
 
 #include <array>
+#include <csignal>
 
 namespace lockstep {
 namespace {
@@ -46,6 +47,10 @@ Fault fault_of(int exit_status) noexcept {
 
 int shell_status(Fault fault) noexcept {
   return row_of(fault).shell_status;
+}
+
+int stop_status(int signal, bool rerun_resumes) noexcept {
+  return rerun_resumes && signal != SIGINT ? kExitStopped : 128 + signal;
 }
 
 namespace detail {

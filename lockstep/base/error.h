@@ -51,6 +51,10 @@ inline constexpr int kExitUsage = 2;
 inline constexpr int kExitEnvironment = 3;
 inline constexpr int kExitStopped = 75;  // stopped by request, a rerun resumes
 
+// Returns the exit status of a run that was asked to stop by a signal: 75 when a rerun
+// resumes, else 128 + signal. Ctrl-C is a person's, who sees it as an interruption.
+int stop_status(int signal, bool rerun_resumes) noexcept;
+
 namespace detail {
 [[noreturn]] void check_failed(std::string_view expression, const std::string& values,
                                const char* file, int line);

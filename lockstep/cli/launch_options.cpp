@@ -232,6 +232,7 @@ std::vector<Console> consoles_of(const LaunchWords& words, int ranks) {
 launcher::HangLimits hang_limits(const config::WatchConfig& watch) {
   return {.step_floor = watch.step_floor,
           .step_factor = watch.step_factor,
+          .step_timeout = watch.step_timeout,
           .startup = watch.startup,
           .first_step = watch.first_step,
           .evaluation = watch.evaluation,

@@ -7,6 +7,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/config/load.h"
+#include "lockstep/monitor/run_lock.h"
 
 namespace lockstep::cli {
 namespace {
@@ -76,7 +77,7 @@ RunView view_of(const monitor::RunDirectory& run, const Clock& clock) {
   view.path = run.path().string();
   view.record = run.read_record();
   view.gone =
-      !monitor::is_final(view.record.state) && !monitor::may_be_alive(view.record);
+      !monitor::is_final(view.record.state) && !monitor::may_be_alive(run, view.record);
   view.beat = beat_of(run);
   view.train = monitor::last_metrics(run.metrics(), monitor::Split::train);
   view.eval = monitor::last_metrics(run.metrics(), monitor::Split::eval);

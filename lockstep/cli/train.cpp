@@ -12,10 +12,10 @@
 #include "lockstep/base/units.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/detail/launch.h"
+#include "lockstep/cli/detail/open_run.h"
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/cli/detail/plan.h"
 #include "lockstep/cli/detail/state.h"
-#include "lockstep/config/print.h"
 #include "lockstep/hardware/cpu_topology.h"
 #include "lockstep/hardware/json.h"
 #include "lockstep/launcher/job.h"
@@ -42,51 +42,6 @@ int processes(const config::ParallelConfig& parallel) {
 
 namespace {
 
-// A run that has a checkpoint goes on in its own directory, with the knobs of now.
-monitor::RunDirectory reopen(const std::filesystem::path& path,
-                             const monitor::NewRun& wanted) {
-  auto run = monitor::RunDirectory::open(path);
-  const auto before = run.read_record();
-  if (!monitor::is_final(before.state) && before.pid != 0 &&
-      monitor::may_be_alive(before)) {
-    throw Error(Fault::config, "run.name: the run in '", path.string(),
-                "' is still going on (process ", before.pid, " on ", before.host,
-                "); wait for it, stop it, or choose another run.name");
-  }
-  auto record = wanted.record;
-  record.id = before.id;
-  record.started = before.started;
-  files::write_atomically(run.config(), wanted.config_yaml);
-  files::write_atomically(run.plan(), wanted.plan_json);
-  files::write_atomically(run.record_file(), monitor::to_json(record));
-  constexpr int kMostRanks = 1024;  // of parallel.ranks
-  for (int rank = 0; rank < kMostRanks; ++rank) {
-    std::filesystem::remove(run.error(rank));
-  }
-  return run;
-}
-
-bool goes_on(const std::filesystem::path& path, const config::Config& config) {
-  return !config.run.name.empty() && config.checkpoint.resume != "never" &&
-         !storage::list_steps(path / "checkpoints").empty();
-}
-
-// `watched`: this process looks after the run.
-monitor::RunDirectory make_run(const planner::Plan& plan, const Context& context,
-                               bool watched = true) {
-  const auto& run = plan.config.config.run;
-  monitor::NewRun wanted{.name = run.name,
-                         .record = monitor::record_of_this_process(),
-                         .config_yaml = config::to_yaml(plan.config, true),
-                         .plan_json = planner::to_json(plan)};
-  if (!watched) wanted.record.pid = 0;
-  wanted.record.recipe = plan.config.recipe;
-  wanted.record.command = context.command_line;
-  const auto path = std::filesystem::path(run.dir) / run.name;
-  if (goes_on(path, plan.config.config)) return reopen(path, wanted);
-  return monitor::RunDirectory::create(run.dir, wanted);
-}
-
 // What the run was made on, for `lockstep report`.
 void keep_machine(const monitor::RunDirectory& run, const hardware::Machine& machine) {
   files::write_atomically(run.machine(), hardware::to_json(machine));
@@ -100,6 +55,16 @@ int max_restarts(const Arguments& arguments) {
   constexpr long long kMost = 1'000'000;
   return static_cast<int>(
       std::min(kMost, arguments.number("--max-restarts", 0).value_or(0)));
+}
+
+// A rank computes on the GPU of its number; replicas of one process on all of theirs.
+void assign_gpus(const config::ParallelConfig& parallel,
+                 std::vector<launcher::RankOptions>& ranks) {
+  for (auto& rank : ranks) rank.gpus.emplace();
+  if (parallel.device != config::Device::cuda) return;
+  for (int gpu = 0; gpu < parallel.ranks.value(); ++gpu) {
+    ranks[static_cast<std::size_t>(gpu) % ranks.size()].gpus->push_back(gpu);
+  }
 }
 
 // Rank 0 has the terminal to itself; what the others print goes to their logs.
@@ -117,13 +82,15 @@ std::vector<launcher::RankOptions> rank_options(
     place.threads = parallel.threads.value();  // the plan's word, which was printed
     ranks.push_back({.place = std::move(place)});
   }
+  assign_gpus(parallel, ranks);
   ranks[0].owns_terminal = true;
   return ranks;
 }
 
 launcher::Job job_of(const Arguments& arguments, Context& context,
-                     const monitor::RunDirectory& run, const planner::Plan& plan) {
+                     const OpenedRun& opened, const planner::Plan& plan) {
   const auto& config = plan.config.config;
+  const auto& run = opened.directory;
   launcher::Job job;
   for (const auto& variable : plan.environment) {
     job.environment.emplace_back(variable.name, variable.value);
@@ -135,6 +102,9 @@ launcher::Job job_of(const Arguments& arguments, Context& context,
   job.first.max_restarts = max_restarts(arguments);
   job.grace = grace(arguments);
   job.hang_limits = hang_limits(config.watch);
+  job.resumes = config.checkpoint.resume != "never";
+  job.lost_to = [&lock = opened.lock] { return lock.lost_to(); };
+  job.lock = opened.lock.descriptor();
   job.say = [&context](std::string_view sentence) {
     // On a line of its own: the worker may be in the middle of its progress line.
     context.err << "\nlockstep: " << printable(sentence) << std::endl;
@@ -204,10 +174,13 @@ std::string with_variables(const planner::Plan& plan, const std::string& command
 }
 
 // For ranks that another launcher starts.
-int prepare(const planner::Plan& plan, const hardware::Machine& machine,
+int prepare(const planner::Plan& plan, const hardware::Machine& machine, bool take_over,
             Context& context) {
   const auto worker = find_worker(context).string();
-  const auto run = make_run(plan, context, /*watched=*/false);
+  const auto opened =
+      open_run(plan, lock_existing_run(plan.config.config, take_over, context), context,
+               /*watched=*/false);
+  const auto& run = opened.directory;
   keep_machine(run, machine);
   const auto path = std::filesystem::absolute(run.path()).string();
   const auto ranks = processes(plan.config.config.parallel);
@@ -251,11 +224,14 @@ int train(const Arguments& arguments, Context& context) {
   if (arguments.has("--dry-run")) return show_plan(plan, arguments, context);
 
   static_cast<void>(find_worker(context));
-  if (arguments.has("--prepare")) return prepare(plan, machine, context);
+  const bool take_over = arguments.has("--take-over");
+  if (arguments.has("--prepare")) return prepare(plan, machine, take_over, context);
+  auto lock = lock_existing_run(plan.config.config, take_over, context);
   // From here on a signal is for the run: before the directory exists, so that none is
   // left behind as "planned" by a Ctrl-C at the wrong moment.
   launcher::Signals signals;
-  const auto run = make_run(plan, context);
+  const auto opened = open_run(plan, std::move(lock), context);
+  const auto& run = opened.directory;
   keep_machine(run, machine);
   if (plan.config.config.monitor.verbosity != config::Verbosity::quiet) {
     context.err << plan_text(plan, context.color_err) << "run  " << run.path().string()
@@ -265,7 +241,7 @@ int train(const Arguments& arguments, Context& context) {
                           unix_seconds(Clock::system().wall())};
   const auto result = [&] {
     const WandbSync meanwhile(run.path(), plan.config.config.monitor, context);
-    return launcher::run_job(run, job_of(arguments, context, run, plan), signals);
+    return launcher::run_job(run, job_of(arguments, context, opened, plan), signals);
   }();
   sync_wandb(run.path(), context);
   if (result.state == monitor::RunState::done) {
@@ -304,8 +280,11 @@ std::vector<Option> train_options() {
       {.name = "--run-dir",
        .value = "DIR",
        .help = "The directory of this run (default: the next number in runs). One that "
-               "has a checkpoint goes on.",
+               "was cut goes on.",
        .completes = Completes::directory},
+      {.name = "--take-over",
+       .help = "Take the run from a process of another machine that may still work on "
+               "it, instead of waiting whether it does."},
       {.name = "--resume",
        .value = "auto|never|PATH",
        .help = "From the newest checkpoint, from none, or from this one.",

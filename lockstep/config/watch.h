@@ -10,6 +10,7 @@ namespace lockstep::config {
 struct WatchConfig {
   units::Duration step_floor = std::chrono::seconds(3);
   double step_factor = 5;
+  units::Duration step_timeout = std::chrono::minutes(10);
   units::Duration startup = std::chrono::minutes(10);
   units::Duration first_step = std::chrono::minutes(10);
   units::Duration evaluation = std::chrono::minutes(5);
@@ -21,17 +22,26 @@ struct WatchConfig {
 template <typename Visitor>
 void describe(WatchConfig& c, Visitor& v) {
   v.field("step_floor", c.step_floor,
-          {.help = "A step may always take this long; 0s: ranks are not watched.",
+          {.help = "A rank whose step takes longer is named as slow, and ended if it "
+                   "does nothing: no CPU time, no I/O, no work of its GPU. 0s: ranks "
+                   "are not watched.",
            .affects = Affects::speed});
   v.field("step_factor", c.step_factor,
-          {.help = "A step may take this many times the usual step.",
+          {.help = "The same for a step of this many times the usual one, where that "
+                   "is longer.",
            .range = at_least(2),
+           .affects = Affects::speed});
+  v.field("step_timeout", c.step_timeout,
+          {.help = "A step of a rank that does something is ended after this time, or "
+                   "step_factor times the longest step of the run, where that is "
+                   "longer; 0s: never.",
            .affects = Affects::speed});
   v.field("startup", c.startup,
           {.help = "From the start of a rank to its first step.",
            .affects = Affects::speed});
   v.field("first_step", c.first_step,
-          {.help = "The first step: libraries tune themselves in it.",
+          {.help = "The first step, and the first one of every new shape: libraries "
+                   "tune themselves in it.",
            .affects = Affects::speed});
   v.field("evaluation", c.evaluation,
           {.help = "One batch of an evaluation.", .affects = Affects::speed});

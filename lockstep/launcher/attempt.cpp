@@ -9,7 +9,6 @@
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/launcher/detail/judge.h"
-#include "lockstep/launcher/detail/process_state.h"
 #include "lockstep/launcher/detail/sweep.h"
 
 namespace lockstep::launcher {
@@ -27,9 +26,26 @@ constexpr milliseconds kOnePress{300};
 // sweep and a terminal that stands still.
 constexpr milliseconds kLastLines{2'000};
 
+// How long a process may take to die of SIGKILL. One that waits inside the kernel, for
+// a disk or a driver, does not die at all.
+constexpr milliseconds kDying{5'000};
+
+// How often somebody else is asked whether the run is still ours.
+constexpr milliseconds kOwnerInterval{1'000};
+
+// Between two looks at what a quiet rank does.
+constexpr milliseconds kEvidenceInterval{500};
+
+std::vector<GpuWatch::GpusOfRank> gpus_of(const Job& job) {
+  std::vector<GpuWatch::GpusOfRank> gpus;
+  for (const auto& rank : job.ranks) gpus.push_back(rank.gpus);
+  return gpus;
+}
+
 }  // namespace
 
-Attempt::Attempt(const Scene& scene, int number) : scene_(scene) {
+Attempt::Attempt(const Scene& scene, int number)
+    : scene_(scene), gpus_(gpus_of(scene.job), scene.clock) {
   const auto& job = scene_.job;
   for (std::size_t i = 0; i < job.ranks.size(); ++i) {
     start_rank(static_cast<int>(i), number);
@@ -81,7 +97,10 @@ std::vector<RankEnd> Attempt::until_end() {
     reap();
     if (running_ == 0) break;
     look_for_hang();
-    if (deadline_ && scene_.clock.now() >= *deadline_) give_up();
+    look_for_new_owner();
+    if (deadline_ && scene_.clock.now() >= *deadline_) {
+      is_dying_ ? abandon() : give_up();
+    }
   }
   sweep_up();
   std::vector<RankEnd> ends;
@@ -106,7 +125,7 @@ int Attempt::wait_limit_ms() const {
   milliseconds limit = std::any_of(ranks_.begin(), ranks_.end(), has_none)
                            ? milliseconds(20)
                            : milliseconds::max();
-  for (const auto& time : {deadline_, next_look_}) {
+  for (const auto& time : {deadline_, next_look_, next_owner_look_}) {
     if (!time) continue;
     const auto left = std::chrono::ceil<milliseconds>(*time - scene_.clock.now());
     limit = std::min(limit, std::max(left, milliseconds(0)));
@@ -236,19 +255,35 @@ void Attempt::kill_running() {
     rank.end.killed = true;
     rank.child.signal(SIGKILL);
   }
+  is_dying_ = true;
+  deadline_ = scene_.clock.now() + kDying;
 }
 
 void Attempt::quit() {
   const auto is_killed = [](const Rank& rank) {
     return !rank.running || rank.end.killed;
   };
-  if (std::all_of(ranks_.begin(), ranks_.end(), is_killed)) return;
+  if (std::all_of(ranks_.begin(), ranks_.end(), is_killed)) return abandon();
   kill_running();
   scene_.notes.say("quitting at once (second SIGINT)");
 }
 
-void Attempt::give_up() {
+// Nobody can end what does not die of SIGKILL, and nobody is helped by waiting for it.
+void Attempt::abandon() {
   deadline_.reset();
+  const double time = unix_seconds(scene_.clock.wall());
+  for (auto& rank : ranks_) {
+    if (!rank.running) continue;
+    rank.end.left = process_state(rank.end.pid);
+    rank.child.leave();
+    finish(rank, {.exit_status = 0, .signal = SIGKILL}, time);
+    scene_.notes.say(str("rank ", rank.end.rank, " (pid ", rank.end.pid,
+                         ") can not be killed (state ", rank.end.left,
+                         "); it is left behind, and ends when the kernel lets it go"));
+  }
+}
+
+void Attempt::give_up() {
   std::vector<std::string> late;
   for (const auto& rank : ranks_) {
     if (rank.running && !rank.end.killed) late.push_back(str(rank.end.rank));
@@ -287,22 +322,61 @@ void Attempt::look_for_hang() {
   }
   if (scene_.clock.now() < *next_look_) return;
   next_look_ = scene_.clock.now() + scene_.job.monitor_interval;
-  const auto* file = heartbeat();
   std::vector<RankLook> looks;
-  for (const auto& rank : ranks_) {
-    RankLook look{.running = rank.running, .beat = {}};
-    if (rank.running && file != nullptr) look.beat = file->read(rank.end.rank);
-    // A rank may be wrapped into another program: the one that beats counts.
-    if (rank.running)
-      look.state = process_state(look.beat ? look.beat->pid : rank.end.pid);
-    looks.push_back(look);
-  }
-  const auto hang = hang_->look(looks);
-  if (!hang) return;
-  auto& rank = ranks_[static_cast<std::size_t>(hang->local_rank)];
-  rank.end.hang = hang->because;
+  for (auto& rank : ranks_) looks.push_back(look_at(rank));
+  const auto verdict = hang_->look(looks);
+  if (verdict.slow) tell_slow(*verdict.slow);
+  if (!verdict.hang) return;
+  auto& rank = ranks_[static_cast<std::size_t>(verdict.hang->local_rank)];
+  rank.end.hang = verdict.hang->because;
   rank.child.signal(SIGKILL);
   fail(rank);
+}
+
+RankLook Attempt::look_at(Rank& rank) {
+  RankLook look{.running = rank.running, .beat = {}};
+  if (!rank.running) return look;
+  if (const auto* file = heartbeat()) look.beat = file->read(rank.end.rank);
+  // A rank may be wrapped into another program: the one that beats counts.
+  const auto pid = look.beat ? look.beat->pid : rank.end.pid;
+  look.state = process_state(pid);
+  const auto now = scene_.clock.now();
+  const bool due = !rank.evidence_at || now - *rank.evidence_at >= kEvidenceInterval;
+  if (due && hang_->wants_evidence(rank.end.local_rank)) {
+    rank.evidence_at = now;
+    rank.activity = activity_of(pid);
+    rank.gpu_busy = gpus_.is_busy(rank.end.local_rank);
+  }
+  look.activity = rank.activity;
+  look.gpu_busy = rank.gpu_busy;
+  return look;
+}
+
+void Attempt::tell_slow(const SlowRank& slow) {
+  const int rank = ranks_[static_cast<std::size_t>(slow.local_rank)].end.rank;
+  scene_.notes.event("slow",
+                     {{"rank", std::int64_t{rank}},
+                      {"step", slow.beat.step},
+                      {"phase", std::string(name_of(slow.beat.phase))},
+                      {"seconds", std::chrono::duration<double>(slow.quiet).count()}});
+  scene_.notes.say(str("rank ", rank, " is slow: ", slow.text));
+}
+
+// Somebody has taken the run over: what these ranks would still write is not wanted.
+void Attempt::look_for_new_owner() {
+  const auto now = scene_.clock.now();
+  if (!scene_.job.lost_to || told_ || (next_owner_look_ && now < *next_owner_look_)) {
+    return;
+  }
+  next_owner_look_ = now + kOwnerInterval;
+  const auto owner = scene_.job.lost_to();
+  if (owner.empty()) return;
+  told_ = true;
+  next_owner_look_.reset();
+  for (auto& rank : ranks_) rank.end.lost_to = owner;
+  kill_running();
+  scene_.notes.say(
+      str("the run was taken over by ", owner, "; its ranks here are killed"));
 }
 
 void Attempt::sweep_up() {

@@ -20,24 +20,29 @@ namespace {
 
 constexpr char kAllIsWell = 'q';
 
-// Whoever reads our standard streams, listens for our sockets or waits for our locks
-// must not wait for the guard: it keeps nothing but its pipe, as descriptor 3.
-void keep_only(int pipe_end) noexcept {
+// Whoever reads our standard streams or listens for our sockets must not wait for the
+// guard: it keeps nothing but its pipe, as descriptor 3, and the lock of the run, which
+// nobody may have before the sweep, as descriptor 4.
+void keep_only(int pipe_end, int lock) noexcept {
+  constexpr int kOutOfTheWay = 5;
   const int null = ::open("/dev/null", O_RDWR);
   for (const int target : {0, 1, 2}) ::dup2(null, target);
+  if (lock >= 0) lock = ::fcntl(lock, F_DUPFD, kOutOfTheWay);
   if (pipe_end != 3) ::dup2(pipe_end, 3);
-  if (::syscall(SYS_close_range, 4U, ~0U, 0U) == 0) return;
-  for (int fd = 4; fd < 4096; ++fd) ::close(fd);  // kernels before 5.9
+  ::close(4);
+  if (lock >= 0) ::dup2(lock, 4);
+  if (::syscall(SYS_close_range, 5U, ~0U, 0U) == 0) return;
+  for (int fd = 5; fd < 4096; ++fd) ::close(fd);  // kernels before 5.9
 }
 
 // In the child of a process that may have threads: system calls only.
-[[noreturn]] void watch(int pipe_end, std::string_view mark) noexcept {
+[[noreturn]] void watch(int pipe_end, std::string_view mark, int lock) noexcept {
   ::setsid();
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
   ::prctl(PR_SET_NAME, "lockstep-guard");
-  keep_only(pipe_end);
+  keep_only(pipe_end, lock);
   char word = 0;
   ssize_t got = 0;
   do {
@@ -50,7 +55,7 @@ void keep_only(int pipe_end) noexcept {
 
 }  // namespace
 
-Guard::Guard(const std::string& mark) {
+Guard::Guard(const std::string& mark, int lock) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
     throw Error(Fault::io, "launcher: can not make a pipe: ", std::strerror(errno));
@@ -61,7 +66,7 @@ Guard::Guard(const std::string& mark) {
   if (pid_ < 0) {
     throw Error(Fault::io, "launcher: can not start its guard: ", std::strerror(errno));
   }
-  if (pid_ == 0) watch(reading.get(), mark);
+  if (pid_ == 0) watch(reading.get(), mark, lock);
 }
 
 Guard::~Guard() {

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/units.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -16,6 +17,20 @@ using std::chrono::nanoseconds;
 constexpr auto kForEver = nanoseconds::max();
 constexpr nanoseconds kLongestGap = std::chrono::seconds(1);
 constexpr std::size_t kKeptSteps = 32;
+
+// Activity is compared over windows of this length. What a rank does beside its steps,
+// such as sampling the machine, stays far below these.
+constexpr nanoseconds kWindow = std::chrono::seconds(1);
+constexpr double kBusyCpuSeconds = 0.05;
+constexpr std::int64_t kBusyIoBytes = 1 << 20;
+constexpr std::int64_t kBusyStorageBytes = 64 << 10;
+constexpr std::int64_t kBusyPageFaults = 10;
+
+// A rank is asked what it does from here on.
+constexpr nanoseconds kNoticeable = std::chrono::milliseconds(500);
+
+// The share of its limit after which something that is done for the first time is slow.
+constexpr int kSlowFirstTime = 10;
 
 nanoseconds or_for_ever(std::chrono::milliseconds limit) {
   return limit.count() > 0 ? nanoseconds(limit) : kForEver;
@@ -38,10 +53,19 @@ nanoseconds median(std::deque<nanoseconds> values) {
 }
 
 std::string seconds_text(nanoseconds time) {
+  const double seconds = std::chrono::duration<double>(time).count();
   std::array<char, 32> text{};
-  const int size = std::snprintf(text.data(), text.size(), "%.1f s",
-                                 std::chrono::duration<double>(time).count());
+  const int size =
+      seconds < 0.1 ? std::snprintf(text.data(), text.size(), "%.1f ms", 1e3 * seconds)
+                    : std::snprintf(text.data(), text.size(), "%.1f s", seconds);
   return {text.data(), static_cast<std::size_t>(size)};
+}
+
+bool does_something(const Activity& before, const Activity& now) {
+  return now.cpu_seconds - before.cpu_seconds >= kBusyCpuSeconds ||
+         now.io_bytes - before.io_bytes >= kBusyIoBytes ||
+         now.storage_bytes - before.storage_bytes >= kBusyStorageBytes ||
+         now.major_page_faults - before.major_page_faults >= kBusyPageFaults;
 }
 
 bool waits(const std::optional<monitor::Beat>& beat) {
@@ -61,6 +85,7 @@ void HangJudge::note(Rank& rank, const RankLook& look, nanoseconds passed) const
   if (look.state == 't') return;  // a person looks at it with a debugger
   rank.quiet += passed;
   rank.since_step += passed;
+  note_activity(rank, look, passed);
   if (!look.beat || !is_new(rank.beat, *look.beat)) return;
   const auto& beat = *look.beat;
   if (!is_step(beat.phase)) rank.plain = false;
@@ -69,13 +94,34 @@ void HangJudge::note(Rank& rank, const RankLook& look, nanoseconds passed) const
     const auto steps = rank.beat ? beat.step - rank.beat->step : 0;
     if (rank.plain && steps > 0) {
       rank.steps.push_back(rank.since_step / steps);
+      rank.longest = std::max(rank.longest, rank.steps.back());
       if (rank.steps.size() > kKeptSteps) rank.steps.pop_front();
     }
     rank.since_step = nanoseconds(0);
     rank.plain = is_step(beat.phase);
   }
   rank.beat = beat;
-  rank.quiet = nanoseconds(0);
+  rank.quiet = rank.idle = nanoseconds(0);
+  rank.told_slow = false;
+}
+
+// A process in state D waits for a disk or a driver: not idle, whatever else it is.
+void HangJudge::note_activity(Rank& rank, const RankLook& look,
+                              nanoseconds passed) const {
+  rank.idle += passed;
+  rank.window += passed;
+  const bool unknown = !look.activity || !look.gpu_busy;
+  const bool works = look.state != 'T' &&
+                     (unknown || *look.gpu_busy || look.state == 'D' ||
+                      (rank.before && does_something(*rank.before, *look.activity)));
+  if (works) rank.idle = nanoseconds(0);
+  if (!works && rank.before && rank.window < kWindow) return;
+  rank.before = look.activity;
+  rank.window = nanoseconds(0);
+}
+
+bool HangJudge::wants_evidence(int local_rank) const {
+  return ranks_[static_cast<std::size_t>(local_rank)].quiet >= kNoticeable;
 }
 
 nanoseconds HangJudge::step_limit(const Rank& rank) const {
@@ -87,6 +133,16 @@ nanoseconds HangJudge::step_limit(const Rank& rank) const {
       std::chrono::duration_cast<nanoseconds>(limits_.step_factor * usual));
 }
 
+nanoseconds HangJudge::step_timeout(const Rank& rank) const {
+  if (limits_.step_floor.count() <= 0 || limits_.step_timeout.count() <= 0) {
+    return kForEver;
+  }
+  const std::chrono::duration<double, std::nano> longest = rank.longest;
+  return std::max(
+      {nanoseconds(limits_.step_timeout), step_limit(rank),
+       std::chrono::duration_cast<nanoseconds>(limits_.step_factor * longest)});
+}
+
 nanoseconds HangJudge::limit(const Rank& rank, bool all_wait) const {
   if (!rank.beat) return or_for_ever(limits_.startup);
   switch (rank.beat->phase) {
@@ -94,6 +150,8 @@ nanoseconds HangJudge::limit(const Rank& rank, bool all_wait) const {
       return or_for_ever(limits_.startup);
     case Phase::training:
       return step_limit(rank);
+    case Phase::warming_up:
+      return or_for_ever(limits_.first_step);
     case Phase::evaluating:
       return or_for_ever(limits_.evaluation);
     case Phase::loading:
@@ -110,7 +168,40 @@ nanoseconds HangJudge::limit(const Rank& rank, bool all_wait) const {
   return or_for_ever(limits_.saving);
 }
 
-std::optional<Hang> HangJudge::look(const std::vector<RankLook>& looks) {
+// Whether its limit is the short one of a usual step.
+bool HangJudge::is_within_steps(const Rank& rank, bool all_wait) const {
+  if (!rank.beat || rank.steps.empty()) return false;
+  return rank.beat->phase == Phase::training ||
+         (rank.beat->phase == Phase::exchanging && all_wait && !several_nodes_);
+}
+
+// Of ranks that all wait for each other one may be at the work: they are idle together.
+nanoseconds HangJudge::idle_time(const Rank& rank, const std::vector<RankLook>& looks,
+                                 bool all_wait) const {
+  auto least = rank.idle;
+  for (std::size_t i = 0; all_wait && i < looks.size(); ++i) {
+    if (looks[i].running) least = std::min(least, ranks_[i].idle);
+  }
+  return least;
+}
+
+bool HangJudge::is_late(std::size_t index, const std::vector<RankLook>& looks,
+                        bool all_wait) const {
+  const auto& rank = ranks_[index];
+  const auto& look = looks[index];
+  const auto allowed = limit(rank, all_wait);
+  if (look.state == 'T' && limits_.step_floor.count() > 0) {
+    // A stopped process is at no work that could take its time.
+    const auto step = rank.steps.empty() ? limits_.step_floor : step_limit(rank);
+    return rank.quiet >= std::min(allowed, nanoseconds(step));
+  }
+  if (rank.quiet < allowed) return false;
+  if (!is_within_steps(rank, all_wait)) return true;
+  return idle_time(rank, looks, all_wait) >= allowed ||
+         rank.quiet >= step_timeout(rank);
+}
+
+Verdict HangJudge::look(const std::vector<RankLook>& looks) {
   LOCKSTEP_CHECK(looks.size() == ranks_.size(), looks.size(), " of ", ranks_.size());
   const auto now = clock_.now();
   const nanoseconds passed =
@@ -123,10 +214,46 @@ std::optional<Hang> HangJudge::look(const std::vector<RankLook>& looks) {
     all_wait = all_wait && looks[i].state != 't' && waits(ranks_[i].beat);
   }
   const auto late = latest(looks, all_wait);
-  if (!late) return std::nullopt;
+  if (!late) return {.hang = {}, .slow = slow(looks, all_wait)};
   const auto guilty = blame(looks, *late);
-  return Hang{.local_rank = static_cast<int>(guilty),
-              .because = describe(guilty, looks[guilty], all_wait)};
+  return {.hang = Hang{.local_rank = static_cast<int>(guilty),
+                       .because = describe(guilty, looks[guilty], all_wait)},
+          .slow = {}};
+}
+
+// The one that holds up the others, if that is a step or something done for the first
+// time; saving, evaluating and loading are told by the rank itself.
+std::optional<SlowRank> HangJudge::slow(const std::vector<RankLook>& looks,
+                                        bool all_wait) {
+  for (std::size_t i = 0; i < looks.size(); ++i) {
+    auto& rank = ranks_[i];
+    if (!looks[i].running || looks[i].state == 't' || !rank.beat || rank.told_slow) {
+      continue;
+    }
+    const bool within = is_within_steps(rank, all_wait);
+    const bool first = rank.beat->phase == Phase::warming_up ||
+                       (rank.beat->phase == Phase::training && rank.steps.empty());
+    if (!within && !first) continue;
+    const auto allowed = limit(rank, all_wait);
+    if (allowed == kForEver) continue;
+    if (rank.quiet < (first ? allowed / kSlowFirstTime : allowed)) continue;
+    rank.told_slow = true;
+    auto text = describe(i, looks[i], all_wait);
+    const auto timeout = first ? allowed : step_timeout(rank);
+    text +=
+        timeout == kForEver
+            ? "; it is left alone"
+            : str("; it is left alone for ",
+                  units::exact_duration(
+                      std::chrono::duration_cast<std::chrono::milliseconds>(timeout)),
+                  first ? " (watch.first_step)"
+                        : " while it uses CPU, disk or GPU (watch.step_timeout)");
+    return SlowRank{.local_rank = static_cast<int>(i),
+                    .beat = *rank.beat,
+                    .quiet = rank.quiet,
+                    .text = std::move(text)};
+  }
+  return std::nullopt;
 }
 
 std::optional<std::size_t> HangJudge::latest(const std::vector<RankLook>& looks,
@@ -135,13 +262,7 @@ std::optional<std::size_t> HangJudge::latest(const std::vector<RankLook>& looks,
   for (std::size_t i = 0; i < looks.size(); ++i) {
     const auto& rank = ranks_[i];
     if (!looks[i].running || looks[i].state == 't') continue;
-    auto allowed = limit(rank, all_wait);
-    // A stopped process is at no work that could take its time.
-    if (looks[i].state == 'T' && limits_.step_floor.count() > 0) {
-      const auto step = rank.steps.empty() ? limits_.step_floor : step_limit(rank);
-      allowed = std::min(allowed, step);
-    }
-    if (rank.quiet < allowed) continue;
+    if (!is_late(i, looks, all_wait)) continue;
     if (!late || rank.quiet > ranks_[*late].quiet) late = i;
   }
   return late;

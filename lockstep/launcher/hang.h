@@ -7,16 +7,22 @@
 #include <vector>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/launcher/activity.h"
 #include "lockstep/monitor/heartbeat.h"
 
 namespace lockstep::launcher {
 
 // How long a rank may stay without a new beat. Zero: for ever.
 struct HangLimits {
-  // In training: the larger of the floor and `step_factor` times its usual step.
+  // In training, of a rank that does nothing at all: no CPU time, no I/O, no work of
+  // its GPU. The larger of the floor and `step_factor` times its usual step.
   std::chrono::milliseconds step_floor{3'000};
   double step_factor = 5;
+  // In training, of a rank that does something, or of which that can not be known. The
+  // larger of this and `step_factor` times the longest step of this run.
+  std::chrono::milliseconds step_timeout{std::chrono::minutes(10)};
   std::chrono::milliseconds startup{std::chrono::minutes(10)};
+  // The first step, and every later one that is the first of its kind (warming up).
   std::chrono::milliseconds first_step{std::chrono::minutes(10)};
   std::chrono::milliseconds evaluation{std::chrono::minutes(5)};
   std::chrono::milliseconds saving{std::chrono::minutes(10)};
@@ -29,6 +35,9 @@ struct RankLook {
   std::optional<monitor::Beat> beat;  // of this process, nothing if there was none yet
   // The kernel's letter for the process: 'T' is stopped, 't' is held by a debugger.
   char state = 'S';
+  // Nothing: it can not be known, so that the rank counts as one that works.
+  std::optional<Activity> activity = Activity{};
+  std::optional<bool> gpu_busy = false;
 };
 
 struct Hang {
@@ -36,31 +45,65 @@ struct Hang {
   std::string because;  // "no heartbeat for 3.1 s at step 12 (training); ..."
 };
 
+// A rank that takes longer than usual and is left alone.
+struct SlowRank {
+  int local_rank = 0;
+  monitor::Beat beat;
+  std::chrono::nanoseconds quiet{0};
+  std::string text;  // "no heartbeat for 3.1 s at step 12 (training); ..."
+};
+
+struct Verdict {
+  std::optional<Hang> hang;
+  std::optional<SlowRank> slow;  // once for each time that it is slow
+};
+
 // Decides from the heartbeats of the ranks of this machine whether one of them hangs.
 //
 // Time counts only while somebody looks: of the time between two looks, one second at
 // most, so that a laptop's sleep or a Ctrl-Z is no hang. A rank that waits for the
 // others (exchanging) is a victim as long as there is one that does not.
+//
+// A false alarm is worse than a late one: within a step a rank is a hang only when it
+// is stopped, or when it did nothing at all for the short limit, or after the long one.
 class HangJudge {
  public:
   // `several_nodes`: ranks of other machines, which are not seen here, take part.
   HangJudge(const HangLimits& limits, int ranks, bool several_nodes,
             const Clock& clock = Clock::system());
 
-  std::optional<Hang> look(const std::vector<RankLook>& ranks);
+  Verdict look(const std::vector<RankLook>& ranks);
+
+  // Whether the rank has been quiet so long that its activity is worth a look.
+  bool wants_evidence(int local_rank) const;
 
  private:
   struct Rank {
     std::optional<monitor::Beat> beat;
-    std::chrono::nanoseconds quiet{0};       // since the last new beat
+    std::chrono::nanoseconds quiet{0};   // since the last new beat
+    std::chrono::nanoseconds idle{0};    // since it was last seen to do something
+    std::chrono::nanoseconds window{0};  // since `before` was taken
+    std::optional<Activity> before;
+    std::chrono::nanoseconds longest{0};     // step of this run
+    bool told_slow = false;                  // since the last new beat
     std::chrono::nanoseconds since_step{0};  // since the last new step
     bool plain = false;  // nothing but training since the last new step
     std::deque<std::chrono::nanoseconds> steps;  // how long the last ones took
   };
 
   void note(Rank& rank, const RankLook& look, std::chrono::nanoseconds passed) const;
+  void note_activity(Rank& rank, const RankLook& look,
+                     std::chrono::nanoseconds passed) const;
   std::chrono::nanoseconds step_limit(const Rank& rank) const;
+  std::chrono::nanoseconds step_timeout(const Rank& rank) const;
   std::chrono::nanoseconds limit(const Rank& rank, bool all_wait) const;
+  bool is_within_steps(const Rank& rank, bool all_wait) const;
+  std::chrono::nanoseconds idle_time(const Rank& rank,
+                                     const std::vector<RankLook>& looks,
+                                     bool all_wait) const;
+  bool is_late(std::size_t index, const std::vector<RankLook>& looks,
+               bool all_wait) const;
+  std::optional<SlowRank> slow(const std::vector<RankLook>& looks, bool all_wait);
   std::optional<std::size_t> latest(const std::vector<RankLook>& looks,
                                     bool all_wait) const;
   std::size_t blame(const std::vector<RankLook>& looks, std::size_t late) const;

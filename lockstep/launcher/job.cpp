@@ -1,9 +1,14 @@
 #include "lockstep/launcher/job.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
+#include <arpa/inet.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/units.h"
@@ -32,6 +37,46 @@ void check(const Job& job) {
     throw Error(Fault::hardware, "launcher: '", program,
                 "' is not there; build it, or check its path");
   }
+}
+
+// A rank loads LibTorch, opens its data and has a few sockets to every other one.
+constexpr rlim_t kFilesOfARank = 128;
+constexpr rlim_t kFilesForAPeer = 16;
+
+// Without this a rank that can not open a socket waits for its peers for minutes.
+void check_open_files(const Job& job) {
+  const auto needed =
+      kFilesOfARank + kFilesForAPeer * static_cast<rlim_t>(job.first.world_size);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  if (limit.rlim_max < needed) {
+    throw Error(Fault::hardware, "launcher: a process may open ", limit.rlim_max,
+                " files here, and one of ", job.first.world_size, " ranks needs about ",
+                needed, "; raise the limit (ulimit -n ", needed, ")");
+  }
+  limit.rlim_cur = needed;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Ranks of one machine meet at this address: where it can not be reached they would
+// wait for each other until a timeout.
+void check_loopback(const Job& job) {
+  if (job.first.world_size == 1 || job.first.master_address != "127.0.0.1") return;
+  const files::Descriptor probe(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(9);  // of a datagram socket; nothing is sent
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (!probe || ::connect(probe.get(), reinterpret_cast<sockaddr*>(&address),
+                          sizeof address) == 0) {
+    return;
+  }
+  throw Error(Fault::hardware,
+              "launcher: 127.0.0.1, where the ranks meet, can not be "
+              "reached: ",
+              std::strerror(errno),
+              "; bring the loopback interface up "
+              "(ip link set lo up)");
 }
 
 // The port of the store, from before its host starts until after it has ended.
@@ -75,8 +120,10 @@ class Runner {
         clock_(clock),
         notes_(run, job_, clock) {
     check(job_);
+    check_open_files(job_);
+    check_loopback(job_);
     port_ = hold_port(job_);
-    guard_.emplace(mark_);  // before the pump's threads
+    guard_.emplace(mark_, job_.lock);  // before the pump's threads
     if (captures(job_)) pump_.emplace(LogPump::Options{.show = job_.show});
   }
 
@@ -90,12 +137,12 @@ class Runner {
       announce(result, attempt, delay);
       if (const auto number = interrupted_within(delay))
         return given_up(result, *number);
-      clean_up();
     }
   }
 
  private:
   std::vector<RankEnd> one_life(int number) {
+    clean_up();
     Attempt attempt({.run = run_,
                      .job = job_,
                      .mark = mark_,
@@ -134,7 +181,7 @@ class Runner {
       return false;
     }
     const auto& end = first_failed(result);
-    return end.asked_by == 0 && may_get_better(run_, job_, end);
+    return end.asked_by == 0 && end.lost_to.empty() && may_get_better(run_, job_, end);
   }
 
   milliseconds delay_before(int attempt) const {
@@ -171,15 +218,16 @@ class Runner {
     }
   }
 
-  static JobResult given_up(JobResult result, int number) {
+  JobResult given_up(JobResult result, int number) const {
     result.state = RunState::stopped;
-    result.exit = 128 + number;
+    result.exit = exit_of_stop(run_, job_, number);
     result.message =
         str("stopped by ", signal_name(number), " before a restart; ", result.message);
     return result;
   }
 
-  // What the next attempt must not take for its own.
+  // Removes what this attempt must not take for its own: beats and errors of the one
+  // before, in this process or in an earlier command of the same run.
   void clean_up() {
     std::error_code ignored;
     std::filesystem::remove(run_.heartbeat(), ignored);
@@ -216,6 +264,8 @@ JobResult run_job(const monitor::RunDirectory& run, const Job& job, Signals& sig
     }
     throw;
   }
+  // The record is its new owner's now.
+  if (!result.ends.empty() && !result.ends[0].lost_to.empty()) return result;
   try {
     run.update_record(result.state, result.exit, result.message);
   } catch (const Error& error) {

@@ -34,6 +34,8 @@ struct RankOptions {
   // Streams inherited and nothing captured: rank 0 of `lockstep train` draws the
   // progress line.
   bool owns_terminal = false;
+  // That it computes on, as CUDA counts them here; nothing: not known, it may be any.
+  std::optional<std::vector<int>> gpus = {};
 };
 
 // The ranks of this machine, and how they are looked after.
@@ -59,6 +61,15 @@ struct Job {
   // Every rank is a worker of ours: it beats from its start on, means by its exit
   // status what our faults mean, and knows what to do with a signal.
   bool is_ours() const { return hang_limits && hang_limits->startup.count() > 0; }
+  // Whether a rerun of the same command would resume where a checkpoint exists: then a
+  // stop by a signal of a scheduler has the exit status 75.
+  bool resumes = false;
+  // Returns who has taken over this run since it was started, "" while it is ours; may
+  // be empty. See monitor::RunLock.
+  std::function<std::string()> lost_to;
+  // A descriptor that the guard process keeps open until nothing of the job is left;
+  // -1: none. The lock of the run, so that nobody gets it before.
+  int lock = -1;
   // One sentence for the person at the terminal; may be empty.
   std::function<void(std::string_view)> say;
   // Captured lines for the terminal; empty: standard output and standard error.
@@ -77,6 +88,8 @@ struct RankEnd {
   bool killed = false;  // by us, since it did not stop or was told to quit at once
   std::string hang;     // why it counted as hanging and was killed, else ""
   bool early = false;   // status 0, but its heartbeat does not say that it had finished
+  char left = 0;        // its state, if it did not even die of SIGKILL
+  std::string lost_to;  // who has taken over the run, else ""
 };
 
 struct JobResult {

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/monitor/error_file.h"
+#include "lockstep/storage/catalog.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -54,7 +55,7 @@ bool is_consequence(const monitor::RunDirectory& run, const Job& job,
 
 int exit_of_failure(const monitor::RunDirectory& run, const Job& job,
                     const RankEnd& end) {
-  if (!end.hang.empty() || end.early) return kExitFailed;
+  if (!end.hang.empty() || end.early || end.left != 0) return kExitFailed;
   if (end.end.signal != 0) return 128 + end.end.signal;
   const auto fault = known_fault(run, job, end);
   return fault ? shell_status(*fault) : kExitFailed;
@@ -69,7 +70,8 @@ JobResult result(RunState state, int exit, std::string message,
 }
 
 // Nobody failed: all were stopped, by somebody or by themselves.
-JobResult judge_stop(const Job& job, std::vector<RankEnd> ends) {
+JobResult judge_stop(const monitor::RunDirectory& run, const Job& job,
+                     std::vector<RankEnd> ends) {
   const auto is = [&](Ending wanted) {
     return std::find_if(ends.begin(), ends.end(), [&](const RankEnd& end) {
       return ending_of(job, end) == wanted;
@@ -79,10 +81,12 @@ JobResult judge_stop(const Job& job, std::vector<RankEnd> ends) {
     const int number = killed->asked_by;
     auto message = str("rank ", killed->rank, " was killed after ", signal_name(number),
                        ", before it had stopped by itself");
-    return result(RunState::stopped, 128 + number, std::move(message), std::move(ends));
+    return result(RunState::stopped, exit_of_stop(run, job, number), std::move(message),
+                  std::move(ends));
   }
-  const auto& end = is(Ending::stopped)->end;
-  const int exit = end.shell_status();
+  const int status = is(Ending::stopped)->end.shell_status();
+  const int exit =
+      status == kExitStopped ? status : exit_of_stop(run, job, status - 128);
   auto message = exit == kExitStopped ? "stopped by request; a rerun resumes"
                                       : str("stopped by ", signal_name(exit - 128));
   return result(RunState::stopped, exit, std::move(message), std::move(ends));
@@ -90,8 +94,13 @@ JobResult judge_stop(const Job& job, std::vector<RankEnd> ends) {
 
 }  // namespace
 
+int exit_of_stop(const monitor::RunDirectory& run, const Job& job, int number) {
+  return stop_status(number,
+                     job.resumes && !storage::list_steps(run.checkpoints()).empty());
+}
+
 Ending ending_of(const Job& job, const RankEnd& end) {
-  if (!end.hang.empty() || end.early) return Ending::failed;
+  if (!end.hang.empty() || end.early || end.left != 0) return Ending::failed;
   if (end.end.ok()) return Ending::well;
   if (end.killed) return Ending::killed;
   if (end.told && (is_answer_to(SIGTERM, end.end) || is_clean_stop(end.end))) {
@@ -127,12 +136,16 @@ std::optional<std::size_t> first_failure(const monitor::RunDirectory& run,
 bool may_get_better(const monitor::RunDirectory& run, const Job& job,
                     const RankEnd& end) {
   const auto fault = known_fault(run, job, end);
-  return fault != Fault::config && fault != Fault::diverged;
+  return end.left == 0 && fault != Fault::config && fault != Fault::diverged;
 }
 
 JobResult judge(const monitor::RunDirectory& run, const Job& job,
                 std::vector<RankEnd> ends) {
   const auto stopping = [](const RankEnd& end) { return end.asked_by != 0; };
+  if (!ends.empty() && !ends[0].lost_to.empty()) {
+    auto message = str("the run was taken over by ", ends[0].lost_to);
+    return result(RunState::failed, kExitFailed, std::move(message), std::move(ends));
+  }
   const auto first = first_failure(run, job, ends);
   // Ranks that were asked to stop may lose each other on the way.
   const bool lost_in_stop = first && is_consequence(run, job, ends[*first]) &&
@@ -140,7 +153,7 @@ JobResult judge(const monitor::RunDirectory& run, const Job& job,
                             ends.size() > 1;
   if (lost_in_stop) {
     const int number = std::find_if(ends.begin(), ends.end(), stopping)->asked_by;
-    return result(RunState::stopped, 128 + number,
+    return result(RunState::stopped, exit_of_stop(run, job, number),
                   str("stopped by ", signal_name(number)), std::move(ends));
   }
   if (first) {
@@ -154,7 +167,7 @@ JobResult judge(const monitor::RunDirectory& run, const Job& job,
   if (std::all_of(ends.begin(), ends.end(), well)) {
     return result(RunState::done, kExitOk, "", std::move(ends));
   }
-  return judge_stop(job, std::move(ends));
+  return judge_stop(run, job, std::move(ends));
 }
 
 }  // namespace lockstep::launcher

@@ -36,7 +36,12 @@ bool is_alone(const Job& job) {
 }
 
 std::string how_it_ended(const RankEnd& end) {
-  if (!end.hang.empty()) return str("hangs: ", end.hang);
+  const auto left =
+      end.left == 0 ? "" : str("can not be killed (state ", end.left, ")");
+  if (!end.hang.empty()) {
+    return str("hangs: ", end.hang, left.empty() ? "" : ", and ", left);
+  }
+  if (!left.empty()) return left;
   if (end.early) return "ended with exit status 0 before it had finished";
   const auto how = process::describe(end.end);
   if (end.end.signal == 0) return str("ended with ", how);

@@ -56,9 +56,9 @@ void store(T& place, T value) noexcept {
 }  // namespace
 
 std::string_view name_of(Phase phase) noexcept {
-  constexpr std::array<std::string_view, 8> kNames = {
-      "starting", "training", "evaluating", "saving",
-      "stopping", "finished", "loading",    "exchanging"};
+  constexpr std::array<std::string_view, 9> kNames = {
+      "starting", "training", "evaluating", "saving",    "stopping",
+      "finished", "loading",  "exchanging", "warming up"};
   const auto index = static_cast<std::size_t>(phase);
   return index < kNames.size() ? kNames[index] : "unknown";
 }

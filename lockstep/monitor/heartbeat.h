@@ -19,6 +19,9 @@ enum class Phase : std::uint32_t {
   finished = 5,
   loading = 6,     // waiting for data
   exchanging = 7,  // waiting for the other ranks
+  // Computing something for the first time, such as a batch of a new shape: libraries
+  // tune themselves, which may take minutes.
+  warming_up = 8,
 };
 std::string_view name_of(Phase phase) noexcept;
 

@@ -14,6 +14,7 @@
 #include "lockstep/base/files.h"
 #include "lockstep/base/text.h"
 #include "lockstep/monitor/detail/run_record.h"
+#include "lockstep/monitor/run_lock.h"
 
 namespace lockstep::monitor {
 namespace {
@@ -167,7 +168,9 @@ RunDirectory RunDirectory::create(const Path& parent, const NewRun& run,
     Parent made(where);
     Staging staging(where);
     write_content(staging.path(), run);
+    if (run.lock != nullptr) run.lock->emplace(RunLock::take(staging.path()));
     auto path = move_into_place(staging, where, run.name, record);
+    if (run.lock != nullptr) (*run.lock)->moved_to(path);
     made.keep();
     files::sync_directory(where);
     return RunDirectory(std::move(path));

@@ -13,6 +13,8 @@
 // docs/run_directory.md describes every file.
 namespace lockstep::monitor {
 
+class RunLock;
+
 using Path = std::filesystem::path;
 
 // The version of the directory's layout, "format" in run.json. A reader refuses a newer
@@ -65,6 +67,8 @@ struct NewRun {
   RunRecord record;
   std::string config_yaml;
   std::string plan_json;
+  // Gets the lock of the new run, if it is not null: held before others can see it.
+  std::optional<RunLock>* lock = nullptr;
 };
 
 // Threads: one at a time. Processes: only the launcher updates run.json; each rank

@@ -35,7 +35,8 @@ const std::vector<comm::Ballot>& Attempts::compute(const data::Batch& batch,
   const auto waiting = parts_.world.data().size() > 1 ? Profiler::Phase::communication
                                                       : Profiler::Phase::backward;
   for (bool first = true;; first = false) {
-    parts_.reporter.beat(steps, Phase::training);
+    const bool is_new = shapes_.is_new(batch.inputs.sizes(), parts_.step.micro_batch());
+    parts_.reporter.beat(steps, is_new ? Phase::warming_up : Phase::training);
     recovery_.begin(parts_.tally);
     parts_.strategy.begin_step();  // a rank that fails here has left the others
     parts_.profiler.did(waiting);  // for buffers of rank 0

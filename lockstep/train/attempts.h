@@ -9,6 +9,7 @@
 #include "lockstep/train/profiler.h"
 #include "lockstep/train/recovery.h"
 #include "lockstep/train/report.h"
+#include "lockstep/train/seen_shapes.h"
 #include "lockstep/train/step.h"
 
 namespace lockstep::train {
@@ -46,6 +47,7 @@ class Attempts {
 
   Parts parts_;
   Recovery recovery_;
+  SeenShapes shapes_;
   bool told_of_batch_norm_ = false;
 };
 

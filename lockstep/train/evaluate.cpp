@@ -121,7 +121,11 @@ std::optional<Evaluation> evaluate(models::Model& model, const data::Dataset& da
   while (const auto* batch = feed.next()) {
     if (context.limit_batches > 0 && batches++ == context.limit_batches) break;
     if (stop_is_agreed(context)) return std::nullopt;
-    if (context.beat) context.beat(monitor::Phase::evaluating);
+    const bool is_new = context.shapes != nullptr &&
+                        context.shapes->is_new(batch->inputs.sizes(), share);
+    if (context.beat) {
+      context.beat(is_new ? monitor::Phase::warming_up : monitor::Phase::evaluating);
+    }
     passes.add(*batch);
   }
   return passes.result(context.world);

@@ -11,6 +11,7 @@
 #include "lockstep/monitor/heartbeat.h"
 #include "lockstep/precision/policy.h"
 #include "lockstep/train/metrics.h"
+#include "lockstep/train/seen_shapes.h"
 #include "lockstep/train/step.h"
 
 namespace lockstep::train {
@@ -24,6 +25,7 @@ struct EvalContext {
   // on all of them. May be empty.
   std::function<comm::Ballot()> ballot = {};
   std::function<void(monitor::Phase)> beat = {};  // for each batch; may be empty
+  SeenShapes* shapes = nullptr;                   // of earlier evaluations; may be null
   std::int64_t limit_batches = 0;                 // 0: as the config says
 };
 

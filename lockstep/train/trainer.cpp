@@ -435,6 +435,7 @@ class Training {
                      .world = world_,
                      .ballot = [this] { return stop_ballot(); },
                      .beat = [this](Phase phase) { beat(phase); },
+                     .shapes = &evaluated_shapes_,
                      .limit_batches = limit_batches});
   }
 
@@ -614,6 +615,7 @@ class Training {
   EarlyStop early_stop_;
   OwnState own_{world_};
   Divergence divergence_;
+  SeenShapes evaluated_shapes_;
   std::optional<Attempts> attempts_;  // after each rank has its own generators
   std::optional<Trace> trace_;
 

@@ -130,6 +130,20 @@ TEST(Train, RunDirIsTheRunsDirectory) {
   EXPECT_THAT(test::names_in(rig.path("my runs")), ElementsAre("one"));
 }
 
+// A requeue loop gives the same command again, whatever came of the one before.
+TEST(Train, ARunThatWasCutBeforeItsFirstCheckpointBeginsAgain) {
+  for (const auto* resume : {"auto", "never"}) {
+    const Rig rig("test -e fine || exit 3\n");
+    const std::vector<std::string> command{"train", "recipe.yaml", "--run-dir",
+                                           "one",   "--resume",    resume};
+    EXPECT_EQ(rig.run(command).end.exit_status, 3);
+    test::write_file(rig.path("fine"), "");
+    const auto again = rig.run(command);
+    EXPECT_EQ(again.end.exit_status, 0) << again.err;
+    EXPECT_THAT(again.err, HasSubstr("one' has no checkpoint; it begins again"));
+  }
+}
+
 TEST(Train, DryRunPrintsThePlanAndWritesNothing) {
   const Rig rig;
   const auto before = test::names_in(rig.path("."));

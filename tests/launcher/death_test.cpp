@@ -2,8 +2,11 @@
 // left when run_job() returns and that run.json says what it says.
 #include <algorithm>
 #include <functional>
+#include <future>
+#include <thread>
 
 #include <pty.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 
 #include "tests/launcher/job_rig.h"
@@ -62,6 +65,80 @@ class Death : public test::JobRig {
     EXPECT_EQ(launcher::HeldPort::take(static_cast<int>(*port)).port(), *port);
   }
 };
+
+// A process that does not die of SIGKILL, as one that waits inside a driver: a tracer
+// holds it at its exit. The thread that has made it has to live as long.
+class Unkillable {
+ public:
+  explicit Unkillable(pid_t pid) : pid_(pid) {
+    made_ = ::ptrace(PTRACE_SEIZE, pid, nullptr, PTRACE_O_TRACEEXIT) == 0;
+  }
+  // It ends now.
+  ~Unkillable() {
+    if (!made_) return;
+    ::waitpid(pid_, nullptr, __WALL);
+    ::ptrace(PTRACE_DETACH, pid_, nullptr, nullptr);
+  }
+  Unkillable(const Unkillable&) = delete;
+  Unkillable& operator=(const Unkillable&) = delete;
+  bool made() const noexcept { return made_; }
+
+ private:
+  const pid_t pid_;
+  bool made_ = false;
+};
+
+class Undying : public test::JobRig {
+ protected:
+  // Runs a job whose rank 1 notes its pid and can not be killed; then `act`.
+  std::optional<launcher::JobResult> run_undying(launcher::Job job,
+                                                 const std::function<void()>& act) {
+    job.grace = std::chrono::milliseconds(100);
+    launcher::Signals signals;
+    std::promise<bool> held;
+    std::promise<void> over;
+    std::jthread holder([&] {
+      noted("me ");
+      const Unkillable rank(pid_noted("me"));
+      held.set_value(rank.made());
+      if (rank.made()) act();
+      over.get_future().wait();
+    });
+    std::optional<launcher::JobResult> result;
+    auto running = std::async(std::launch::async, [&] {
+      return launcher::run_job(run_, job, signals, *clock_);
+    });
+    const bool made = held.get_future().get();
+    if (!made) ::kill(::getpid(), SIGTERM);
+    result = running.get();
+    over.set_value();
+    holder.join();
+    if (!made) return std::nullopt;
+    return result;
+  }
+};
+
+TEST_F(Undying, ARankThatCanNotBeKilledIsLeftAndSaid) {
+  const auto result = run_undying(job_of(2, {"r1.pid=me", "ignore=15", "hang"}),
+                                  [] { ::kill(::getpid(), SIGTERM); });
+  if (!result) GTEST_SKIP() << "no ptrace here";
+  EXPECT_EQ(result->state, RunState::failed);
+  EXPECT_EQ(run_.read_record().state, RunState::failed);
+  EXPECT_THAT(result->message, AllOf(StartsWith("rank 1 (pid "),
+                                     HasSubstr(") can not be killed (state ")));
+  EXPECT_THAT(text::join(said_, "\n"), HasSubstr("it is left behind"));
+}
+
+TEST_F(Undying, TwoInterruptsEndTheLauncherAllTheSame) {
+  const auto result = run_undying(job_of(2, {"r1.pid=me", "ignore=2", "hang"}), [] {
+    ::kill(::getpid(), SIGINT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));  // no echo of it
+    ::kill(::getpid(), SIGINT);
+  });
+  if (!result) GTEST_SKIP() << "no ptrace here";
+  EXPECT_EQ(result->state, RunState::failed);
+  EXPECT_THAT(result->message, HasSubstr("can not be killed"));
+}
 
 TEST_F(Death, ARankThatExitsWithAStatus) {
   const auto result = dies({"say=I give up", "exit=9"});

@@ -1,5 +1,7 @@
 #include "lockstep/launcher/hang.h"
 
+#include <functional>
+
 #include "tests/launcher/job_rig.h"
 
 namespace lockstep {
@@ -36,13 +38,19 @@ class Beats : public ::testing::Test {
     }
   }
 
-  std::optional<Hang> look() { return judge_->look(looks_); }
+  std::optional<Hang> look() {
+    auto verdict = judge_->look(looks_);
+    if (verdict.slow) slow_.push_back(*verdict.slow);
+    return verdict.hang;
+  }
 
   // How long it takes until a hang is seen, if within `limit`.
-  std::optional<milliseconds> quiet_until_hang(milliseconds limit) {
+  std::optional<milliseconds> quiet_until_hang(
+      milliseconds limit, const std::function<void()>& meanwhile = {}) {
     for (milliseconds passed{0}; passed <= limit; passed += milliseconds(100)) {
       hang_ = look();
       if (hang_) return passed;
+      if (meanwhile) meanwhile();
       clock_.advance(milliseconds(100));
     }
     return std::nullopt;
@@ -62,6 +70,7 @@ class Beats : public ::testing::Test {
   std::optional<HangJudge> judge_;
   std::vector<RankLook> looks_;
   std::optional<Hang> hang_;
+  std::vector<launcher::SlowRank> slow_;
   std::int64_t step_ = 0;
 };
 
@@ -185,11 +194,144 @@ TEST_F(Beats, WhenAllWaitTheOneThatIsBehindIsToBlame) {
   EXPECT_THAT(hang_->because, HasSubstr("as all ranks wait for each other"));
 }
 
+// An exchange of much data: one rank adds while the other one waits for the sum.
+TEST_F(Beats, WhenAllWaitOneThatWorksProtectsTheOthers) {
+  watch(2);
+  train(5, milliseconds(200));
+  beat_all(step_, Phase::exchanging);
+  EXPECT_EQ(quiet_until_hang(milliseconds(60'000),
+                             [&] { looks_[0].activity->cpu_seconds += 0.1; }),
+            std::nullopt);
+}
+
 TEST_F(Beats, WithOtherNodesAllMayWaitAsLongAsASaveTakes) {
   watch(2, true);
   train(5, milliseconds(200));
   beat_all(step_, Phase::exchanging);
   EXPECT_EQ(quiet_until_hang(limits_.saving * 2), limits_.saving);
+}
+
+// What a slow and healthy rank may be at, for each 100 ms of it.
+struct Work {
+  std::string name;
+  std::function<void(RankLook&)> go_on;
+};
+
+std::vector<Work> kinds_of_work() {
+  return {
+      {"CPU", [](RankLook& look) { look.activity->cpu_seconds += 0.09; }},
+      {"starved", [](RankLook& look) { look.activity->cpu_seconds += 0.006; }},
+      {"reads", [](RankLook& look) { look.activity->io_bytes += 200 << 10; }},
+      {"disk", [](RankLook& look) { look.activity->storage_bytes += 8 << 10; }},
+      {"page faults", [](RankLook& look) { look.activity->major_page_faults += 2; }},
+      {"in the kernel", [](RankLook& look) { look.state = 'D'; }},
+      {"GPU", [](RankLook& look) { look.gpu_busy = true; }},
+      {"GPU not known", [](RankLook& look) { look.gpu_busy.reset(); }},
+      {"not to be seen", [](RankLook& look) { look.activity.reset(); }},
+  };
+}
+
+TEST_F(Beats, ASlowStepThatDoesSomethingIsToldAndLeftAlone) {
+  for (const auto& work : kinds_of_work()) {
+    watch(1);
+    train(10, milliseconds(100));
+    slow_.clear();
+    const auto found =
+        quiet_until_hang(milliseconds(60'000), [&] { work.go_on(looks_[0]); });
+    EXPECT_EQ(found, std::nullopt) << work.name;
+    ASSERT_EQ(slow_.size(), 1) << work.name;
+    EXPECT_EQ(slow_[0].quiet, std::chrono::seconds(3)) << work.name;
+    EXPECT_EQ(slow_[0].text,
+              "no heartbeat for 3.0 s at step " + std::to_string(step_) +
+                  " (training); its usual step takes 0.1 s; it is left alone for 10min "
+                  "while it uses CPU, disk or GPU (watch.step_timeout)");
+  }
+}
+
+TEST_F(Beats, WorkDoesNotProtectForEver) {
+  for (const auto& work : kinds_of_work()) {
+    watch(1);
+    train(10, milliseconds(100));
+    const auto found =
+        quiet_until_hang(std::chrono::hours(1), [&] { work.go_on(looks_[0]); });
+    EXPECT_EQ(found, limits_.step_timeout) << work.name;
+  }
+}
+
+TEST_F(Beats, AHangAfterSomeWorkIsFoundWithinTheShortLimitOfItsEnd) {
+  watch(1);
+  train(10, milliseconds(100));
+  int busy = 80;  // 8 s
+  const auto found = quiet_until_hang(milliseconds(60'000), [&] {
+    if (busy-- > 0) looks_[0].activity->cpu_seconds += 0.1;
+  });
+  EXPECT_EQ(found, milliseconds(11'000));
+}
+
+// A thread that samples the machine and writes what it saw.
+TEST_F(Beats, WhatIsDoneBesideTheStepsIsNoWork) {
+  watch(1);
+  train(10, milliseconds(100));
+  const auto found = quiet_until_hang(milliseconds(60'000), [&] {
+    looks_[0].activity->cpu_seconds += 0.001;
+    looks_[0].activity->io_bytes += 20 << 10;
+    looks_[0].activity->storage_bytes += 1 << 10;
+  });
+  EXPECT_EQ(found, milliseconds(3'000));
+}
+
+TEST_F(Beats, TheLongLimitIsSeveralTimesTheLongestStepOfTheRun) {
+  limits_.step_timeout = std::chrono::seconds(20);
+  watch(1);
+  train(3, milliseconds(100));
+  beat(0, ++step_);
+  const auto work = [&] { looks_[0].activity->cpu_seconds += 0.1; };
+  EXPECT_EQ(quiet_until_hang(milliseconds(9'900), work), std::nullopt);  // a slow one
+  train(40, milliseconds(100));
+  EXPECT_EQ(quiet_until_hang(std::chrono::hours(1), work), milliseconds(50'000));
+}
+
+TEST_F(Beats, ALongLimitOfZeroIsNone) {
+  limits_.step_timeout = milliseconds(0);
+  watch(1);
+  train(10, milliseconds(100));
+  EXPECT_EQ(quiet_until_hang(std::chrono::hours(1),
+                             [&] { looks_[0].activity->cpu_seconds += 0.1; }),
+            std::nullopt);
+}
+
+// The short last batch of an epoch, for which cuDNN tunes itself anew.
+TEST_F(Beats, SomethingDoneForTheFirstTimeHasTheLimitOfAFirstStep) {
+  watch(1);
+  train(10, milliseconds(100));
+  beat(0, step_, Phase::warming_up);
+  EXPECT_EQ(quiet_until_hang(limits_.first_step * 2), limits_.first_step);
+  ASSERT_EQ(slow_.size(), 1);
+  EXPECT_EQ(slow_[0].quiet, limits_.first_step / 10);
+  EXPECT_THAT(slow_[0].text, HasSubstr("(warming up)"));
+  EXPECT_THAT(slow_[0].text, HasSubstr("left alone for 10min (watch.first_step)"));
+}
+
+TEST_F(Beats, AFirstTimeDoesNotMakeTheUsualStepLonger) {
+  watch(1);
+  train(3, milliseconds(200));
+  for (int i = 0; i < 10; ++i) {
+    beat(0, step_, Phase::warming_up);
+    EXPECT_EQ(quiet_until_hang(milliseconds(30'000)), std::nullopt);
+    train(1, milliseconds(200));
+  }
+  EXPECT_EQ(quiet_until_hang(milliseconds(60'000)), milliseconds(3'000));
+}
+
+TEST_F(Beats, ASlowRankIsToldAgainOnlyAfterItHasMoved) {
+  watch(1);
+  train(10, milliseconds(100));
+  const auto work = [&] { looks_[0].activity->cpu_seconds += 0.1; };
+  for (int i = 1; i <= 3; ++i) {
+    beat(0, ++step_);
+    EXPECT_EQ(quiet_until_hang(milliseconds(20'000), work), std::nullopt);
+    EXPECT_EQ(slow_.size(), static_cast<std::size_t>(i));
+  }
 }
 
 TEST_F(Beats, AStoppedProcessIsToBlameWhateverItsPhase) {
@@ -284,6 +426,30 @@ TEST_F(HangingRanks, ASlowRankIsNoHang) {
   auto job = worker_job(
       2, {"r0.steps=12:200", "r1.steps=3:200", "r1.steps=3:600", "beat=60:finished"});
   job.hang_limits->step_floor = milliseconds(1);
+  EXPECT_EQ(run(job).state, monitor::RunState::done);
+}
+
+// Slow for three times the limit at which one that does nothing is ended.
+TEST_F(HangingRanks, OneThatComputesOrReadsIsSlowAndLeftAlone) {
+  for (const auto* work : {"spin=3000", "read=3000"}) {
+    said_.clear();
+    const auto result =
+        run(watched(1, {"steps=5:5", work, "steps=5:5", "beat=10:finished"}));
+    EXPECT_EQ(result.state, monitor::RunState::done) << work << result.message;
+    ASSERT_EQ(said_.size(), 1) << work;
+    EXPECT_THAT(said_[0], AllOf(StartsWith("rank 0 is slow: no heartbeat for 1."),
+                                HasSubstr("at step 5 (training)")));
+  }
+  const auto told = events("slow").at(0);
+  EXPECT_EQ(value(told, "rank"), "0");
+  EXPECT_EQ(value(told, "step"), "5");
+  EXPECT_EQ(value(told, "phase"), "training");
+}
+
+TEST_F(HangingRanks, OneThatWarmsUpMayDoNothing) {
+  auto job = watched(1, {"steps=5:5", "beat=5:warming up", "pause=2000", "steps=5:5",
+                         "beat=10:finished"});
+  job.hang_limits->first_step = std::chrono::minutes(1);
   EXPECT_EQ(run(job).state, monitor::RunState::done);
 }
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/text.h"
-#include "lockstep/launcher/detail/process_state.h"
+#include "lockstep/launcher/activity.h"
 #include "lockstep/launcher/detail/sweep.h"
 #include "lockstep/launcher/job.h"
 #include "lockstep/launcher/port.h"

@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include <sched.h>
+#include <sys/resource.h>
 
+#include "lockstep/monitor/heartbeat.h"
 #include "tests/launcher/job_rig.h"
 
 namespace lockstep {
@@ -56,6 +58,76 @@ TEST_F(JobOfRanks, RanksOfALaterNodeCountUpFromItsFirst) {
       test::read_file(notes_),
       AllOf(HasSubstr("RANK=4\n"), HasSubstr("RANK=5\n"), HasSubstr("LOCAL_RANK=1\n")));
   EXPECT_EQ(test::read_file(run_.log(5)), "here\n");
+}
+
+// A heartbeat file says for how many ranks it is: one that an earlier command left,
+// with fewer, must not hide the ranks of this one.
+TEST_F(JobOfRanks, MoreRanksThanBeforeAreAllSeen) {
+  {
+    monitor::HeartbeatWriter(run_.heartbeat(), 0, 1).beat(7, monitor::Phase::finished);
+  }
+  auto job = worker_job(3, {"steps=3:30", "beat=3:finished"});
+  job.hang_limits->startup = std::chrono::milliseconds(2'000);
+  EXPECT_EQ(run(job).state, RunState::done);
+}
+
+TEST_F(JobOfRanks, ABeatOfAnEarlierCommandIsNotTakenForOneOfThis) {
+  for (int rank = 0; rank < 2; ++rank) {
+    monitor::HeartbeatWriter(run_.heartbeat(), rank, 2)
+        .beat(7, monitor::Phase::finished);
+  }
+  const auto result = run(worker_job(2, {"r0.steps=1:1", "r0.hang", "r1.exit=0"}));
+  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_THAT(result.message, HasSubstr("ended with exit status 0 before it had"));
+}
+
+TEST_F(JobOfRanks, TooFewOpenFilesAreRefusedBeforeARankStarts) {
+  const int status = test::in_child([&] {
+    const rlimit few{.rlim_cur = 40, .rlim_max = 40};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    launcher::Signals signals;
+    const auto text = test::error_text(Fault::hardware, [&] {
+      launcher::run_job(run_, job_of(2, {"note=started"}), signals);
+    });
+    const bool told = text.find("may open 40 files here, and one of 2 ranks needs") !=
+                          std::string::npos &&
+                      text.find("ulimit -n ") != std::string::npos;
+    return told ? 0 : 1;
+  });
+  EXPECT_EQ(status, 0);
+  EXPECT_FALSE(std::filesystem::exists(notes_));
+}
+
+TEST_F(JobOfRanks, ASoftLimitOfOpenFilesIsRaised) {
+  const int status = test::in_child([&] {
+    rlimit few{};
+    ::getrlimit(RLIMIT_NOFILE, &few);
+    few.rlim_cur = 40;
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    launcher::Signals signals;
+    return launcher::run_job(run_, job_of(2, {"note=started"}), signals).exit;
+  });
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(JobOfRanks, ALoopbackThatIsDownIsOneLine) {
+  const int status = test::in_child([&] {
+    if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return 77;
+    launcher::Signals signals;
+    const auto text = test::error_text(Fault::hardware, [&] {
+      launcher::run_job(run_, job_of(2, {"note=started"}), signals);
+    });
+    const auto is_there = [&](const char* part) {
+      return text.find(part) != std::string::npos;
+    };
+    return is_there("127.0.0.1, where the ranks meet, can not be reached") &&
+                   is_there("ip link set lo up") && !is_there("frame")
+               ? 0
+               : 1;
+  });
+  if (status == 77) GTEST_SKIP() << "no network namespaces for this user";
+  EXPECT_EQ(status, 0);
+  EXPECT_FALSE(std::filesystem::exists(notes_));
 }
 
 TEST_F(JobOfRanks, ThreadsThatSomebodyChoseAreKept) {

@@ -89,6 +89,43 @@ TEST_F(Judge, AResumableStopKeepsItsStatus) {
   EXPECT_EQ(result.exit, 75);
 }
 
+// Whenever the rank was hit: at its start, in a step, at its very end.
+TEST_F(Judge, AStopOfARunThatHasACheckpointIsResumable) {
+  auto job = workers(1);
+  job.resumes = true;
+  auto by_default = killed(SIGTERM);
+  by_default.asked_by = SIGTERM;
+  auto too_slow = killed(SIGKILL);
+  too_slow.asked_by = SIGUSR1;
+  too_slow.killed = true;
+  auto by_person = exited(128 + SIGINT);
+  by_person.asked_by = SIGINT;
+  const std::vector<std::pair<RankEnd, int>> stops{{by_default, SIGTERM},
+                                                   {too_slow, SIGUSR1},
+                                                   {exited(128 + SIGTERM), SIGTERM},
+                                                   {exited(128 + SIGHUP), SIGHUP}};
+  for (const auto& [end, number] : stops) {
+    EXPECT_EQ(launcher::judge(run_, job, {end}).exit, 128 + number);
+  }
+  std::filesystem::create_directories(run_.checkpoints() / "step_5");
+  for (const auto& [end, number] : stops) {
+    const auto result = launcher::judge(run_, job, {end});
+    EXPECT_EQ(result.exit, 75) << number;
+    EXPECT_EQ(result.state, RunState::stopped);
+  }
+  EXPECT_EQ(launcher::judge(run_, job, {by_person}).exit, 130);
+  job.resumes = false;  // checkpoint.resume=never
+  EXPECT_EQ(launcher::judge(run_, job, {by_default}).exit, 143);
+}
+
+TEST_F(Judge, ARunThatWasTakenOverHasFailedHere) {
+  auto end = killed(SIGKILL);
+  end.lost_to = "process 7 on nodeB";
+  const auto result = judge(end);
+  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.message, "the run was taken over by process 7 on nodeB");
+}
+
 TEST_F(Judge, FaultsBecomeTheShellsStatuses) {
   EXPECT_EQ(judge(exited(exit_status(Fault::config))).exit, 2);
   EXPECT_EQ(judge(exited(exit_status(Fault::hardware))).exit, 3);

@@ -108,7 +108,7 @@ class RankProgram {
           number(variable("WORLD_SIZE")));
     }
     const auto parts = text::split(what, ':');
-    for (unsigned phase = 0; phase < 8; ++phase) {
+    for (unsigned phase = 0; phase < 9; ++phase) {
       if (monitor::name_of(monitor::Phase(phase)) != parts[1]) continue;
       heart_->beat(number(parts[0]), monitor::Phase(phase));
     }
@@ -121,6 +121,25 @@ class RankProgram {
       beat(std::to_string(++step_) + ":training");
       std::this_thread::sleep_for(std::chrono::milliseconds(number(parts[1])));
     }
+  }
+
+  // Goes on with `work` for so many milliseconds.
+  static void for_milliseconds(const std::string& what,
+                               const std::function<void()>& work) {
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::milliseconds(number(what));
+    while (std::chrono::steady_clock::now() < end) work();
+  }
+
+  // Much data, little CPU time: between two reads it sleeps.
+  static void read(const std::string& what) {
+    const int zero = ::open("/dev/zero", O_RDONLY | O_CLOEXEC);
+    std::vector<char> buffer(1 << 20);
+    for_milliseconds(what, [&] {
+      if (::read(zero, buffer.data(), buffer.size()) < 0) std::_Exit(99);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    });
+    ::close(zero);
   }
 
   // As a store does.
@@ -187,6 +206,12 @@ class RankProgram {
       {"child", [](const auto&) { leave_child(); }},
       {"beat", [this](const auto& what) { beat(what); }},
       {"steps", [this](const auto& what) { steps(what); }},
+      {"spin", [](const auto& what) { for_milliseconds(what, [] {}); }},
+      {"read", [](const auto& what) { read(what); }},
+      {"pause",
+       [](const auto& what) {
+         std::this_thread::sleep_for(std::chrono::milliseconds(number(what)));
+       }},
       {"listen", [](const auto&) { listen(); }},
       {"torch_error", [](const auto& text) { write_error_as_torch(text); }},
       {"fault", [](const auto& what) { fault(what); }},

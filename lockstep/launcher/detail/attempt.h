@@ -40,6 +40,10 @@ class Attempt {
     process::Child child;
     RankEnd end;
     bool running = true;
+    // What it was last seen to do; zero until it is quiet enough to be asked.
+    std::optional<SteadyTime> evidence_at = {};
+    std::optional<Activity> activity = Activity{};
+    std::optional<bool> gpu_busy = false;
   };
 
   void start_rank(int local_rank, int number);
@@ -54,8 +58,12 @@ class Attempt {
   void quit();
   void pause();
   void give_up();
+  void abandon();
   void kill_running();
   void look_for_hang();
+  RankLook look_at(Rank& rank);
+  void tell_slow(const SlowRank& slow);
+  void look_for_new_owner();
   const monitor::HeartbeatReader* heartbeat();
   void fail(const Rank& rank);
   void sweep_up();
@@ -65,12 +73,15 @@ class Attempt {
   std::vector<Rank> ranks_;
   int running_ = 0;
   std::optional<HangJudge> hang_;
+  GpuWatch gpus_;
   std::optional<monitor::HeartbeatReader> heartbeat_;
   std::optional<SteadyTime> next_look_;
+  std::optional<SteadyTime> next_owner_look_;
   int asked_by_ = 0;                       // the first signal that asked to stop
   bool user_asked_ = false;                // by SIGUSR1, which is always passed on
   bool told_ = false;                      // to end, because one failed
-  std::optional<SteadyTime> deadline_;     // then all are killed
+  std::optional<SteadyTime> deadline_;     // then all are killed, or left
+  bool is_dying_ = false;                  // all that run have had SIGKILL
   std::chrono::milliseconds allowed_{};    // the time up to it, for the person
   std::optional<SteadyTime> interrupted_;  // by the first SIGINT
   std::set<int> passed_on_;                // what asked the ranks to stop

@@ -15,8 +15,9 @@ namespace lockstep::launcher {
 // Threads: made before the first rank, by any thread.
 class Guard {
  public:
-  // Throws Fault::io if no process can be started.
-  explicit Guard(const std::string& mark);
+  // Keeps the descriptor `lock` open until its work is done; -1: none. Throws Fault::io
+  // if no process can be started.
+  explicit Guard(const std::string& mark, int lock = -1);
   ~Guard();  // sends it away
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;

@@ -1,0 +1,92 @@
+#include "lockstep/cli/detail/open_run.h"
+
+#include <filesystem>
+#include <ostream>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
+#include "lockstep/cli/detail/output.h"
+#include "lockstep/config/print.h"
+#include "lockstep/storage/catalog.h"
+
+namespace lockstep::cli {
+namespace {
+
+std::filesystem::path path_of(const config::Config& config) {
+  return std::filesystem::path(config.run.dir) / config.run.name;
+}
+
+bool has_checkpoint(const std::filesystem::path& run) {
+  return !storage::list_steps(run / "checkpoints").empty();
+}
+
+// A run that is not over is taken up again, from its newest checkpoint or, if it was
+// cut before it had one, from its beginning. One that is over only if it has a
+// checkpoint.
+bool can_be_taken_up(const std::filesystem::path& path, const config::Config& config) {
+  std::error_code ignored;
+  if (config.run.name.empty() || !std::filesystem::exists(path / "run.json", ignored)) {
+    return false;
+  }
+  if (has_checkpoint(path)) return config.checkpoint.resume != "never";
+  const auto state = monitor::RunDirectory::open(path).read_record().state;
+  return state != monitor::RunState::done;
+}
+
+void remove_errors(const monitor::RunDirectory& run) {
+  constexpr int kMostRanks = 1024;  // of parallel.ranks
+  for (int rank = 0; rank < kMostRanks; ++rank) {
+    std::filesystem::remove(run.error(rank));
+  }
+}
+
+monitor::RunDirectory take_up(const std::filesystem::path& path,
+                              const monitor::NewRun& wanted, Context& context) {
+  auto run = monitor::RunDirectory::open(path);
+  const auto before = run.read_record();
+  if (!has_checkpoint(path) && before.state != monitor::RunState::planned) {
+    context.err << "lockstep: the run in '" << printable(path.string())
+                << "' has no checkpoint; it begins again\n";
+  }
+  auto record = wanted.record;
+  record.id = before.id;
+  record.started = before.started;
+  files::write_atomically(run.config(), wanted.config_yaml);
+  files::write_atomically(run.plan(), wanted.plan_json);
+  files::write_atomically(run.record_file(), monitor::to_json(record));
+  remove_errors(run);
+  return run;
+}
+
+}  // namespace
+
+std::optional<monitor::RunLock> lock_existing_run(const config::Config& config,
+                                                  bool take_over, Context& context) {
+  const auto path = path_of(config);
+  if (!can_be_taken_up(path, config)) return std::nullopt;
+  monitor::LockOptions options;
+  options.take_over = take_over;
+  options.say = [&context](std::string_view sentence) {
+    context.err << "lockstep: " << printable(sentence) << std::endl;
+  };
+  return monitor::RunLock::take(path, options);
+}
+
+OpenedRun open_run(const planner::Plan& plan, std::optional<monitor::RunLock> lock,
+                   Context& context, bool watched) {
+  const auto& config = plan.config.config;
+  monitor::NewRun wanted{.name = config.run.name,
+                         .record = monitor::record_of_this_process(),
+                         .config_yaml = config::to_yaml(plan.config, true),
+                         .plan_json = planner::to_json(plan),
+                         .lock = nullptr};
+  if (!watched) wanted.record.pid = 0;
+  wanted.record.recipe = plan.config.recipe;
+  wanted.record.command = context.command_line;
+  if (lock) return {take_up(path_of(config), wanted, context), std::move(*lock)};
+  wanted.lock = &lock;
+  auto directory = monitor::RunDirectory::create(config.run.dir, wanted);
+  return {std::move(directory), std::move(*lock)};
+}
+
+}  // namespace lockstep::cli

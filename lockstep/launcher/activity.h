@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/hardware/gpu_meter.h"
+
+namespace lockstep::launcher {
+
+// What a process has done since its start, as far as the kernel counts it. All numbers
+// only grow.
+struct Activity {
+  double cpu_seconds = 0;              // used, and waited for by threads that could run
+  std::int64_t io_bytes = 0;           // asked for by read(2), write(2) and their like
+  std::int64_t storage_bytes = 0;      // of those, what went to or came from a disk
+  std::int64_t major_page_faults = 0;  // each one waited for a disk
+};
+
+// Returns the kernel's letter for what a process is at: 'R' running, 'S' and 'D'
+// waiting, 'T' stopped, 't' held by a debugger, 'Z' ended and not waited for; 'X' if
+// there is none.
+char process_state(pid_t pid, const std::filesystem::path& proc = "/proc");
+
+// Returns nothing where it can not be read: the process has ended, or is another
+// user's.
+std::optional<Activity> activity_of(pid_t pid,
+                                    const std::filesystem::path& proc = "/proc");
+
+// Whether the GPUs of ranks compute.
+//
+// Threads: one at a time.
+class GpuWatch {
+ public:
+  // By local rank the GPUs of each, as CUDA counts them here; nothing: it may be any.
+  using GpusOfRank = std::optional<std::vector<int>>;
+  explicit GpuWatch(std::vector<GpusOfRank> gpus_by_rank,
+                    const Clock& clock = Clock::system());
+
+  // Whether one of the rank's GPUs has run a kernel lately. Nothing if that can not be
+  // known; false for a rank without GPUs.
+  std::optional<bool> is_busy(int local_rank);
+
+ private:
+  void refresh();
+
+  const std::vector<GpusOfRank> gpus_by_rank_;
+  const Clock& clock_;
+  std::unique_ptr<hardware::GpuMeter> meter_;  // opened at the first question
+  std::vector<hardware::GpuStatus> statuses_;
+  std::optional<SteadyTime> read_;
+};
+
+}  // namespace lockstep::launcher

@@ -1,0 +1,387 @@
+#include "lockstep/monitor/run_lock.h"
+
+#include <cerrno>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
+#include "lockstep/base/text.h"
+
+namespace lockstep::monitor {
+namespace {
+
+using files::Descriptor;
+using std::chrono::milliseconds;
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kLimitBytes = 1 << 16;
+constexpr milliseconds kLookEvery{200};
+
+Path lock_file(const Path& run) {
+  return run / "lock";
+}
+
+std::string boot_id() {
+  try {
+    return std::string(
+        text::trim(files::read("/proc/sys/kernel/random/boot_id", kLimitBytes)));
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+std::string to_json(const LockHolder& holder, std::int64_t renewed) {
+  return Json{{"host", holder.host},
+              {"boot", holder.boot},
+              {"pid", holder.pid},
+              {"process_start", holder.process_start},
+              {"renewed", renewed}}
+             .dump() +
+         "\n";
+}
+
+// Nothing if the file is empty, torn or not ours: nobody is known to hold it.
+std::optional<LockHolder> holder_in(int fd) {
+  std::string bytes(static_cast<std::size_t>(kLimitBytes), '\0');
+  const auto got = ::pread(fd, bytes.data(), bytes.size(), 0);
+  if (got <= 0) return std::nullopt;
+  bytes.resize(static_cast<std::size_t>(got));
+  const auto json = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return std::nullopt;
+  try {
+    return LockHolder{.host = json.at("host").get<std::string>(),
+                      .boot = json.at("boot").get<std::string>(),
+                      .pid = json.at("pid").get<int>(),
+                      .process_start = json.at("process_start").get<std::int64_t>()};
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+}
+
+bool is_same_file(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+// Whether the path still leads to what is open.
+bool is_in_place(int fd, const Path& path) {
+  struct stat open {
+  }, named{};
+  return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         is_same_file(open, named);
+}
+
+std::chrono::nanoseconds changed_at(const struct stat& file) {
+  return std::chrono::seconds(file.st_mtim.tv_sec) +
+         std::chrono::nanoseconds(file.st_mtim.tv_nsec);
+}
+
+// What the clock of the file system says, which is a server's where that is shared: the
+// clocks of two machines may differ by more than a lease.
+std::chrono::nanoseconds file_system_time(const Path& run) {
+  const files::TemporaryDirectory probe(run);
+  struct stat made {};
+  if (::stat(probe.path().c_str(), &made) != 0) {
+    files::fail("look at", probe.path(), errno);
+  }
+  return changed_at(made);
+}
+
+milliseconds age(int fd, const Path& run) {
+  struct stat open {};
+  if (::fstat(fd, &open) != 0) files::fail("look at", lock_file(run), errno);
+  return std::chrono::duration_cast<milliseconds>(file_system_time(run) -
+                                                  changed_at(open));
+}
+
+void write_holder(int fd, const LockHolder& holder, std::int64_t renewed,
+                  const Path& path) {
+  const auto text = to_json(holder, renewed);
+  if (::pwrite(fd, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
+      ::ftruncate(fd, static_cast<off_t>(text.size())) != 0) {
+    files::fail("write", path, errno);
+  }
+  ::fdatasync(fd);  // so that other machines see it; a power cut needs no lock
+}
+
+enum class Flock { held, taken, unknown };
+
+// unknown: this file system has no such locks.
+Flock try_flock(int fd) {
+  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return Flock::held;
+  return errno == EWOULDBLOCK ? Flock::taken : Flock::unknown;
+}
+
+bool is_process_alive(const LockHolder& holder) {
+  RunRecord record;
+  record.host = record_of_this_process().host;
+  record.pid = holder.pid;
+  record.process_start = holder.process_start;
+  return may_be_alive(record);
+}
+
+[[noreturn]] void refuse(const Path& run, const std::string& holder,
+                         std::string_view remedy) {
+  throw Error(Fault::config, "run.name: the run in '", run.string(),
+              "' is still going on (", holder, "); ", remedy);
+}
+
+constexpr std::string_view kStopIt = "wait for it, stop it, or choose another run.name";
+
+Descriptor open_lock(const Path& path, int flags) {
+  Descriptor file(::open(path.c_str(), flags | O_RDWR | O_CLOEXEC, 0644));
+  if (!file) files::fail("open", path, errno);
+  return file;
+}
+
+// A file of our own in the place of one that a process of another machine may still
+// have open, and locked: it sees that this one is another.
+Descriptor replaced(const Path& run, const LockHolder& self) {
+  const auto path = lock_file(run);
+  const auto beside = run / str(".lock.", self.host, ".", self.pid);
+  auto file = open_lock(beside, O_CREAT | O_TRUNC);
+  static_cast<void>(try_flock(file.get()));
+  write_holder(file.get(), self, 0, beside);
+  if (::rename(beside.c_str(), path.c_str()) != 0) {
+    files::fail("replace", path, errno);
+  }
+  return file;
+}
+
+// The right to replace the lock, so that of two processes whose wait ends at the same
+// time one gets it. Made by O_EXCL, which every file system has.
+class Claim {
+ public:
+  explicit Claim(const Path& run) : path_(run / ".lock.claim") {
+    file_ =
+        Descriptor(::open(path_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644));
+  }
+  ~Claim() {
+    if (file_) ::unlink(path_.c_str());
+  }
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+
+  explicit operator bool() const noexcept { return static_cast<bool>(file_); }
+
+  // Its maker died in the few lines for which it needs it.
+  void remove_if_older_than(milliseconds limit, const Path& run) const {
+    const Descriptor there(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+    if (there && age(there.get(), run) > limit) ::unlink(path_.c_str());
+  }
+
+ private:
+  const Path path_;
+  Descriptor file_;
+};
+
+// Until its holder, on another machine, has renewed it, or the lease has ended. Whether
+// it has ended.
+bool lease_ends(const Path& run, const LockHolder& holder, const LockOptions& options) {
+  const auto path = lock_file(run);
+  std::optional<std::chrono::nanoseconds> first;
+  while (true) {
+    // Opened anew: a network file system then asks its server how the file is.
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file) return true;  // given back meanwhile
+    struct stat now {};
+    if (::fstat(file.get(), &now) != 0) files::fail("look at", path, errno);
+    if (first && changed_at(now) != *first) return false;
+    const auto left = options.lease - age(file.get(), run);
+    if (left.count() <= 0) return true;
+    if (!first && options.say) {
+      options.say(str("the lock of '", run.string(), "' is ", holder.text(),
+                      "'s; waiting up to ", (left.count() + 999) / 1000,
+                      " s to see whether it still lives (--take-over does not wait)"));
+    }
+    first = changed_at(now);
+    std::this_thread::sleep_for(std::min(left, kLookEvery));
+  }
+}
+
+// The open, locked file, which names `options.self`; nothing: look again.
+std::optional<Descriptor> try_take(const Path& run, const LockOptions& options) {
+  const auto path = lock_file(run);
+  auto file = open_lock(path, O_CREAT);
+  const auto flock = try_flock(file.get());
+  if (!is_in_place(file.get(), path)) return std::nullopt;
+  const auto holder = holder_in(file.get());
+  const bool here = holder && holder->boot == options.self.boot;
+  if (flock == Flock::taken && (!holder || here)) {
+    refuse(run, holder ? holder->text() : "a process that is just starting it",
+           kStopIt);
+  }
+  if (flock == Flock::unknown && here && is_process_alive(*holder)) {
+    refuse(run, holder->text(), kStopIt);
+  }
+  if (holder && !here) {
+    if (!options.take_over && !lease_ends(run, *holder, options)) {
+      refuse(run, holder->text(),
+             str(kStopIt, "; --take-over takes the run from that machine"));
+    }
+    const Claim claim(run);
+    if (!claim) {
+      claim.remove_if_older_than(options.lease, run);
+      std::this_thread::sleep_for(kLookEvery);
+    }
+    if (!claim || !is_in_place(file.get(), path)) return std::nullopt;
+    return replaced(run, options.self);
+  }
+  write_holder(file.get(), options.self, 0, path);
+  return file;
+}
+
+// All signals are for other threads while it lives.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
+
+class RunLock::Impl {
+ public:
+  Impl(Descriptor file, const Path& run, const LockOptions& options)
+      : file_(std::move(file)),
+        self_(options.self),
+        on_lost_(options.on_lost),
+        run_(run) {
+    const BlockedSignals for_the_thread;
+    renewer_ = std::jthread([this, every = options.renew_every](std::stop_token stop) {
+      renew(every, stop);
+    });
+  }
+
+  ~Impl() {
+    renewer_.request_stop();
+    renewer_.join();
+    // What is not ours any more is not ours to remove.
+    if (is_in_place(file_.get(), lock_file(run_))) {
+      ::unlink(lock_file(run_).c_str());
+    }
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  void moved_to(const Path& run) {
+    const std::lock_guard guard(mutex_);
+    run_ = run;
+  }
+
+  std::string lost_to() const {
+    const std::lock_guard guard(mutex_);
+    return lost_to_;
+  }
+
+  int descriptor() const noexcept { return file_.get(); }
+
+ private:
+  void renew(milliseconds every, const std::stop_token& stop) {
+    std::mutex waiting;
+    for (std::int64_t renewed = 1;; ++renewed) {
+      std::unique_lock lock(waiting);
+      wake_.wait_for(lock, stop, every, [] { return false; });
+      if (stop.stop_requested()) return;
+      if (!renew_once(renewed)) break;
+    }
+    if (on_lost_) on_lost_(lost_to());
+  }
+
+  // False if it is another's now.
+  bool renew_once(std::int64_t renewed) {
+    const std::lock_guard guard(mutex_);
+    const auto path = lock_file(run_);
+    const Descriptor there(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (there && !is_in_place(file_.get(), path)) {
+      const auto holder = holder_in(there.get());
+      lost_to_ = holder ? holder->text() : "another process";
+      return false;
+    }
+    try {
+      write_holder(file_.get(), self_, renewed, path);
+    } catch (const Error&) {  // a full disk: the next time may do
+    }
+    return true;
+  }
+
+  const Descriptor file_;
+  const LockHolder self_;
+  const std::function<void(const std::string&)> on_lost_;
+  mutable std::mutex mutex_;  // guards the two below
+  Path run_;
+  std::string lost_to_;
+  std::condition_variable_any wake_;
+  std::jthread renewer_;
+};
+
+std::string LockHolder::text() const {
+  return str("process ", pid, " on ", host);
+}
+
+LockHolder this_process() {
+  const auto record = record_of_this_process();
+  return {.host = record.host,
+          .boot = boot_id(),
+          .pid = record.pid,
+          .process_start = record.process_start};
+}
+
+RunLock RunLock::take(const Path& run, const LockOptions& options) {
+  constexpr int kTries = 100;  // each one lost to somebody who was quicker
+  for (int i = 0; i < kTries; ++i) {
+    if (auto file = try_take(run, options)) {
+      return RunLock(std::make_unique<Impl>(std::move(*file), run, options));
+    }
+  }
+  refuse(run, "others take and give back its lock all the time", kStopIt);
+}
+
+RunLock::RunLock(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+RunLock::RunLock(RunLock&&) noexcept = default;
+RunLock::~RunLock() = default;
+
+void RunLock::moved_to(const Path& run) {
+  impl_->moved_to(run);
+}
+
+std::string RunLock::lost_to() const {
+  return impl_->lost_to();
+}
+
+int RunLock::descriptor() const noexcept {
+  return impl_->descriptor();
+}
+
+// A reader must not write, so it asks the clock of its own machine, with room for a
+// difference.
+bool may_be_alive(const RunDirectory& run, const RunRecord& record) {
+  const Descriptor file(::open(lock_file(run.path()).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return may_be_alive(record);
+  const auto holder = holder_in(file.get());
+  if (!holder || holder->boot == boot_id()) return may_be_alive(record);
+  struct stat open {};
+  if (::fstat(file.get(), &open) != 0) return may_be_alive(record);
+  constexpr int kRoom = 5;
+  const std::chrono::nanoseconds now = Clock::system().wall().time_since_epoch();
+  return now - changed_at(open) < kRoom * LockOptions().lease;
+}
+
+}  // namespace lockstep::monitor
