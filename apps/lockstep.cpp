@@ -56,6 +56,8 @@ int main(int argc, char** argv) {
   lockstep::terminal::open_standard_streams();
   // A closed pipe (`lockstep runs | head`) must not kill a launcher.
   ::signal(SIGPIPE, SIG_IGN);
+  // A limit of file sizes (ulimit -f) is an error of a write, not the end.
+  ::signal(SIGXFSZ, SIG_IGN);
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   std::error_code ignored;
   Context context{

@@ -177,6 +177,7 @@ lockstep::config::Loaded load_config(const fs::path& path) {
 int main(int argc, char** argv) {
   lockstep::terminal::open_standard_streams();
   ::signal(SIGPIPE, SIG_IGN);  // a reader of our output that goes away ends no training
+  ::signal(SIGXFSZ, SIG_IGN);  // nor does ulimit -f: it is an error of a write
   lockstep::keep_freed_memory();
   avoid_broken_amx();
   // Ranks say themselves what went wrong; c10d's warnings come with stack traces.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 #include <optional>
+#include <system_error>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/text.h"
 #include "lockstep/comm/join.h"
+#include "lockstep/launcher/job.h"
 #include "lockstep/launcher/parent_watch.h"
 #include "lockstep/monitor/console.h"
 #include "lockstep/monitor/run_lock.h"
@@ -164,12 +166,24 @@ std::optional<comm::World> meet(const monitor::RunDirectory& run,
   return comm::join({}, join_options(run, config, {}, stop));
 }
 
-void show(const train::Result& result) {
+// False if it could not be written, which is said here: the run itself is done.
+bool show(const train::Result& result) {
   const bool json = variable("LOCKSTEP_RESULT") == "json";
-  fmt::print("{}", json ? train::to_json(result) + "\n" : train::to_table(result));
-  if (std::fflush(stdout) != 0 && errno != EPIPE) {
-    throw Error(Fault::io, "can not write the result: ", std::strerror(errno));
+  // A reporter has said that there was nothing to do; a program wants an answer.
+  if (!result.already_over.empty() && !json) return true;
+  errno = 0;
+  try {
+    fmt::print("{}", json ? train::to_json(result) + "\n" : train::to_table(result));
+  } catch (const std::system_error& error) {  // fmt's, of a stream that fails at once
+    errno = error.code().value();
   }
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
+  if (errno == EPIPE) return true;
+  fmt::print(stderr,
+             "lockstep_worker: error: can not write the result to standard output: {}; "
+             "the run is done all the same\n",
+             std::strerror(errno));
+  return false;
 }
 
 int leave_early(int signal, train::Reporter& reporter, const Record& record) {
@@ -179,6 +193,11 @@ int leave_early(int signal, train::Reporter& reporter, const Record& record) {
   result.stopped_by = signal;
   reporter.finished(result);
   return record.done(result);
+}
+
+int leave(const train::Result& result, const Record& record, bool shown) {
+  const int status = record.done(result);
+  return status == kExitOk && !shown ? launcher::kExitUnprinted : status;
 }
 
 // SLURM_JOB_END_TIME, which Slurm gives in seconds.
@@ -202,8 +221,8 @@ int train_threads(const RankEnvironment& environment, const monitor::RunDirector
   const auto result = train::train_replicas(
       config, run, train::choose_devices(config.parallel), console, stop,
       {.job_end = end_of_job(), .restarts = environment.restart_count, .trace = trace});
-  show(result);
-  return record.done(result);
+  const bool shown = show(result);
+  return leave(result, record, shown);
 }
 
 // Those of all ranks of this machine: the first of them samples for the others.
@@ -244,9 +263,9 @@ int train_as(const RankEnvironment& environment, const monitor::RunDirectory& ru
   const auto result = train::train(
       config, run, reporter, stop, *world,
       {.job_end = end_of_job(), .restarts = environment.restart_count, .trace = trace});
-  if (world->rank() == 0) show(result);
+  const bool shown = world->rank() != 0 || show(result);
   world->close();
-  return record.done(result);
+  return leave(result, record, shown);
 }
 
 }  // namespace

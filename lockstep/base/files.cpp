@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/leftovers.h"
 #include "lockstep/base/units.h"
 
 namespace lockstep::files {
@@ -23,6 +24,8 @@ std::string remedy_for(int error) {
     case ENOSPC:
     case EDQUOT:
       return "; free some space or choose another place";
+    case EFBIG:
+      return "; raise the limit of file sizes (ulimit -f) or choose another place";
     case EACCES:
     case EPERM:
     case EROFS:
@@ -136,8 +139,11 @@ void write_atomically(const Path& path, std::string_view content) {
 
 void write_atomically(const Path& path, const std::function<void(int fd)>& write) {
   const Path directory = path.has_parent_path() ? path.parent_path() : Path(".");
+  // Of a long name a part is enough: the temporary's must not be too long for the disk.
+  constexpr std::size_t kShown = 64;
+  const auto name = path.filename().string().substr(0, kShown);
   std::string beside =
-      (directory / ("." + path.filename().string() + ".XXXXXX")).string();
+      (directory / str(".", name, ".", owner_mark(), ".XXXXXX")).string();
   Descriptor file(::mkostemp(beside.data(), O_CLOEXEC));
   if (!file) fail("write", path, errno);
   try {
@@ -194,7 +200,8 @@ TemporaryDirectory::TemporaryDirectory()
     : TemporaryDirectory(std::filesystem::temp_directory_path()) {}
 
 TemporaryDirectory::TemporaryDirectory(const Path& parent) {
-  auto pattern = (parent / "lockstep-XXXXXX").string();
+  sweep_leftovers(parent);
+  auto pattern = (parent / str("lockstep.", owner_mark(), ".XXXXXX")).string();
   if (::mkdtemp(pattern.data()) == nullptr)
     fail("make a directory like", pattern, errno);
   path_ = pattern;

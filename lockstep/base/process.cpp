@@ -109,9 +109,10 @@ void redirect(Stream how, const Descriptor& pipe_end, const Descriptor& null,
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   // exec gives caught signals their default back, and keeps ignored ones ignored, which
-  // is what nohup counts on; SIGPIPE is the one that our own programs ignore for
+  // is what nohup counts on; these are the ones that our own programs ignore for
   // themselves.
   ::signal(SIGPIPE, SIG_DFL);
+  ::signal(SIGXFSZ, SIG_DFL);
   StartFailure failure;
   failure.by_cpus =
       !p.cpus.empty() &&

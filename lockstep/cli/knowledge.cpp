@@ -1,8 +1,14 @@
 // What is known of a recipe's model before it is trained.
 #include <algorithm>
+#include <cerrno>
+#include <future>
+#include <ostream>
 
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
 #include "lockstep/base/hash.h"
@@ -22,6 +28,13 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kLargestFile = 64 << 20;
 constexpr std::chrono::seconds kPatienceWithTheWorker{60};
+constexpr std::chrono::seconds kSilence{3};
+
+// A worker that was killed, by the kernel for instance, or by us because it took too
+// long: it is not the recipe that was refused.
+struct WorkerDied : Error {
+  using Error::Error;
+};
 
 // A description depends on these knobs and on nothing else.
 std::string knobs_of_model(const config::Loaded& wanted) {
@@ -76,19 +89,57 @@ std::string complaint(const std::string& text) {
   return text::starts_with(last, kPrefix) ? last.substr(kPrefix.size()) : last;
 }
 
-std::string ask(const fs::path& worker, const config::Loaded& wanted) {
-  const files::TemporaryDirectory place;
-  const auto recipe = place.path() / "config.yaml";
-  files::write_atomically(recipe, config::to_yaml(wanted, false));
-  process::Command command;
-  command.arguments = {worker.string(), "--describe", recipe.string()};
-  command.environment = {{"CUDA_VISIBLE_DEVICES", ""}, {"OMP_NUM_THREADS", "1"}};
-  const auto output = process::run(command, kPatienceWithTheWorker);
-  if (!output.end.ok()) {
-    throw Error(Fault::io, "lockstep_worker --describe ended with ",
-                process::describe(output.end), ": ", complaint(output.err));
+// A file that is nowhere but in this process, and named to its children: one that is
+// killed meanwhile leaves nothing behind.
+class UnnamedFile {
+ public:
+  explicit UnnamedFile(const std::string& text)
+      : file_(::memfd_create("config.yaml", MFD_CLOEXEC)) {
+    if (!file_) files::fail("make", "an unnamed file", errno);
+    files::write_all(file_.get(), text, "an unnamed file");
   }
-  return output.out;
+  std::string path() const { return str("/proc/", ::getpid(), "/fd/", file_.get()); }
+
+ private:
+  files::Descriptor file_;
+};
+
+// Not silently, if it takes long.
+process::Output run_worker(const process::Command& command,
+                           const config::MonitorConfig& monitor,
+                           const Context& context) {
+  auto output = std::async(std::launch::async, [&] {
+    return process::run(command, kPatienceWithTheWorker);
+  });
+  const bool late = output.wait_for(kSilence) == std::future_status::timeout;
+  if (late && monitor.verbosity != config::Verbosity::quiet) {
+    context.err << "lockstep: finding out what the model takes (lockstep_worker "
+                   "--describe, at most "
+                << kPatienceWithTheWorker.count() << " s) ..." << std::endl;
+  }
+  return output.get();
+}
+
+std::string ask(const fs::path& worker, const config::Loaded& wanted,
+                const Context& context) {
+  const UnnamedFile recipe(config::to_yaml(wanted, false));
+  process::Command command;
+  command.arguments = {worker.string(), "--describe", recipe.path()};
+  command.environment = {{"CUDA_VISIBLE_DEVICES", ""}, {"OMP_NUM_THREADS", "1"}};
+  const auto& clock = Clock::system();
+  const auto begin = clock.now();
+  const auto output = run_worker(command, wanted.config.monitor, context);
+  if (output.end.ok()) return output.out;
+  const auto why = complaint(output.err);
+  const auto text = str("lockstep_worker --describe ended with ",
+                        process::describe(output.end), why.empty() ? "" : ": ", why);
+  if (output.end.signal == 0) throw Error(Fault::io, text);
+  const bool too_long = clock.now() - begin >= kPatienceWithTheWorker;
+  throw WorkerDied(
+      Fault::hardware, text, "; ",
+      too_long ? str("it took longer than ", kPatienceWithTheWorker.count(), " s")
+               : "the kernel may have been out of memory (dmesg says so)",
+      ", try a smaller model or `plan --describe FILE`");
 }
 
 planner::Model describe_model(const config::Loaded& wanted, const Context& context) {
@@ -102,7 +153,7 @@ planner::Model describe_model(const config::Loaded& wanted, const Context& conte
       // Damaged: asked for again.
     }
   }
-  const auto text = ask(worker, wanted);
+  const auto text = ask(worker, wanted, context);
   auto model = planner::model_from_json(text, "what lockstep_worker --describe said");
   keep(cached, text);
   return model;
@@ -140,6 +191,9 @@ planner::Knowledge knowledge_of(const config::Loaded& wanted,
     knowledge.model = describe_model(wanted, context);
     knowledge.correction =
         correction_for(*knowledge.model, wanted.config, machine, context);
+  } catch (const WorkerDied& problem) {
+    knowledge.no_model = str("the model is not known: ", problem.what());
+    knowledge.worker_died = true;
   } catch (const std::exception& problem) {
     knowledge.no_model = str("the model is not known: ", problem.what());
   }

@@ -71,6 +71,7 @@ int plan(const Arguments& arguments, Context& context) {
   const auto wanted = wanted_of(arguments, context);
   const auto machine = machine_for(arguments, wanted, context);
   auto knowledge = knowledge_for(arguments, wanted, machine, context);
+  if (knowledge.worker_died) throw Error(Fault::hardware, "plan: ", knowledge.no_model);
   if (arguments.value("--hardware")) knowledge.set_variables.clear();  // of another
   try {
     const auto made = planner::resolve(wanted, machine, /*allow_auto=*/true, knowledge);

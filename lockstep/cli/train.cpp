@@ -11,6 +11,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/cli/command.h"
+#include "lockstep/cli/detail/finished_run.h"
 #include "lockstep/cli/detail/launch.h"
 #include "lockstep/cli/detail/open_run.h"
 #include "lockstep/cli/detail/output.h"
@@ -20,6 +21,7 @@
 #include "lockstep/hardware/json.h"
 #include "lockstep/launcher/job.h"
 #include "lockstep/launcher/placement.h"
+#include "lockstep/monitor/events.h"
 #include "lockstep/monitor/run_directory.h"
 #include "lockstep/planner/plan.h"
 #include "lockstep/storage/catalog.h"
@@ -116,17 +118,19 @@ launcher::Job job_of(const Arguments& arguments, Context& context,
   return job;
 }
 
-int report(const launcher::JobResult& result, const monitor::RunDirectory& run,
-           Context& context) {
+void report(const launcher::JobResult& result, Context& context) {
   if (result.state == monitor::RunState::failed) {
     print_error(context, result.message);
   } else if (!result.message.empty()) {
     context.err << "lockstep: " << printable(result.message) << "\n";
   }
-  if (result.state != monitor::RunState::done) {
-    context.err << "lockstep: the run is kept in " << run.path().string() << "\n";
-  }
-  return result.exit;
+}
+
+// train.max_time ends a run as if it were done; it is not over.
+bool is_over(const launcher::JobResult& result, const monitor::RunDirectory& run) {
+  if (result.state != monitor::RunState::done) return false;
+  const auto done = monitor::last_done(run.events());
+  return !done || done->over;
 }
 
 int show_plan(const planner::Plan& plan, const Arguments& arguments, Context& context) {
@@ -224,6 +228,7 @@ int train(const Arguments& arguments, Context& context) {
   if (arguments.has("--dry-run")) return show_plan(plan, arguments, context);
 
   static_cast<void>(find_worker(context));
+  if (const auto status = say_if_over(plan, arguments, context)) return *status;
   const bool take_over = arguments.has("--take-over");
   if (arguments.has("--prepare")) return prepare(plan, machine, take_over, context);
   auto lock = lock_existing_run(plan.config.config, take_over, context);
@@ -247,7 +252,12 @@ int train(const Arguments& arguments, Context& context) {
   if (result.state == monitor::RunState::done) {
     compare_with_plan(finished, run, context);
   }
-  return report(result, run, context);
+  report(result, context);
+  if (!is_over(result, run)) {
+    say_how_to_resume(plan, arguments, run, context,
+                      result.state == monitor::RunState::failed);
+  }
+  return result.exit;
 }
 
 std::vector<Option> train_options() {
@@ -344,12 +354,16 @@ Command train_command() {
           "reason. Ctrl-C once stops after the current step, a second one at once; "
           "SIGTERM\n"
           "stops after the current step however often it comes. Both leave a "
-          "checkpoint:\n"
-          "the same command with the same --run-dir goes on from it (exit status 75 "
-          "says\n"
-          "so). SIGUSR2 asks for a checkpoint only. The result is on "
-          "standard\n"
-          "output, everything else on standard error.\n",
+          "checkpoint,\n"
+          "and the last lines have the command that goes on from it; the exit status "
+          "is "
+          "75\n"
+          "after SIGTERM, for a script to start it again, and 130 after Ctrl-C. "
+          "SIGUSR2 asks\n"
+          "for a checkpoint only. A run that is over can be extended: the same command "
+          "with\n"
+          "the same --run-dir and more train.steps. The result is on standard output,\n"
+          "everything else on standard error.\n",
       .operands =
           {{.name = "RECIPE",
             .help = "A YAML or JSON file with the knobs of the run; -: standard input.",

@@ -38,6 +38,7 @@ struct CheckpointConfig {
   std::string allow_missing;
   std::string ignore;
   std::string resume = "auto";  // auto, never or the path of a checkpoint
+  bool save_last = true;
   bool final_weights = true;
   bool save_best = false;
 };
@@ -86,6 +87,10 @@ void describe(CheckpointConfig& c, Visitor& v) {
       "resume", c.resume,
       {.help = "Where to go on from: auto (the newest checkpoint, if there is one), "
                "never, or a path."});
+  v.field("save_last", c.save_last,
+          {.help = "Save a checkpoint at the end of the run, too: it can be extended "
+                   "(train.steps raised) and exported then.",
+           .affects = Affects::output});
   v.field("final_weights", c.final_weights,
           {.help = "Write model.safetensors into the run directory at the end.",
            .affects = Affects::output});

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/leftovers.h"
 #include "lockstep/base/units.h"
 #include "lockstep/launcher/detail/attempt.h"
 #include "lockstep/launcher/detail/guard.h"
@@ -252,20 +253,27 @@ class Runner {
 
 JobResult run_job(const monitor::RunDirectory& run, const Job& job, Signals& signals,
                   const Clock& clock) {
+  files::sweep_leftovers(run.path());
   // Before a rank exists: if this fails, there is nothing to clean up.
   run.update_record(RunState::running, std::nullopt, "");
   JobResult result;
   try {
     result = Runner(run, job, signals, clock).run();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
+    // Out of memory, or of threads, too: whatever it is, nothing runs any more.
+    const auto* known = dynamic_cast<const Error*>(&error);
     try {
-      run.update_record(RunState::failed, shell_status(error.fault()), error.what());
-    } catch (const Error&) {  // the first one says more
+      run.update_record(RunState::failed,
+                        known == nullptr ? kExitFailed : shell_status(known->fault()),
+                        error.what());
+    } catch (const std::exception&) {  // the first one says more
     }
     throw;
   }
   // The record is its new owner's now.
   if (!result.ends.empty() && !result.ends[0].lost_to.empty()) return result;
+  // What ranks that were killed were about to write.
+  files::sweep_leftovers(run.path());
   try {
     run.update_record(result.state, result.exit, result.message);
   } catch (const Error& error) {

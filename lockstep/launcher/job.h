@@ -24,6 +24,10 @@ namespace lockstep::launcher {
 inline constexpr std::chrono::milliseconds kGracePeriod{30'000};
 inline constexpr std::chrono::hours kLongestGracePeriod{24};
 
+// Of a worker of ours that has trained to the end, and whose result could not be
+// printed: the run is done.
+inline constexpr int kExitUnprinted = 74;
+
 // How long a rank that beats may take to end once another one has failed: it can not
 // go on, and what it could save is as old as the last step.
 inline constexpr std::chrono::milliseconds kGraceAfterFailure{5'000};

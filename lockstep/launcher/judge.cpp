@@ -26,6 +26,11 @@ bool is_clean_stop(const process::End& end) {
   return end.exit_status == kExitStopped || is_stop_signal(end.exit_status - 128);
 }
 
+// A worker of ours that has trained to the end, and then found standard output full.
+bool is_unprinted(const Job& job, const process::End& end) {
+  return job.is_ours() && end.signal == 0 && end.exit_status == kExitUnprinted;
+}
+
 // It died of the signal that we sent, or exited with its status, as many programs do.
 bool is_answer_to(int number, const process::End& end) {
   return number != 0 && (end.signal == number || end.exit_status == 128 + number);
@@ -101,7 +106,7 @@ int exit_of_stop(const monitor::RunDirectory& run, const Job& job, int number) {
 
 Ending ending_of(const Job& job, const RankEnd& end) {
   if (!end.hang.empty() || end.early || end.left != 0) return Ending::failed;
-  if (end.end.ok()) return Ending::well;
+  if (end.end.ok() || is_unprinted(job, end.end)) return Ending::well;
   if (end.killed) return Ending::killed;
   if (end.told && (is_answer_to(SIGTERM, end.end) || is_clean_stop(end.end))) {
     return Ending::told;
@@ -165,7 +170,11 @@ JobResult judge(const monitor::RunDirectory& run, const Job& job,
     return ending_of(job, end) == Ending::well;
   };
   if (std::all_of(ends.begin(), ends.end(), well)) {
-    return result(RunState::done, kExitOk, "", std::move(ends));
+    const bool printed = std::none_of(ends.begin(), ends.end(), [&](const auto& end) {
+      return is_unprinted(job, end.end);
+    });
+    return result(RunState::done, printed ? kExitOk : kExitEnvironment, "",
+                  std::move(ends));
   }
   return judge_stop(run, job, std::move(ends));
 }

@@ -1,5 +1,7 @@
 // metrics.csv: a row for each number, so that a metric that comes later needs no new
 // column and a file that was cut off is still a table.
+#include <fstream>
+
 #include "lockstep/base/str.h"
 #include "lockstep/base/text.h"
 #include "lockstep/monitor/sink.h"
@@ -7,7 +9,7 @@
 namespace lockstep::monitor {
 namespace {
 
-constexpr std::string_view kHeader = "time,step,split,metric,gpu,value";
+constexpr std::string_view kHeader = "time,step,split,metric,gpu,value,attempt";
 
 // Names of metrics are free: one with a comma or a quote is quoted.
 std::string cell(std::string_view text) {
@@ -20,7 +22,13 @@ std::string cell(std::string_view text) {
 class CsvSink : public Sink {
  public:
   explicit CsvSink(const SinkContext& context)
-      : clock_(context.clock), rows_(open(context.run.path() / "metrics.csv")) {}
+      : clock_(context.clock), rows_(context.run.path() / "metrics.csv") {
+    // A restarted run goes on with its file; one of an older version has no column for
+    // the attempt.
+    const auto header = first_line(context.run.path() / "metrics.csv");
+    if (header.empty()) rows_.write(kHeader);
+    if (header.empty() || header == kHeader) end_ = str(",", context.attempt);
+  }
 
   std::string_view name() const noexcept override { return "csv"; }
 
@@ -30,7 +38,7 @@ class CsvSink : public Sink {
     for (const auto& [metric, value] : numbers_of(metrics)) {
       rows += str(rows.empty() ? "" : "\n", time, ",", metrics.step, ",",
                   name_of(metrics.split), ",", cell(metric), ",,",
-                  text::from_double(value));
+                  text::from_double(value), end_);
     }
     rows_.write(rows);
   }
@@ -41,7 +49,7 @@ class CsvSink : public Sink {
     for (const auto& reading : sample.readings) {
       rows += str(rows.empty() ? "" : "\n", time, ",", sample.step, ",system,",
                   reading.name, ",", reading.gpu ? str(*reading.gpu) : "", ",",
-                  text::from_double(reading.value));
+                  text::from_double(reading.value), end_);
     }
     if (!rows.empty()) rows_.write(rows);
   }
@@ -49,17 +57,17 @@ class CsvSink : public Sink {
   void finish(const RunEnd&) override { rows_.sync(); }
 
  private:
-  // A restarted run goes on with its file.
-  static files::LineWriter open(const files::Path& path) {
-    std::error_code error;
-    const auto size = std::filesystem::file_size(path, error);
-    files::LineWriter rows(path);
-    if (error || size == 0) rows.write(kHeader);
-    return rows;
+  // "" of a file that is empty.
+  static std::string first_line(const files::Path& path) {
+    std::ifstream file(path);
+    std::string line;
+    std::getline(file, line);
+    return line;
   }
 
   const Clock& clock_;
   files::LineWriter rows_;
+  std::string end_;  // of every row
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "lockstep/monitor/events.h"
 
+#include <limits>
+
 #include "lockstep/base/text.h"
 
 namespace lockstep::monitor {
@@ -45,6 +47,37 @@ std::vector<Event> last_events(const files::Path& path, std::size_t count) {
     events.erase(events.begin(), events.end() - static_cast<std::ptrdiff_t>(count));
   }
   return events;
+}
+
+std::optional<RunDone> last_done(const files::Path& events) {
+  std::optional<RunDone> done;
+  for (const auto& event :
+       last_events(events, std::numeric_limits<std::size_t>::max())) {
+    if (event.kind == "started" || event.kind == "stopped") done.reset();
+    if (event.kind != "done") continue;
+    done.emplace();
+    for (const auto& field : event.fields) {
+      if (const auto* steps = std::get_if<std::int64_t>(&field.value)) {
+        if (field.name == "steps") done->steps = *steps;
+      } else if (const auto* reason = std::get_if<std::string>(&field.value)) {
+        if (field.name == "reason") done->reason = *reason;
+      } else if (const auto* over = std::get_if<bool>(&field.value)) {
+        if (field.name == "over") done->over = *over;
+      }
+    }
+  }
+  return done;
+}
+
+std::int64_t count_events(const files::Path& path, std::string_view kind) {
+  const auto whole = files::read_tail(path, std::numeric_limits<std::int64_t>::max());
+  std::int64_t count = 0;
+  for (const auto& line : text::split(whole, '\n')) {
+    if (line.find(kind) == std::string::npos) continue;  // parsing costs more
+    const auto event = event_of(line);
+    count += event && event->kind == kind ? 1 : 0;
+  }
+  return count;
 }
 
 }  // namespace lockstep::monitor

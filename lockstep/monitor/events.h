@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,5 +36,19 @@ struct Event {
 // The last `count` events, oldest first; a line that is no event (torn by a crash) is
 // left out. A missing file has none.
 std::vector<Event> last_events(const files::Path& path, std::size_t count);
+
+// How the last attempt of a run has ended by itself, as its event `done` says.
+struct RunDone {
+  std::int64_t steps = 0;
+  std::string reason;  // "done", or why it has ended early
+  bool over = false;   // false: train.max_time was reached, and a rerun goes on
+
+  bool operator==(const RunDone&) const = default;
+};
+// Nothing if the last attempt has not come to an end, or was stopped.
+std::optional<RunDone> last_done(const files::Path& events);
+
+// How many of a kind there are. Reads the whole file.
+std::int64_t count_events(const files::Path& path, std::string_view kind);
 
 }  // namespace lockstep::monitor

@@ -1,5 +1,6 @@
 #include "lockstep/monitor/metrics.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "lockstep/base/text.h"
@@ -36,12 +37,37 @@ std::optional<Metrics> metrics_of(const std::string& line) {
       has_loss = loss.has_value();
     } else if (field.name == "time") {
       metrics.time = number_of(field).value_or(0);
+    } else if (field.name == "attempt") {
+      const auto* attempt = std::get_if<std::int64_t>(&field.value);
+      if (attempt != nullptr) metrics.attempt = *attempt;
     } else {
       metrics.more.push_back(field);
     }
   }
   if (!has_step || !has_split || !has_loss) return std::nullopt;
   return metrics;
+}
+
+std::vector<Metrics> metrics_in(const std::string& text) {
+  std::vector<Metrics> lines;
+  for (const auto& line : text::split(text, '\n')) {
+    if (auto metrics = metrics_of(line)) lines.push_back(std::move(*metrics));
+  }
+  return each_step_once(std::move(lines));
+}
+
+// Whether `line` begins what a later attempt has written. Files of older versions do
+// not say which it was: there the steps of training go back.
+bool begins_again(const Metrics& line, const Metrics& before) {
+  if (line.attempt != before.attempt) return true;
+  return line.attempt == 0 && line.split == Split::train && line.step < before.step;
+}
+
+// Whether what `earlier` wrote has been made again by the time of `line`. The
+// evaluation of a step may be left to the attempt after the one that made the step.
+bool is_made_again(const Metrics& earlier, const Metrics& line) {
+  if (earlier.step != line.step) return earlier.step > line.step;
+  return line.split == Split::train || earlier.split == Split::eval;
 }
 
 }  // namespace
@@ -65,6 +91,7 @@ void MetricsWriter::write(const Metrics& metrics) {
                           {"split", std::string(name_of(metrics.split))},
                           {"loss", metrics.loss},
                           {"time", unix_seconds(clock_.wall())}};
+  if (metrics.attempt > 0) line.push_back({"attempt", metrics.attempt});
   line.insert(line.end(), metrics.more.begin(), metrics.more.end());
   lines_.write(to_json_line(line));
 }
@@ -73,30 +100,32 @@ void MetricsWriter::sync() {
   lines_.sync();
 }
 
-std::vector<Metrics> read_metrics(const files::Path& path) {
-  std::vector<Metrics> all;
-  const auto whole = files::read_tail(path, std::numeric_limits<std::int64_t>::max());
-  for (const auto& line : text::split(whole, '\n')) {
-    if (auto metrics = metrics_of(line)) all.push_back(std::move(*metrics));
+std::vector<Metrics> each_step_once(std::vector<Metrics> lines) {
+  std::vector<Metrics> kept;
+  kept.reserve(lines.size());
+  for (auto& line : lines) {
+    if (!kept.empty() && begins_again(line, kept.back())) {
+      std::erase_if(kept, [&](const Metrics& e) { return is_made_again(e, line); });
+    }
+    kept.push_back(std::move(line));
   }
-  return all;
+  return kept;
+}
+
+std::vector<Metrics> read_metrics(const files::Path& path) {
+  return metrics_in(files::read_tail(path, std::numeric_limits<std::int64_t>::max()));
 }
 
 std::vector<Metrics> recent_metrics(const files::Path& path) {
-  std::vector<Metrics> recent;
-  for (const auto& line : text::split(files::read_tail(path, kTailBytes), '\n')) {
-    if (auto metrics = metrics_of(line)) recent.push_back(std::move(*metrics));
-  }
-  return recent;
+  return metrics_in(files::read_tail(path, kTailBytes));
 }
 
 std::optional<Metrics> last_metrics(const files::Path& path, Split split) {
-  const auto lines = text::split(files::read_tail(path, kTailBytes), '\n');
-  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
-    auto metrics = metrics_of(*line);
-    if (metrics && metrics->split == split) return metrics;
-  }
-  return std::nullopt;
+  const auto lines = recent_metrics(path);
+  const auto last =
+      std::find_if(lines.rbegin(), lines.rend(),
+                   [&](const Metrics& line) { return line.split == split; });
+  return last == lines.rend() ? std::nullopt : std::optional(*last);
 }
 
 }  // namespace lockstep::monitor

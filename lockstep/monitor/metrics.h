@@ -15,14 +15,16 @@ namespace lockstep::monitor {
 enum class Split { train, eval };
 std::string_view name_of(Split split) noexcept;
 
-// The numbers of one moment of a run. A line has step, split, loss and time, then
-// `more` in its order.
+// The numbers of one moment of a run. A line has step, split, loss, time and attempt,
+// then `more` in its order.
 struct Metrics {
   std::int64_t step = 0;  // finished steps
   Split split = Split::train;
   double loss = 0;
   std::vector<Field> more;  // epoch, accuracy, lr, samples_per_second, ...
   double time = 0;          // seconds since 1970; set by the writer
+  // Of the run, counted from 1 over restarts and later commands; 0: not known.
+  std::int64_t attempt = 0;
 
   // A number among `more`, by name.
   std::optional<double> find(std::string_view name) const;
@@ -42,13 +44,19 @@ class MetricsWriter {
   const Clock& clock_;
 };
 
-// Every readable line, in order; a torn one is left out. A missing file has none.
+// What readers see of a run that was started again: each step once, as the last attempt
+// that came to it has made it. A line leaves out what earlier attempts have written of
+// its step and of later ones.
+std::vector<Metrics> each_step_once(std::vector<Metrics> lines);
+
+// Every readable line, in order, each step once; a torn one is left out. A missing file
+// has none.
 std::vector<Metrics> read_metrics(const files::Path& path);
 
 // Those of the file's last 64 KiB.
 std::vector<Metrics> recent_metrics(const files::Path& path);
 
-// The newest line of a split, looked for in the file's last 64 KiB only.
+// The newest of a split, looked for in the file's last 64 KiB only.
 std::optional<Metrics> last_metrics(const files::Path& path, Split split);
 
 }  // namespace lockstep::monitor

@@ -7,11 +7,14 @@
 #include <cstring>
 #include <random>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
+#include "lockstep/base/leftovers.h"
 #include "lockstep/base/text.h"
 #include "lockstep/monitor/detail/run_record.h"
 #include "lockstep/monitor/run_lock.h"
@@ -69,7 +72,7 @@ class Staging {
   explicit Staging(const Path& parent) {
     std::random_device random;
     do {
-      path_ = parent / fmt::format(".new-{:08x}", random());
+      path_ = parent / fmt::format(".new-run.{}.{:08x}", files::owner_mark(), random());
     } while (!files::make_new_directory(path_));
   }
   ~Staging() {
@@ -144,6 +147,49 @@ Path move_into_place(Staging& staging, const Path& parent, const std::string& na
   }
 }
 
+// The first line of a message is enough where there is no room for more.
+RunRecord shortened(RunRecord record) {
+  constexpr std::size_t kEnough = 200;
+  record.message = record.message.substr(0, record.message.find('\n'));
+  if (record.message.size() > kEnough) record.message.resize(kEnough);
+  return record;
+}
+
+// `content` over the bytes that the file has already, which a disk that is full allows.
+// A crash meanwhile tears it. False if it needs more room than that, or if the disk
+// does not even take this.
+bool overwrite(const Path& path, std::string_view content) {
+  constexpr std::int64_t kBlock = 512;  // of st_blocks, on every disk
+  const files::Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  struct stat info {};
+  if (!file || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return false;
+  const auto room = std::max<std::int64_t>(info.st_size, info.st_blocks * kBlock);
+  if (static_cast<std::int64_t>(content.size()) > room) return false;
+  std::size_t done = 0;
+  while (done < content.size()) {
+    const auto wrote = ::pwrite(file.get(), content.data() + done,
+                                content.size() - done, static_cast<off_t>(done));
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) return false;
+    done += static_cast<std::size_t>(wrote);
+  }
+  if (::ftruncate(file.get(), static_cast<off_t>(content.size())) != 0) return false;
+  ::fsync(file.get());
+  return true;
+}
+
+// A run that has ended must not stay "running" because the disk is full: then its
+// record takes the place of the one before.
+void replace_record(const Path& file, const RunRecord& record) {
+  try {
+    files::write_atomically(file, to_json(record));
+  } catch (const Error&) {
+    if (overwrite(file, to_json(record))) return;
+    if (overwrite(file, to_json(shortened(record)))) return;
+    throw;
+  }
+}
+
 // What keeps a path from being a run directory; "" if nothing does.
 std::string why_no_run(const Path& path) {
   std::error_code error;
@@ -166,6 +212,7 @@ RunDirectory RunDirectory::create(const Path& parent, const NewRun& run,
 
   try {
     Parent made(where);
+    files::sweep_leftovers(where);
     Staging staging(where);
     write_content(staging.path(), run);
     if (run.lock != nullptr) run.lock->emplace(RunLock::take(staging.path()));
@@ -214,7 +261,7 @@ void RunDirectory::claim() const {
   record.exit.reset();
   record.message.clear();
   record.finished.clear();
-  files::write_atomically(record_file(), to_json(record));
+  replace_record(record_file(), record);
 }
 
 void RunDirectory::update_record(RunState state, std::optional<int> exit,
@@ -224,7 +271,7 @@ void RunDirectory::update_record(RunState state, std::optional<int> exit,
   record.exit = exit;
   record.message = message;
   record.finished = is_final(state) ? iso_time(clock.wall()) : "";
-  files::write_atomically(record_file(), to_json(record));
+  replace_record(record_file(), record);
 }
 
 RunList list_runs(const Path& parent) {

@@ -105,8 +105,8 @@ class RunDirectory {
   // This process looks after the run from now on; it is running.
   void claim() const;
 
-  // Atomic: a reader sees the old record or the new one. `finished` is set with a final
-  // state.
+  // Atomic: a reader sees the old record or the new one. On a disk without room for
+  // both the new one is written over the old one. `finished` is set with a final state.
   void update_record(RunState state, std::optional<int> exit,
                      const std::string& message,
                      const Clock& clock = Clock::system()) const;

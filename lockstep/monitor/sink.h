@@ -18,6 +18,7 @@ struct SinkContext {
   const config::MonitorConfig& config;
   const std::vector<hardware::Gpu>& gpus;
   const Clock& clock = Clock::system();
+  std::int64_t attempt = 1;  // of the run
 };
 
 struct RunEnd {

@@ -38,13 +38,16 @@ Telemetry::Telemetry(const RunDirectory& run, const config::MonitorConfig& confi
       say_(std::move(say)),
       clock_(clock),
       events_(run.events(), clock),
+      attempt_(1 + count_events(run.events(), "started")),
       probe_(run.path(), root, clock, gpus),
       alerts_(config, probe_.gpus()) {
   for (const auto kind : config_.sinks) {
     try {
-      auto sink = make_sink(
-          kind,
-          {.run = run_, .config = config_, .gpus = probe_.gpus(), .clock = clock_});
+      auto sink = make_sink(kind, {.run = run_,
+                                   .config = config_,
+                                   .gpus = probe_.gpus(),
+                                   .clock = clock_,
+                                   .attempt = attempt_});
       if (sink) sinks_.push_back(std::move(sink));
     } catch (const std::exception& error) {
       failed(name_of(kind), error.what());
@@ -68,7 +71,9 @@ void Telemetry::run_thread(const std::stop_token& stop) {
   }
 }
 
-void Telemetry::metrics(const Metrics& metrics) {
+void Telemetry::metrics(const Metrics& given) {
+  auto metrics = given;
+  metrics.attempt = attempt_;
   const std::lock_guard lock(mutex_);
   for (const auto& [name, value] : numbers_of(metrics)) {
     series_.try_emplace(tag_of(metrics.split, name), kKept).first->second.add(value);

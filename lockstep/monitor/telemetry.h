@@ -38,7 +38,11 @@ class Telemetry {
   Telemetry(const Telemetry&) = delete;
   Telemetry& operator=(const Telemetry&) = delete;
 
-  void metrics(const Metrics& metrics);
+  // Which attempt of the run this is, from 1 on: those before it have left an event
+  // `started` each.
+  std::int64_t attempt() const noexcept { return attempt_; }
+
+  void metrics(const Metrics& given);
   // A step is done. Two stores: may stand in every step.
   void step(std::int64_t step) noexcept;
 
@@ -67,6 +71,7 @@ class Telemetry {
   const Say say_;
   const Clock& clock_;
   EventWriter events_;
+  const std::int64_t attempt_;  // of the run
   SystemProbe probe_;
   std::atomic<bool> probe_failed_{false};  // said once
   std::atomic<std::int64_t> step_{0};

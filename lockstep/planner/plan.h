@@ -34,7 +34,8 @@ struct Variable {
 // What a plan may use besides the configuration and the machine.
 struct Knowledge {
   std::optional<Model> model;
-  std::string no_model;  // why it is not known
+  std::string no_model;      // why it is not known
+  bool worker_died = false;  // over the question, which should not happen
   Correction correction;
   std::vector<std::string> set_variables;  // names, of the environment
 };

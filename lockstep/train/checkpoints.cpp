@@ -14,6 +14,7 @@
 #include "lockstep/base/units.h"
 #include "lockstep/base/version.h"
 #include "lockstep/checkpoint/load.h"
+#include "lockstep/monitor/events.h"
 #include "lockstep/storage/publish.h"
 #include "lockstep/storage/reader.h"
 
@@ -84,6 +85,17 @@ void say_where_it_stands(const Path& wanted, const Path& folder, std::int64_t ne
       "on "
       "from there; to go back, name this path with another --run-dir\n",
       wanted.string(), newest);
+}
+
+// "over" if this run's own events say that it ended at that step; by rank 0.
+std::string ended_at(const Checkpoints::Parts& parts, const Path& from,
+                     const Standing& at) {
+  if (parts.world.rank() != 0) return "";
+  std::error_code ignored;
+  const auto own = std::filesystem::weakly_canonical(parts.run.checkpoints(), ignored);
+  const auto place = std::filesystem::weakly_canonical(from, ignored).parent_path();
+  const auto done = monitor::last_done(parts.run.events());
+  return own == place && done && done->over && done->steps == at.steps ? "over" : "";
 }
 
 std::set<std::string> lines_of(const std::string& yaml) {
@@ -170,11 +182,10 @@ void Checkpoints::find() {
   const auto manifest = storage::verify(from_, storage::Depth::quick);
   resumed_ = standing_from_json(manifest.state, from_.string());
   last_step_ = resumed_->steps;
+  had_ended_ = !told_by_first(ended_at(parts_, from_, *resumed_), cpu).empty();
   log::info("checkpoint", fmt::format("going on after step {}, from {}, saved {}",
                                       resumed_->steps, from_.string(), manifest.time));
-  if (parts_.world.rank() != 0) return;
-  say_what_differs(manifest);
-  parts_.reporter.resumed(resumed_->steps, from_.string());
+  if (parts_.world.rank() == 0) say_what_differs(manifest);
 }
 
 void Checkpoints::say_what_differs(const storage::Manifest& manifest) const {

@@ -40,6 +40,8 @@ class Checkpoints {
 
   // Where the run goes on; none: it begins.
   const std::optional<Standing>& resumed() const noexcept { return resumed_; }
+  // Whether the run had come to its end there, with all that belongs to it.
+  bool had_ended() const noexcept { return had_ended_; }
   // Fills the strategy, and of `own` what this rank has saved, if there are as many
   // ranks as then.
   void load(parallel::Strategy& strategy, const checkpoint::Pieces& own);
@@ -68,6 +70,7 @@ class Checkpoints {
 
   // The last one that was saved; empty: none.
   const std::string& last() const noexcept { return last_; }
+  const std::filesystem::path& resumed_from() const noexcept { return from_; }
   std::int64_t last_step() const noexcept { return last_step_; }
   // Seconds that a save has kept this rank's thread and disk busy at most.
   double longest() const noexcept { return longest_; }
@@ -88,6 +91,7 @@ class Checkpoints {
   std::string config_text_;  // of rank 0
   std::optional<Standing> resumed_;
   std::filesystem::path from_;
+  bool had_ended_ = false;
   bool asked_ = false;          // by a rank, in the last ballots
   mutable bool wants_ = false;  // this rank, until one is begun
   SteadyTime last_time_ = Clock::system().now();

@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <optional>
 
 #include <ATen/record_function.h>
 
 #include "lockstep/data/open.h"
+#include "lockstep/hardware/machine.h"
+#include "lockstep/models/deferred.h"
+#include "lockstep/train/deferred_memory.h"
 #include "lockstep/train/out_of_memory.h"
 #include "lockstep/train/step.h"
 
@@ -104,6 +108,33 @@ class OperatorCount {
   std::int64_t operators_ = 0;
 };
 
+// The bytes of tensors, of the host or of those that have none.
+class Meter {
+ public:
+  explicit Meter(const torch::Device& device) {
+    if (device.is_meta()) {
+      deferred_.emplace();
+    } else {
+      host_.emplace(std::numeric_limits<std::int64_t>::max() / 2);
+    }
+  }
+
+  std::int64_t used_bytes() const {
+    return deferred_ ? deferred_->used_bytes() : host_->used_bytes();
+  }
+  std::int64_t peak_bytes() const {
+    return deferred_ ? deferred_->peak_bytes() : host_->peak_bytes();
+  }
+  void restart_peak() {
+    if (deferred_) deferred_->restart_peak();
+    if (host_) host_->restart_peak();
+  }
+
+ private:
+  std::optional<DeferredMemoryCount> deferred_;
+  std::optional<HostMemoryLimit> host_;
+};
+
 // What had been counted when a block began; the last one is the end of all blocks.
 struct Mark {
   std::int64_t bytes = 0;
@@ -125,13 +156,16 @@ struct Samples {
   torch::Tensor inputs, targets;
 };
 
-Samples made_up(const data::SampleSpec& spec, std::int64_t batch) {
+Samples made_up(const data::SampleSpec& spec, std::int64_t batch,
+                const torch::Device& device) {
   std::vector<std::int64_t> shape{batch};
   shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
   std::vector<std::int64_t> target_shape{batch};
   target_shape.insert(target_shape.end(), spec.target_shape.begin(),
                       spec.target_shape.end());
-  return {torch::zeros(shape, spec.dtype), torch::zeros(target_shape, torch::kInt64)};
+  const auto options = torch::TensorOptions().device(device);
+  return {torch::zeros(shape, options.dtype(spec.dtype)),
+          torch::zeros(target_shape, options.dtype(torch::kInt64))};
 }
 
 void evaluate(models::Model& model, const data::SampleSpec& spec,
@@ -145,10 +179,10 @@ void evaluate(models::Model& model, const data::SampleSpec& spec,
 
 Passes run_passes(models::Model& model, const data::SampleSpec& spec,
                   const precision::Policy& policy, std::int64_t batch) {
-  const auto samples = made_up(spec, batch);
+  const auto samples = made_up(spec, batch, policy.device);
   Passes passes;
   model.train();
-  const auto step = [&](HostMemoryLimit* memory) {
+  const auto step = [&](Meter* memory) {
     std::optional<InputStage> stage;
     const auto before = memory == nullptr ? 0 : memory->used_bytes();
     const OperatorCount operators;
@@ -174,7 +208,7 @@ Passes run_passes(models::Model& model, const data::SampleSpec& spec,
     step(nullptr);  // gradients have their memory from now on
     passes.marks.clear();
   }
-  HostMemoryLimit memory(std::numeric_limits<std::int64_t>::max() / 2);
+  Meter memory(policy.device);
   step(&memory);
   model.watch_blocks({});
   memory.restart_peak();
@@ -197,15 +231,19 @@ struct Pair {
   }
 };
 
+torch::Device device_of(const models::Model& model) {
+  return model.parameters()[0].device();
+}
+
 std::int64_t size_for(models::Model& model, const data::SampleSpec& spec) {
-  const precision::Policy policy{config::Precision::fp32, torch::kCPU};
+  const precision::Policy policy{config::Precision::fp32, device_of(model)};
   const auto bytes = run_passes(model, spec, policy, kLeast).end.bytes / kLeast;
   return std::clamp(kEnoughBytes / std::max<std::int64_t>(1, bytes), kLeast, kMost);
 }
 
 Pair run_pair(models::Model& model, const data::SampleSpec& spec,
               config::Precision precision, std::int64_t size) {
-  const precision::Policy policy{precision, torch::kCPU};
+  const precision::Policy policy{precision, device_of(model)};
   return {size, run_passes(model, spec, policy, size),
           run_passes(model, spec, policy, 2 * size)};
 }
@@ -272,16 +310,39 @@ planner::Unit rest_of(const models::Model& model,
   return unit;
 }
 
+// Nothing is cast without memory: in 16 bits a sample takes half of it, and every
+// weight a copy.
+void halve(Footprint& half, std::int64_t num_parameters) {
+  half.per_sample_bytes /= 2;
+  half.fixed_bytes += 2 * num_parameters;
+}
+
+// Passes that find out what a model takes take weights, gradients, copies in 16 bits
+// and some activations: so many bytes for each parameter.
+constexpr double kBytesToTry = 12;
+
+// It should be found out within seconds, and not in memory that others need.
+std::int64_t bytes_to_spare() {
+  constexpr std::int64_t kMostBytes = 768 << 20;
+  constexpr std::int64_t kShare = 4;
+  const auto available = hardware::host_memory().available_bytes;
+  return available > 0 ? std::min(kMostBytes, available / kShare) : kMostBytes;
+}
+
 }  // namespace
 
 planner::Model describe(models::Model& model, const data::SampleSpec& spec) {
   model.recompute_every(0);
   use_layout(model);
+  const bool deferred = device_of(model).is_meta();
   const auto size = size_for(model, spec);
   const auto fp32 = run_pair(model, spec, config::Precision::fp32, size);
-  const auto half = run_pair(model, spec, config::Precision::bf16, size);
+  const auto half =
+      deferred ? fp32 : run_pair(model, spec, config::Precision::bf16, size);
   planner::Model described;
-  described.source = "lockstep_worker --describe: measured on a CPU";
+  described.source =
+      deferred ? "lockstep_worker --describe: counted, too large to be tried here"
+               : "lockstep_worker --describe: measured on a CPU";
   described.sample_bytes =
       spec.num_bytes() +
       spec.num_targets() * static_cast<std::int64_t>(sizeof(int64_t));
@@ -294,13 +355,25 @@ planner::Model describe(models::Model& model, const data::SampleSpec& spec) {
   }
   described.units.push_back(rest_of(model, described.units, fp32, half));
   model.zero_grad(/*set_to_none=*/true);
+  if (!deferred) return described;
+  for (auto& unit : described.units) halve(unit.kept.half, unit.num_parameters);
+  halve(described.backward.half, 0);
+  halve(described.forward.half, described.num_parameters());
   return described;
 }
 
 planner::Model describe(const config::Config& config) {
   const auto parts = data::open_parts(config);
   const auto& spec = parts.train->spec();
-  const auto model = models::build(config.model, {spec.shape, spec.num_classes});
+  const models::Shape shape{spec.shape, spec.num_classes};
+  auto model = [&] {
+    const models::DeferredMemory deferred;
+    return models::build(config.model, shape);
+  }();
+  const auto parameters = static_cast<double>(count_parameters(*model));
+  if (kBytesToTry * parameters <= static_cast<double>(bytes_to_spare())) {
+    model = models::build(config.model, shape);
+  }
   auto described = describe(*model, spec);
   described.name = config.model.name;
   described.train_samples = parts.train->size();

@@ -26,8 +26,15 @@ void set_state(const torch::Device& device, const torch::Tensor& state) {
 void OwnState::refresh(Tally& tally, const torch::Device& device) {
   host_draws_ = state_of(torch::kCPU);
   if (!device.is_cpu()) device_draws_ = state_of(device);
+  if (holds_) return;
   sums_ = tally.sums();
   count_ = torch::tensor({tally.count()}, torch::kInt64);
+}
+
+void OwnState::hold_sums(Tally& tally) {
+  sums_ = tally.sums().clone();
+  count_ = torch::tensor({tally.count()}, torch::kInt64);
+  holds_ = true;
 }
 
 checkpoint::Pieces OwnState::pieces() const {

@@ -21,6 +21,9 @@ class OwnState {
 
   // As it is now.
   void refresh(Tally& tally, const torch::Device& device);
+  // The sums stay those of now, whatever becomes of the tally: a report that only the
+  // end of a run has asked for is none of a run that goes on.
+  void hold_sums(Tally& tally);
   checkpoint::Pieces pieces() const;
   // After the pieces were filled.
   void apply(Tally& tally, const torch::Device& device) const;
@@ -29,6 +32,7 @@ class OwnState {
   int rank_;
   torch::Tensor host_draws_, device_draws_;  // states of generators
   torch::Tensor sums_, count_;
+  bool holds_ = false;
 };
 
 // Numbers that a part of training keeps, as it gives them and as JSON has them.

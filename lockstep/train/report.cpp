@@ -64,17 +64,41 @@ std::vector<files::Path> heartbeat_files(const monitor::RunDirectory& run) {
   return paths;
 }
 
-double a_step(const Result& result, double seconds) {
-  return seconds / static_cast<double>(std::max<std::int64_t>(result.steps, 1));
-}
-
 std::string how_it_ended(const Result& result) {
   if (result.stopped_by != 0) {
     return fmt::format("stopped by {} after step {}", ::strsignal(result.stopped_by),
                        result.steps);
   }
+  if (!result.already_over.empty()) return result.already_over;
   if (!result.ended_early.empty()) return result.ended_early;
   return result.out_of_time ? "train.max_time reached" : "done";
+}
+
+// Both meanings: what this attempt took, and what the run has taken in all.
+std::string time_of(const Result& result) {
+  const double here = result.train_seconds - result.earlier_train_seconds;
+  if (result.earlier_train_seconds == 0) {
+    return fmt::format("{:.1f} s, of it training {:.1f} s", result.seconds, here);
+  }
+  return fmt::format(
+      "{:.1f} s since it was resumed, of it training {:.1f} s; {:.1f} s of training in "
+      "all",
+      result.seconds, here, result.train_seconds);
+}
+
+// The steps of this attempt: only theirs were timed.
+double a_step(const Result& result, double seconds) {
+  const auto made = result.steps - result.resumed_at.value_or(0);
+  return seconds / static_cast<double>(std::max<std::int64_t>(made, 1));
+}
+
+std::string nothing_to_do(const Result& result) {
+  return fmt::format(
+      "nothing to do: the run is over after step {} ({}), and nothing was changed; "
+      "raise train.steps or train.epochs{} to train on, or name another run directory "
+      "to begin anew\n",
+      result.steps, result.already_over,
+      result.ended_early.empty() ? "" : ", or change early_stop,");
 }
 
 }  // namespace
@@ -115,8 +139,7 @@ std::string to_table(const Result& result) {
   rows.push_back(
       {"steps", fmt::format("{} ({} samples)", text::with_commas(result.steps),
                             text::with_commas(result.samples))});
-  rows.push_back({"time", fmt::format("{:.1f} s, of it training {:.1f} s",
-                                      result.seconds, result.train_seconds)});
+  rows.push_back({"time", time_of(result)});
   rows.push_back({"speed", fmt::format("{} samples/s",
                                        units::format_rate(rate(
                                            result.samples, result.train_seconds)))});
@@ -149,6 +172,7 @@ std::string to_json(const Result& result) {
       {"samples", result.samples},
       {"seconds", result.seconds},
       {"train_seconds", result.train_seconds},
+      {"earlier_train_seconds", result.earlier_train_seconds},
       {"samples_per_second", rate(result.samples, result.train_seconds)}};
   if (result.train_loss) fields.push_back({"train_loss", *result.train_loss});
   if (result.eval) {
@@ -184,8 +208,8 @@ Reporter::Reporter(const monitor::RunDirectory& run,
     : console_(console),
       first_(who.rank == 0),
       is_replica_(who.is_replica),
-      show_(first_ && has(config, config::Sink::console) &&
-            config.verbosity != config::Verbosity::quiet) {
+      quiet_(config.verbosity == config::Verbosity::quiet),
+      show_(first_ && has(config, config::Sink::console) && !quiet_) {
   const bool beats = first_ || !is_replica_;
   for (const auto& path : beats ? heartbeat_files(run) : std::vector<files::Path>()) {
     heartbeats_.push_back(std::make_unique<monitor::HeartbeatWriter>(
@@ -193,16 +217,22 @@ Reporter::Reporter(const monitor::RunDirectory& run,
   }
   if (first_) events_.emplace(run.events());
   if (first_) efficiency_ = monitor::read_efficiency(run.plan());
+  // Not yet: a run that turns out to be over leaves its files as they are.
   if (first_) {
-    // What a person can do at the end is no progress: said without `console`, too.
-    telemetry_ = std::make_unique<monitor::Telemetry>(
-        run, config, who.gpus,
-        [this, quiet = config.verbosity ==
-                       config::Verbosity::quiet](const std::string& note) {
-          if (!quiet) console_.print(note + "\n");
-        });
+    open_telemetry_ = [this, run, config, gpus = who.gpus] {
+      // What a person can do at the end is no progress: said without `console`, too.
+      const auto say = [this](const std::string& note) {
+        if (!quiet_) console_.print(note + "\n");
+      };
+      telemetry_ = std::make_unique<monitor::Telemetry>(run, config, gpus, say);
+    };
   }
   beat(0, monitor::Phase::starting);
+}
+
+monitor::Telemetry& Reporter::telemetry() {
+  if (!telemetry_) open_telemetry_();
+  return *telemetry_;
 }
 
 void Reporter::model(const models::Model& model) {
@@ -212,9 +242,11 @@ void Reporter::model(const models::Model& model) {
 void Reporter::started(std::int64_t total_steps, int ranks) {
   beat(0, monitor::Phase::training);
   if (!first_) return;
+  const auto attempt = telemetry().attempt();  // counts those before
   events_->write("started", {{"rank", std::int64_t{0}},
                              {"total_steps", total_steps},
-                             {"ranks", std::int64_t{ranks}}});
+                             {"ranks", std::int64_t{ranks}},
+                             {"attempt", attempt}});
   console_.start();
 }
 
@@ -253,8 +285,8 @@ std::vector<Field> Reporter::fields_of(const TrainReport& report) const {
 
 void Reporter::train(const TrainReport& report) {
   const auto& own = report.ranks.at(0);
-  if (telemetry_) {
-    telemetry_->metrics({.step = report.step,
+  if (first_) {
+    telemetry().metrics({.step = report.step,
                          .split = monitor::Split::train,
                          .loss = report.means.loss,
                          .more = fields_of(report)});
@@ -293,8 +325,8 @@ void Reporter::eval(const EvalReport& report) {
     if (name.starts_with("accuracy_class_")) continue;
     shown += fmt::format("  {} {:.4f}", name, value);
   }
-  if (telemetry_) {
-    telemetry_->metrics({.step = report.step,
+  if (first_) {
+    telemetry().metrics({.step = report.step,
                          .split = monitor::Split::eval,
                          .loss = report.means.loss,
                          .more = std::move(more)});
@@ -305,69 +337,6 @@ void Reporter::eval(const EvalReport& report) {
         report.epoch, report.means.loss, percent(report.means.accuracy), shown,
         report.is_best ? "  best" : ""));
   }
-}
-
-void Reporter::memory(std::int64_t rank, const DeviceMemory& memory) {
-  events_->write("memory", {{"rank", rank},
-                            {"allocated_bytes", memory.allocated_bytes},
-                            {"reserved_bytes", memory.reserved_bytes},
-                            {"total_bytes", memory.total_bytes}});
-}
-
-void Reporter::straggler(const TrainReport& report) {
-  if (!first_) return;
-  const auto& late = report.straggler.value();
-  events_->write("straggler", {{"step", report.step},
-                               {"rank", std::int64_t{late.rank}},
-                               {"late_seconds", late.late_seconds},
-                               {"steps", report.steps},
-                               {"share", late.late_seconds / report.seconds},
-                               {"cause", late.cause}});
-}
-
-void Reporter::balance(std::int64_t step, std::int64_t after,
-                       const std::string& shares) {
-  if (!first_) return;
-  events_->write("balance",
-                 {{"step", step}, {"after_step", after}, {"shares", shares}});
-}
-
-void Reporter::out_of_memory(std::int64_t step, int rank, const std::string& remedy) {
-  if (!first_) return;
-  events_->write("out_of_memory",
-                 {{"step", step}, {"rank", std::int64_t{rank}}, {"remedy", remedy}});
-}
-
-void Reporter::micro_batch(std::int64_t size, const std::string& how) {
-  if (!first_) return;
-  events_->write("micro_batch", {{"size", size}, {"how", how}});
-}
-
-void Reporter::resumed(std::int64_t step, const std::string& from) {
-  if (!first_) return;
-  events_->write("resumed", {{"step", step}, {"from", from}});
-  if (!show_) return;
-  console_.print(fmt::format("going on after step {}, from {}\n", step, from));
-}
-
-void Reporter::checkpoint(const CheckpointReport& report) {
-  if (!first_) return;
-  if (!report.saved) {
-    events_->write("checkpoint_failed", {{"step", report.step}, {"why", report.text}});
-    return;
-  }
-  checkpoint_seconds_ = report.seconds;
-  events_->write("checkpoint", {{"step", report.step},
-                                {"path", report.text},
-                                {"bytes", report.bytes},
-                                {"held_bytes", report.held_bytes},
-                                {"blocked_seconds", report.blocked_seconds},
-                                {"seconds", report.seconds}});
-}
-
-void Reporter::skipped(std::int64_t step, double loss_scale) {
-  if (!first_) return;
-  events_->write("skipped", {{"step", step}, {"loss_scale", loss_scale}});
 }
 
 void Reporter::step(std::int64_t step) {
@@ -385,14 +354,17 @@ void Reporter::beat(std::int64_t step, monitor::Phase phase) noexcept {
 
 void Reporter::finished(const Result& result) {
   console_.finish();
-  if (!first_) return beat(result.steps, monitor::Phase::finished);
+  const bool is_over = !result.already_over.empty();
+  if (is_over && first_ && !quiet_) console_.print(nothing_to_do(result));
+  if (is_over || !first_) return beat(result.steps, monitor::Phase::finished);
   if (result.split) events_->write("profile", split_fields(*result.split));
   const int exit = result.stopped_by != 0 ? 128 + result.stopped_by : kExitOk;
-  telemetry_->finish({.exit = exit, .steps = result.steps});
+  if (telemetry_) telemetry_->finish({.exit = exit, .steps = result.steps});
   events_->write(result.stopped_by != 0 ? "stopped" : "done",
                  {{"rank", std::int64_t{0}},
                   {"steps", result.steps},
-                  {"reason", how_it_ended(result)}});
+                  {"reason", how_it_ended(result)},
+                  {"over", result.stopped_by == 0 && !result.out_of_time}});
   beat(result.steps, monitor::Phase::finished);
 }
 

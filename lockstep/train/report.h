@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,8 +70,9 @@ struct CheckpointReport {
 struct Result {
   std::int64_t steps = 0;
   std::int64_t samples = 0;
-  double train_seconds = 0;  // without evaluation
-  double seconds = 0;
+  double train_seconds = 0;          // without evaluation, of all attempts
+  double earlier_train_seconds = 0;  // of those, before this attempt
+  double seconds = 0;                // of this attempt
   // Of all steps together, in the mean over the ranks; 0 where it is not known.
   double forward_seconds = 0;
   double backward_seconds = 0;
@@ -81,6 +83,7 @@ struct Result {
   double best_accuracy = 0;
   std::int64_t skipped = 0;          // steps whose gradients were not finite
   std::string ended_early;           // why, if early_stop has ended it
+  std::string already_over;          // why there was nothing to do, else ""
   std::vector<DeviceMemory> memory;  // of each rank's device, at the last report
   int stopped_by = 0;                // the signal that ended it early, or 0
   bool out_of_time = false;          // train.max_time ended it
@@ -123,7 +126,7 @@ class Reporter {
   void out_of_memory(std::int64_t step, int rank, const std::string& remedy);
   // memory.find_micro has found it.
   void micro_batch(std::int64_t size, const std::string& how);
-  // A run goes on after this step.
+  // A run goes on after this step; after started().
   void resumed(std::int64_t step, const std::string& from);
   void checkpoint(const CheckpointReport& report);
   // Gradients were not finite.
@@ -136,17 +139,20 @@ class Reporter {
  private:
   std::vector<monitor::Field> fields_of(const TrainReport& report) const;
   void memory(std::int64_t rank, const DeviceMemory& memory);
+  monitor::Telemetry& telemetry();  // of rank 0; opened when it is first needed
 
   monitor::Console& console_;
   const bool first_;  // rank 0
   const bool is_replica_;
+  const bool quiet_;
   bool show_ = true;
   bool told_memory_ = false;
   std::optional<monitor::Efficiency> efficiency_;  // where the plan knows it
   std::optional<double> checkpoint_seconds_;       // of the last one
   std::optional<monitor::EventWriter> events_;
   std::vector<std::unique_ptr<monitor::HeartbeatWriter>> heartbeats_;
-  std::unique_ptr<monitor::Telemetry> telemetry_;  // of rank 0
+  std::function<void()> open_telemetry_;
+  std::unique_ptr<monitor::Telemetry> telemetry_;  // of rank 0, once it is needed
 };
 
 }  // namespace lockstep::train

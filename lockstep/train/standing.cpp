@@ -51,7 +51,10 @@ std::string to_json(const Standing& standing) {
       {"early_stop",
        {{"best", standing.best ? numbers({{"v", *standing.best}})["v"] : Json()},
         {"waited", standing.waited},
-        {"divergence", numbers(standing.divergence)}}},
+        {"divergence", numbers(standing.divergence)},
+        {"ended", standing.ended_early},
+        {"knobs", standing.early_stop}}},
+      {"last_step", standing.last_step},
       {"loss_scale", numbers(standing.scaler)},
       {"schedule", numbers(standing.schedule)},
       {"micro_batch", standing.micro_batch},
@@ -86,6 +89,9 @@ Standing standing_from_json(std::string_view text, const std::string& place) {
         found != json.at("early_stop").end()) {
       standing.divergence = numbers_of(*found);
     }
+    standing.last_step = json.value("last_step", std::int64_t{0});
+    standing.ended_early = json.at("early_stop").value("ended", "");
+    standing.early_stop = json.at("early_stop").value("knobs", "");
     return standing;
   } catch (const std::exception& error) {
     throw Error(Fault::io, place,

@@ -29,6 +29,9 @@ struct Standing {
   std::int64_t micro_batch = 0;
   std::int64_t recompute_every = 0;
   std::vector<std::string> order;  // of the parameters in memory
+  std::int64_t last_step = 0;      // of the run, as it was laid out; 0: not known
+  std::string ended_early;         // why, if the run has ended before that
+  std::string early_stop;          // the knobs that it has ended by
 };
 
 std::string to_json(const Standing& standing);

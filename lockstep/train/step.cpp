@@ -54,6 +54,7 @@ Tally::Means Tally::means(comm::Communicator& cpu) const {
 
 void normalize_into(torch::Tensor& out, const torch::Tensor& in,
                     const data::SampleSpec& spec) {
+  if (out.is_meta()) return;                           // it has no values
   c10::SmallVector<kernels::ScaleShift, 16> channels;  // on the stack
   for (const auto& c : spec.channels) channels.push_back({c.scale, c.shift});
   if (channels.empty()) channels.push_back({spec.scale, spec.shift});

@@ -25,6 +25,7 @@
 #include "lockstep/train/build.h"
 #include "lockstep/train/checkpoints.h"
 #include "lockstep/train/early_stop.h"
+#include "lockstep/train/ending.h"
 #include "lockstep/train/evaluate.h"
 #include "lockstep/train/find_micro.h"
 #include "lockstep/train/out_of_memory.h"
@@ -99,6 +100,7 @@ class Training {
     check_same_data(world, shared);
     seed_apart(world, config.run.seed, shared);
     go_on();
+    if (!over_.empty()) return;
     if (config.memory.find_micro.value() && !checkpoints_.resumed()) {
       find_micro(shared);
     }
@@ -111,8 +113,12 @@ class Training {
   }
 
   Result run() {
+    if (!over_.empty()) return leave_as_it_is();
     reporter_.model(*built_.model);
     reporter_.started(last_step_, world_.size());
+    if (result_.resumed_at) {
+      reporter_.resumed(*result_.resumed_at, checkpoints_.resumed_from().string());
+    }
     train_begin_ = clock_.now();
     progress_.start(train_begin_);
     call([](auto& c, auto& m) { c.on_train_begin(m); });
@@ -144,7 +150,10 @@ class Training {
       if (made_steps_++ > 0) step_seconds_ = seconds_between(step_begin, clock_.now());
       profiler_.end_step(batch.size);
       check_agreed_finite(lr);
-      if (reports || result_.steps == 1) report(lr);
+      if (reports || result_.steps == 1) {
+        if (!is_regular_report()) own_.hold_sums(tally_);
+        report(lr);
+      }
       if (result_.steps < last_step_ && !leaving_ &&
           evaluation_is_due(batch.ends_epoch)) {
         evaluate_now();
@@ -172,6 +181,7 @@ class Training {
     const auto& at = checkpoints_.resumed();
     own_.refresh(tally_, built_.policy.device);
     if (!at) return;
+    if (checkpoints_.had_ended()) over_ = why_over(*at, config_, last_step_);
     checkpoints_.load(*strategy_, own_.pieces());
     own_.apply(tally_, built_.policy.device);
     result_.steps = at->steps;
@@ -184,7 +194,8 @@ class Training {
     epoch_ = at->epoch;
     position_ = at->position;
     earlier_seconds_ = at->train_seconds;
-    early_stop_.restore(at->best, at->waited);
+    // Somebody wants more of a run that had ended early: patience begins anew.
+    early_stop_.restore(at->best, at->ended_early.empty() ? at->waited : 0);
     divergence_.load(at->divergence);
     scaler_.load(tensors_of(at->scaler));
     schedule_.load(tensors_of(at->schedule));
@@ -192,6 +203,22 @@ class Training {
       step_.set_micro_batch(at->micro_batch);
     }
     built_.model->recompute_every(static_cast<int>(at->recompute_every));
+    const auto changed = about_schedule(*at, config_, length_);
+    if (over_.empty() && !changed.empty() && world_.rank() == 0) {
+      log::warning("train", changed);
+    }
+  }
+
+  // Started again after its end: nothing is written, so that all stays as it was.
+  Result leave_as_it_is() {
+    result_.already_over = over_;
+    result_.ended_early = checkpoints_.resumed()->ended_early;
+    result_.train_seconds = earlier_seconds_;
+    result_.earlier_train_seconds = earlier_seconds_;
+    result_.seconds = seconds_between(begin_, clock_.now());
+    result_.checkpoint = checkpoints_.resumed_from().string();
+    reporter_.finished(result_);
+    return result_;
   }
 
   void find_micro(Shared& shared) {
@@ -372,6 +399,17 @@ class Training {
     return step == last_step_ || (every > 0 && step % every == 0);
   }
 
+  // Those at the end of a run are not, unless they happen to be: a run that is extended
+  // must not come to other decisions than one that was longer from the beginning.
+  bool is_regular_report() const {
+    return result_.steps == 1 || result_.steps % config_.train.log_every == 0;
+  }
+  bool is_regular_evaluation() const {
+    const auto every = config_.eval.every.value();
+    return every == config::kEachEpoch ? position_.consumed == 0
+                                       : every > 0 && result_.steps % every == 0;
+  }
+
   bool evaluation_is_due(bool ends_epoch) const {
     const auto every = config_.eval.every.value();
     return every == config::kEachEpoch ? ends_epoch : is_due(every, result_.steps);
@@ -408,7 +446,9 @@ class Training {
         report.forward_seconds() * static_cast<double>(report.steps);
     result_.backward_seconds +=
         report.backward_seconds() * static_cast<double>(report.steps);
-    if (divergence_.observe(report.means.loss)) end_early(divergence_.because());
+    if (is_regular_report() && divergence_.observe(report.means.loss)) {
+      end_early(divergence_.because());
+    }
     call([&](auto& c, auto& m) { c.on_report(m, report); });
     result_.memory.clear();
     for (const auto& rank : report.ranks) result_.memory.push_back(rank.memory);
@@ -499,6 +539,7 @@ class Training {
   // The weights first: nothing that comes after may lose them. A run that was asked to
   // stop is not evaluated.
   Result finish() {
+    result_.earlier_train_seconds = earlier_seconds_;
     result_.train_seconds =
         earlier_seconds_ + seconds_between(train_begin_, clock_.now());
     if (const int signal = result_.stopped_by) {
@@ -511,6 +552,7 @@ class Training {
     if (saves) save_final();
     result_.split = save_profile(profiler_, world_, run_);
     const bool evaluated = evaluated_at_ == result_.steps;
+    if (!evaluated && !is_regular_evaluation()) before_end_ = standing();
     if (result_.stopped_by == 0 && !evaluated) evaluate_now();
     if (!cut) save_last();
     if (config_.checkpoint.load_best && result_.stopped_by == 0 &&
@@ -529,7 +571,8 @@ class Training {
     own_.refresh(tally_, built_.policy.device);
     std::optional<storage::Metric> metric;
     if (evaluated_at_ == result_.steps) metric = watched_;
-    checkpoints_.save(*strategy_, {standing(), metric, own_.pieces()});
+    checkpoints_.save(*strategy_,
+                      {before_end_ ? *before_end_ : standing(), metric, own_.pieces()});
   }
 
   Standing standing() const {
@@ -550,16 +593,20 @@ class Training {
         .schedule = numbers_of(schedule_.state()),
         .micro_batch = step_.micro_batch(),
         .recompute_every = built_.model->recompute_every(),
-        .order = strategy_->order()};
+        .order = strategy_->order(),
+        .last_step = last_step_,
+        .ended_early = result_.ended_early,
+        .early_stop = early_stop_knobs(config_.early_stop)};
   }
 
-  // A run that is not over leaves one from which it can go on; so does one that has
-  // saved others.
+  // A run that is not over leaves one from which it can go on; one that is, one from
+  // which it can be extended.
   void save_last() {
     const bool cut_short = result_.stopped_by != 0 ||
                            (result_.steps < last_step_ && result_.ended_early.empty());
-    const bool regular = config_.checkpoint.every > 0 || !checkpoints_.last().empty();
-    if (result_.steps > 0 && (cut_short || regular) &&
+    const auto every = config_.checkpoint.every;
+    const bool regular = every > 0 && result_.steps % every == 0;
+    if (result_.steps > 0 && (cut_short || regular || config_.checkpoint.save_last) &&
         checkpoints_.last_step() != result_.steps) {
       checkpoints_.finish();  // whatever on_busy says: this is the last
       save_checkpoint();
@@ -620,11 +667,13 @@ class Training {
   std::optional<Trace> trace_;
 
   Result result_;
-  bool leaving_ = false;               // agreed
-  double step_seconds_ = 0;            // the last one took
-  std::int64_t made_steps_ = 0;        // by this process
-  std::vector<comm::Ballot> ballots_;  // of the last step, by rank
-  torch::Tensor norm_;                 // of the gradients of the last step, if known
+  std::string over_;                    // why there is nothing to do, else ""
+  std::optional<Standing> before_end_;  // before an evaluation that the end asked for
+  bool leaving_ = false;                // agreed
+  double step_seconds_ = 0;             // the last one took
+  std::int64_t made_steps_ = 0;         // by this process
+  std::vector<comm::Ballot> ballots_;   // of the last step, by rank
+  torch::Tensor norm_;                  // of the gradients of the last step, if known
   std::int64_t skipped_in_a_row_ = 0;
   std::int64_t evaluated_at_ = -1;  // step
   double epoch_ = 0;

@@ -263,5 +263,32 @@ TEST(TrainPrediction, RanksGetTheVariablesOfThePlanUnlessTheyAreSet) {
               HasSubstr("OMP_NUM_THREADS=7\n"));
 }
 
+TEST(Plan, AWorkerThatIsKilledOverTheModelIsOneLineAndNoSuccess) {
+  const Rig rig;
+  test::write_file(rig.path("bin/lockstep_worker"), "#!/bin/sh\nkill -KILL $$\n");
+  const auto output = rig.run({"plan", "recipe.yaml"});
+  EXPECT_EQ(output.end.exit_status, 3);
+  EXPECT_EQ(output.out, "");
+  EXPECT_THAT(
+      output.err,
+      HasSubstr("lockstep: error: plan: the model is not known: lockstep_worker "
+                "--describe ended with signal 9 (Killed); the kernel may have "
+                "been out of memory"));
+}
+
+// The recipe is handed over without a file: nothing can be left behind.
+TEST(Plan, AskingForAModelNeedsNoTemporaryFile) {
+  const Rig rig;
+  test::write_file(rig.path("bin/lockstep_worker"),
+                   "#!/bin/sh\ncat \"$2\" > described; ls \"$TMPDIR\" > temporaries; "
+                   "exit 2\n");
+  std::filesystem::create_directory(rig.path("tmp"));
+  auto command = rig.command({"plan", "recipe.yaml", "model.hidden=77"});
+  command.environment.emplace_back("TMPDIR", rig.path("tmp").string());
+  EXPECT_EQ(process::run(command, test::kPatience).end.exit_status, 0);
+  EXPECT_THAT(test::read_file(rig.path("described")), HasSubstr("hidden: 77"));
+  EXPECT_EQ(test::read_file(rig.path("temporaries")), "");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -203,6 +203,19 @@ TEST(Train, ARunDirectoryThatCanNotBeMadeIsOneClearLine) {
   EXPECT_THAT(output.err, HasSubstr("run.dir: no run can be made in 'file/runs'"));
 }
 
+// The kernel sends a signal that kills; ours is an error like that of a full disk.
+TEST(Train, ALimitOfFileSizesIsOneClearLineAndNothingIsLeft) {
+  const Rig rig;
+  auto command = rig.command({"train", "recipe.yaml"});
+  command.arguments.insert(command.arguments.begin(),
+                           {"/bin/bash", "-c", "ulimit -f 1; exec \"$@\"", "bash"});
+  const auto output = process::run(command, test::kPatience);
+  EXPECT_EQ(output.end.shell_status(), 3) << output.err;
+  EXPECT_THAT(output.err, HasSubstr("File too large; raise the limit of file sizes "
+                                    "(ulimit -f) or choose another place"));
+  EXPECT_FALSE(std::filesystem::exists(rig.path("runs")));
+}
+
 TEST(Train, AFailedWorkersErrorIsPrintedOnce) {
   const Rig rig(
       "echo '{\"message\":{\"message\":\"lockstep.Fault.io: data: no such set\"},"

@@ -5,7 +5,9 @@
 
 #include <sched.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
+#include "lockstep/base/leftovers.h"
 #include "lockstep/monitor/heartbeat.h"
 #include "tests/launcher/job_rig.h"
 
@@ -196,6 +198,40 @@ TEST_F(JobOfRanks, APortThatIsTakenIsAnErrorAndTheRecordSaysSo) {
   EXPECT_THAT(text, HasSubstr(str(store.pid())));
   EXPECT_EQ(run_.read_record().state, RunState::failed);
   EXPECT_THAT(test::read_file(notes_), Not(HasSubstr("started")));
+}
+
+// Memory, or threads, may run out in the launcher itself.
+TEST_F(JobOfRanks, AnyExceptionOfTheLauncherIsTheEndOfTheRun) {
+  auto job = job_of(1, {"exit=1"});
+  job.first.max_restarts = 1;
+  job.say = [](std::string_view) { throw std::bad_alloc(); };
+  launcher::Signals signals;
+  EXPECT_THROW(launcher::run_job(run_, job, signals), std::bad_alloc);
+  EXPECT_EQ(run_.read_record().state, monitor::RunState::failed);
+  EXPECT_EQ(run_.read_record().exit, kExitFailed);
+}
+
+TEST_F(JobOfRanks, WhatKilledRanksWereWritingIsSweptWhenTheyHaveEnded) {
+  const auto of_dead_rank = [&] {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      test::write_file(
+          run_.path() / (".error_rank_2.json." + files::owner_mark() + ".a1B2c3"), "{");
+      ::_exit(0);
+    }
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+  };
+  of_dead_rank();
+  // Once more while the ranks run.
+  run(job_of(1, {"await=.on"}), [&] {
+    EXPECT_TRUE(test::eventually([&] { return !events("launched").empty(); }));
+    of_dead_rank();
+    go(".on");
+  });
+  for (const auto& name : test::names_in(run_.path())) {
+    EXPECT_NE(name.front(), '.') << name;
+  }
 }
 
 TEST_F(JobOfRanks, AProgramThatDoesNotStartLeavesNobodyBehind) {

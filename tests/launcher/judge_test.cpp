@@ -68,6 +68,13 @@ TEST_F(Judge, StatusZeroIsDone) {
   EXPECT_EQ(result.message, "");
 }
 
+TEST_F(Judge, AResultThatCouldNotBePrintedMakesNoFailureOfADoneRun) {
+  const auto result = judge({exited(launcher::kExitUnprinted), exited(0)});
+  EXPECT_EQ(result.state, RunState::done);
+  EXPECT_EQ(result.exit, kExitEnvironment);
+  EXPECT_EQ(result.message, "");
+}
+
 TEST_F(Judge, DoneStaysDoneWhenTheStopCameTooLate) {
   auto worker = exited(0);
   worker.asked_by = SIGINT;

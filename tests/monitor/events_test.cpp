@@ -44,6 +44,38 @@ TEST(Events, ATornLineIsLeftOut) {
   EXPECT_EQ(last[0].kind, "started");
 }
 
+TEST(Events, AreCountedByTheirKind) {
+  const files::TemporaryDirectory directory;
+  const auto path = directory.path() / "events.jsonl";
+  EXPECT_EQ(monitor::count_events(path, "started"), 0);
+  EventWriter events(path);
+  events.write("started");
+  events.write("alert", {{"text", std::string("\"event\":\"started\"")}});
+  events.write("started");
+  EXPECT_EQ(monitor::count_events(path, "started"), 2);
+}
+
+TEST(Events, OnlyTheLastAttemptSaysHowTheRunHasEnded) {
+  const files::TemporaryDirectory directory;
+  const auto path = directory.path() / "events.jsonl";
+  EXPECT_EQ(monitor::last_done(path), std::nullopt);
+  EventWriter events(path);
+  events.write("started");
+  events.write(
+      "done",
+      {{"steps", std::int64_t{7}}, {"reason", std::string("no hope")}, {"over", true}});
+  events.write("launched");  // of somebody who has not come further yet
+  const auto done = monitor::last_done(path);
+  ASSERT_TRUE(done);
+  EXPECT_EQ(done->steps, 7);
+  EXPECT_EQ(done->reason, "no hope");
+  EXPECT_TRUE(done->over);
+  events.write("started");
+  EXPECT_EQ(monitor::last_done(path), std::nullopt);
+  events.write("done", {{"steps", std::int64_t{9}}, {"over", false}});
+  EXPECT_FALSE(monitor::last_done(path)->over);
+}
+
 TEST(Fields, NestedValuesArriveAsTheirJson) {
   const auto fields = monitor::parse_json_line("{\"a\":[1,2],\"b\":null,\"c\":true}");
   ASSERT_TRUE(fields);

@@ -28,6 +28,68 @@ TEST(Metrics, ALineHasStepSplitLossAndTimeInThisOrder) {
             "\"epoch\":1,\"lr\":0.001,\"final\":false}\n");
 }
 
+TEST(Metrics, ALineSaysWhichAttemptOfTheRunWroteIt) {
+  const files::TemporaryDirectory directory;
+  const auto path = directory.path() / "metrics.jsonl";
+  ManualClock clock;
+  MetricsWriter(path, clock).write({.step = 7, .loss = 1, .more = {}, .attempt = 3});
+  EXPECT_EQ(test::read_file(path),
+            "{\"step\":7,\"split\":\"train\",\"loss\":1.0,\"time\":1700000000.0,"
+            "\"attempt\":3}\n");
+  EXPECT_EQ(monitor::read_metrics(path).at(0).attempt, 3);
+}
+
+// A line of a run that was started again.
+Metrics line_of(std::int64_t attempt, std::int64_t step, Split split = Split::train) {
+  return {.step = step,
+          .split = split,
+          .loss = static_cast<double>(100 * attempt + step),
+          .more = {},
+          .attempt = attempt};
+}
+
+std::vector<double> losses_of(const std::vector<Metrics>& lines) {
+  std::vector<double> losses;
+  for (const auto& line : lines) losses.push_back(line.loss);
+  return losses;
+}
+
+TEST(Metrics, AfterARestartEachStepIsReadOnceAsTheLastAttemptMadeIt) {
+  const files::TemporaryDirectory directory;
+  const auto path = directory.path() / "metrics.jsonl";
+  {
+    MetricsWriter writer(path);
+    for (const auto& line :
+         {line_of(1, 1), line_of(1, 2), line_of(1, 2, Split::eval), line_of(1, 3),
+          line_of(1, 4), line_of(1, 4, Split::eval), line_of(1, 5),
+          // From a checkpoint of step 2.
+          line_of(2, 3), line_of(2, 4), line_of(2, 4, Split::eval),
+          // And once more: step 4 has not been reached yet.
+          line_of(3, 3)}) {
+      writer.write(line);
+    }
+  }
+  EXPECT_THAT(losses_of(monitor::read_metrics(path)),
+              ::testing::ElementsAre(101, 102, 102, 303));
+  EXPECT_EQ(monitor::recent_metrics(path).size(), 4U);
+  EXPECT_EQ(monitor::last_metrics(path, Split::eval)->step, 2)
+      << "not one of a past that did not happen";
+  EXPECT_EQ(monitor::last_metrics(path, Split::train)->loss, 303);
+}
+
+TEST(Metrics, AnEvaluationThatWasLeftToTheNextAttemptKeepsItsStep) {
+  const auto lines = monitor::each_step_once(
+      {line_of(1, 1), line_of(1, 2), line_of(2, 2, Split::eval), line_of(2, 3)});
+  EXPECT_THAT(losses_of(lines), ::testing::ElementsAre(101, 102, 202, 203));
+}
+
+TEST(Metrics, OfAFileWithoutAttemptsTheStepsTellThemApart) {
+  auto lines = std::vector{line_of(0, 1), line_of(0, 5), line_of(0, 6)};
+  lines.push_back(line_of(0, 5));
+  lines.back().loss = 55;
+  EXPECT_THAT(losses_of(monitor::each_step_once(lines)), ::testing::ElementsAre(1, 55));
+}
+
 TEST(Metrics, NumbersReadBackToTheSameBits) {
   const files::TemporaryDirectory directory;
   const auto path = directory.path() / "metrics.jsonl";

@@ -3,8 +3,14 @@
 #include <set>
 #include <thread>
 
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "lockstep/base/files.h"
+#include "lockstep/base/leftovers.h"
 #include "tests/support/support.h"
 
 namespace lockstep {
@@ -47,6 +53,76 @@ TEST(RunDirectory, HoldsItsFilesFromTheFirstMoment) {
   EXPECT_EQ(record.state, RunState::planned);
   EXPECT_EQ(record.exit, std::nullopt);
   EXPECT_EQ(record.pid, ::getpid());
+}
+
+// A run on a disk without any room: in a file system of its own, where that is allowed.
+int on_a_full_disk(const std::function<void(const test::Path&)>& make,
+                   const std::function<int(const test::Path&)>& then) {
+  const files::TemporaryDirectory place;
+  return test::in_child([&] {
+    constexpr int kNotAllowed = 77;
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("none", place.path().c_str(), "tmpfs", 0, "size=128k") != 0) {
+      return kNotAllowed;
+    }
+    make(place.path());
+    const files::Descriptor rest(
+        ::open((place.path() / "rest").c_str(), O_CREAT | O_WRONLY, 0600));
+    const std::string page(4096, 'x');
+    while (::write(rest.get(), page.data(), page.size()) > 0) {
+    }
+    return then(place.path());
+  });
+}
+
+TEST(RunDirectory, OnAFullDiskTheEndOfARunIsStillWrittenDown) {
+  const int status = on_a_full_disk(
+      [](const test::Path& place) {
+        RunDirectory::create(place, new_run("full"))
+            .update_record(RunState::running, std::nullopt, "");
+      },
+      [](const test::Path& place) {
+        const auto run = RunDirectory::open(place / "full");
+        if (!test::error_of([&] { files::write_atomically(place / "x", "y"); }))
+          return 1;
+        run.update_record(RunState::failed, 3, std::string(10'000, 'm') + "\nmore");
+        const auto record = run.read_record();
+        if (record.state != RunState::failed || record.exit != 3) return 2;
+        return record.message == std::string(200, 'm') ? 0 : 3;
+      });
+  if (status == 77) GTEST_SKIP() << "no file system may be mounted here";
+  EXPECT_EQ(status, 0);
+}
+
+TEST(RunDirectory, UnderALimitOfFileSizesTheEndOfARunIsStillWrittenDown) {
+  const files::TemporaryDirectory parent;
+  const auto run = RunDirectory::create(parent.path(), new_run("limited"));
+  run.update_record(RunState::running, std::nullopt, "");
+  const int status = test::in_child([&] {
+    test::limit_file_size(1024);
+    run.update_record(RunState::failed, 3, std::string(3000, 'm'));
+    return 0;
+  });
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(run.read_record().state, RunState::failed);
+  EXPECT_THAT(test::names_in(run.path()),
+              ElementsAre("config.yaml", "logs", "plan.json", "run.json"));
+}
+
+TEST(RunDirectory, WhatAKilledProcessWasMakingIsSweptByTheNext) {
+  const files::TemporaryDirectory parent;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto left = parent.path() / (".new-run." + files::owner_mark() + ".01234567");
+    test::write_file(left / "config.yaml", "");
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(test::names_in(parent.path()).size(), 1U);
+  RunDirectory::create(parent.path(), new_run("next"));
+  EXPECT_THAT(test::names_in(parent.path()), ElementsAre("next"));
 }
 
 TEST(RunDirectory, TheFormatVersionIsOnDisk) {

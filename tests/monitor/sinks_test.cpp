@@ -152,14 +152,21 @@ TEST_F(Sinks, CsvHasARowForEachNumber) {
   tell(config::Sink::csv);
   tell(config::Sink::csv);  // a restart: no second header
   const auto rows = text::split(text::trim(file("metrics.csv")), '\n');
-  EXPECT_EQ(rows[0], "time,step,split,metric,gpu,value");
+  EXPECT_EQ(rows[0], "time,step,split,metric,gpu,value,attempt");
   EXPECT_EQ(rows.size(), 1 + 2 * (10U * 3 + 3 + 2 * 5));
-  EXPECT_THAT(rows[1], ::testing::MatchesRegex("[0-9.e+]+,1,train,loss,,1"));
+  EXPECT_THAT(rows[1], ::testing::MatchesRegex("[0-9.e+]+,1,train,loss,,1,1"));
   EXPECT_THAT(file("metrics.csv"),
-              HasSubstr(",10,eval,\"hits, of \"\"five\"\"\",,5\n"));
+              HasSubstr(",10,eval,\"hits, of \"\"five\"\"\",,5,1\n"));
   EXPECT_THAT(file("metrics.csv"),
-              HasSubstr("1700000005,5,system,gpu_power_watts,1,310"));
+              HasSubstr("1700000005,5,system,gpu_power_watts,1,310,1"));
   EXPECT_THAT(file("metrics.csv"), Not(HasSubstr("backend")));
+}
+
+TEST_F(Sinks, CsvOfAnOlderVersionKeepsItsColumns) {
+  test::write_file(folder("metrics.csv"), "time,step,split,metric,gpu,value\n");
+  tell(config::Sink::csv);
+  EXPECT_THAT(file("metrics.csv"),
+              HasSubstr("1700000005,5,system,gpu_power_watts,1,310\n"));
 }
 
 TEST_F(Sinks, PrometheusHasTheNewestNumbersOnce) {

@@ -76,6 +76,19 @@ TEST_F(TelemetryTest, SummarisesTheRun) {
   EXPECT_NEAR(json.at("energy_kwh").get<double>(), 3600 / 3.6e6, 1e-12);
 }
 
+TEST_F(TelemetryTest, LinesOfLaterCommandsAreOfLaterAttempts) {
+  config_.sinks = {config::Sink::jsonl, config::Sink::csv};
+  for (const std::int64_t attempt : {1, 2, 3}) {
+    const auto telemetry = start();
+    EXPECT_EQ(telemetry->attempt(), attempt);
+    monitor::EventWriter(rig_.run.events()).write("started");
+    telemetry->metrics({.step = attempt, .loss = 1, .more = {}});
+    EXPECT_EQ(monitor::read_metrics(rig_.run.metrics()).back().attempt, attempt);
+    EXPECT_THAT(test::read_file(rig_.run.path() / "metrics.csv"),
+                HasSubstr(str(",train,loss,,1,", attempt, "\n")));
+  }
+}
+
 TEST_F(TelemetryTest, WithoutACounterEnergyIsPowerOverTime) {
   state_["gpus"].erase(1);
   state_["gpus"][0].erase("energy_mj");

@@ -1,7 +1,9 @@
 // What a model is said to take, against what it takes.
 #include "lockstep/train/describe.h"
 
+#include "lockstep/models/deferred.h"
 #include "lockstep/train/offload.h"
+#include "lockstep/train/out_of_memory.h"
 #include "lockstep/train/step.h"
 #include "tests/support/support.h"
 
@@ -97,6 +99,51 @@ TEST(Describe, SixteenBitsKeepLessOfASampleAndCopiesOfWeights) {
   }
   EXPECT_LT(half, 0.75 * whole);
   EXPECT_GT(fixed, 1.5 * static_cast<double>(described.num_parameters()));
+}
+
+// Passes without memory come to what passes with it take.
+TEST(Describe, AModelWithoutMemoryIsDescribedLikeOneThatHasIt) {
+  for (const auto* name : {"cnn", "mlp", "resnet9", "resnet18", "resnet50"}) {
+    const auto spec = images(3, 32);
+    const auto measured = train::describe(*model_of(name, spec), spec);
+    const auto model = [&] {
+      const models::DeferredMemory deferred;
+      return model_of(name, spec);
+    }();
+    ASSERT_TRUE(model->parameters()[0].is_meta());
+    const auto counted = train::describe(*model, spec);
+    ASSERT_EQ(counted.units.size(), measured.units.size()) << name;
+    EXPECT_EQ(counted.num_parameters(), measured.num_parameters()) << name;
+    EXPECT_EQ(counted.buffer_bytes(), measured.buffer_bytes()) << name;
+    EXPECT_DOUBLE_EQ(counted.forward_flops(), measured.forward_flops()) << name;
+    // oneDNN keeps some of its own, and pads.
+    EXPECT_NEAR(kept_at(counted, 16), kept_at(measured, 16),
+                0.1 * kept_at(measured, 16))
+        << name;
+  }
+}
+
+TEST(Describe, AModelLargerThanMemoryIsDescribedWithoutAny) {
+  config::Config config;
+  config.data.name = "synthetic";
+  config.data.shape = {1, 28, 28};
+  config.data.synthetic_samples = 100;
+  config.model.name = "mlp";
+  config.model.hidden = 65536;
+  config.model.layers = 10;
+  const train::HostMemoryLimit memory(256 << 20);  // of tensors
+  const auto described = train::describe(config);
+  const std::int64_t hidden = 65536;
+  EXPECT_EQ(described.num_parameters(),
+            (784 + 1) * hidden + 9 * (hidden + 1) * hidden + (hidden + 1) * 10);
+  EXPECT_THAT(described.source, testing::HasSubstr("too large to be tried here"));
+  double half = 0, whole = 0;
+  for (const auto& unit : described.units) {
+    half += static_cast<double>(unit.kept.half.per_sample_bytes);
+    whole += static_cast<double>(unit.kept.fp32.per_sample_bytes);
+  }
+  EXPECT_GT(whole, 10.0 * hidden * 4) << "what relu leaves of every layer";
+  EXPECT_LT(half, 0.75 * whole);
 }
 
 TEST(Describe, ARecipeIsEnoughAndNothingStaysBehind) {

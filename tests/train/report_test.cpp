@@ -35,6 +35,26 @@ TEST(Report, TheResultTableSaysWhatCameOfIt) {
   EXPECT_THAT(table, HasSubstr("runs/1/model.safetensors"));
 }
 
+// Numbers of one attempt and of all are never in one breath.
+TEST(Report, AResumedRunSaysWhatThisAttemptTookAndWhatAllDid) {
+  auto result = some_result();
+  EXPECT_THAT(to_table(result),
+              HasSubstr("time           111.0 s, of it training 100.0 s\n"));
+  result.seconds = 11;
+  result.earlier_train_seconds = 91;
+  result.resumed_at = 2245;
+  result.forward_seconds = 0.2;
+  result.backward_seconds = 0.4;
+  EXPECT_THAT(
+      to_table(result),
+      HasSubstr("time           11.0 s since it was resumed, of it training 9.0 "
+                "s; 100.0 s of training in all\n"));
+  EXPECT_THAT(to_table(result), HasSubstr("forward 2.00 ms, backward 4.00 ms a step"));
+  const auto json = nlohmann::json::parse(to_json(result));
+  EXPECT_EQ(json["train_seconds"], 100);
+  EXPECT_EQ(json["earlier_train_seconds"], 91);
+}
+
 TEST(Report, AStoppedRunSaysSo) {
   auto result = some_result();
   result.stopped_by = SIGINT;

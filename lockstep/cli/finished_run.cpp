@@ -1,0 +1,168 @@
+// A run that is there already, or will be taken up again: what it takes to go on.
+#include "lockstep/cli/detail/finished_run.h"
+
+#include <algorithm>
+#include <ostream>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/cli/detail/output.h"
+#include "lockstep/config/print.h"
+#include "lockstep/monitor/events.h"
+#include "lockstep/monitor/field.h"
+#include "lockstep/monitor/metrics.h"
+#include "lockstep/storage/catalog.h"
+
+namespace lockstep::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The knobs that say when a run ends. Whether others of them make it any longer, the
+// worker knows, who has the data.
+bool ends_a_run(const std::string& key) {
+  const bool speed =
+      key == "data.workers" || key == "data.prefetch" || key == "data.pin_memory";
+  return (text::starts_with(key, "data.") && !speed) ||
+         text::starts_with(key, "early_stop.") || key == "train.steps" ||
+         key == "train.epochs" || key == "train.limit_train_batches" ||
+         key == "train.fast_dev_run" || key == "train.overfit_batches" ||
+         key == "batch.global";
+}
+
+bool asks_for_the_same(const monitor::RunDirectory& run, const config::Loaded& now) {
+  try {
+    const auto before = config::load(run.config(), {}, {});
+    const auto keys = config::keys();
+    return std::none_of(keys.begin(), keys.end(), [&](const std::string& key) {
+      return ends_a_run(key) && config::get(before, key) != config::get(now, key);
+    });
+  } catch (const Error&) {
+    return false;  // of another version: the worker will see
+  }
+}
+
+// The run of that name, if it is one that is done.
+std::optional<monitor::RunDirectory> done_run(const config::RunConfig& run) {
+  if (run.name.empty()) return std::nullopt;
+  try {
+    auto directory = monitor::RunDirectory::open(fs::path(run.dir) / run.name);
+    if (directory.read_record().state != monitor::RunState::done) return std::nullopt;
+    return directory;
+  } catch (const Error&) {
+    return std::nullopt;  // none, or one that whoever takes it will complain about
+  }
+}
+
+std::string result_text(const monitor::RunDirectory& run) {
+  const auto eval = monitor::last_metrics(run.metrics(), monitor::Split::eval);
+  if (!eval) return "";
+  const auto accuracy = eval->find("accuracy");
+  return fmt::format(
+      ", test loss {:.4f}{}", eval->loss,
+      accuracy ? fmt::format(", accuracy {:.2f} %", 100 * *accuracy) : "");
+}
+
+std::string weights_of(const monitor::RunDirectory& run) {
+  const auto file = run.path() / "model.safetensors";
+  std::error_code ignored;
+  return fs::exists(file, ignored) ? file.string() : "";
+}
+
+void say_over(const monitor::RunDirectory& run, const monitor::RunDone& done,
+              const Arguments& arguments, Context& context) {
+  const auto weights = weights_of(run);
+  // Whoever prepares a run takes its path from there.
+  if (arguments.has("--prepare")) {
+    context.out << fs::absolute(run.path()).string() << "\n";
+  } else if (arguments.has("--json")) {
+    context.out << monitor::to_json_line(
+                       std::vector<monitor::Field>{{"state", std::string("done")},
+                                                   {"reason", done.reason},
+                                                   {"steps", done.steps},
+                                                   {"already_over", true},
+                                                   {"weights", weights}})
+                << "\n";
+  }
+  context.err << "lockstep: "
+              << printable(fmt::format(
+                     "the run in {} is over after step {} ({}{}){}; nothing was "
+                     "changed",
+                     run.path().string(), done.steps, done.reason, result_text(run),
+                     weights.empty() ? "" : ", its weights are in " + weights))
+              << "\nlockstep: raise train.steps or train.epochs"
+              << (done.reason == "done" ? "" : ", or change early_stop,")
+              << " to train on; name another --run-dir to begin anew\n";
+}
+
+bool was_typed(const Arguments& arguments, std::string_view key) {
+  const auto typed = arguments.overrides();
+  return std::any_of(typed.begin(), typed.end(),
+                     [&](const config::Override& knob) { return knob.key == key; });
+}
+
+}  // namespace
+
+std::optional<int> say_if_over(const planner::Plan& plan, const Arguments& arguments,
+                               Context& context) {
+  const auto& config = plan.config.config;
+  // Who wants to begin anew has not repeated anything.
+  if (config.checkpoint.resume == "never") return std::nullopt;
+  const auto run = done_run(config.run);
+  if (!run) return std::nullopt;
+  const auto done = monitor::last_done(run->events());
+  if (!done || !done->over) return std::nullopt;
+  if (asks_for_the_same(*run, plan.config)) {
+    say_over(*run, *done, arguments, context);
+    return kExitOk;
+  }
+  if (!storage::list_steps(run->checkpoints()).empty()) return std::nullopt;
+  throw Error(Fault::config, "train: the run in '", run->path().string(),
+              "' is over after step ", done->steps,
+              " and has no checkpoint to go on from (checkpoint.save_last=false); name "
+              "another --run-dir to begin anew");
+}
+
+std::string resume_command(const planner::Plan& plan, const Arguments& arguments,
+                           const monitor::RunDirectory& run, const Context& context) {
+  const auto& config = plan.config.config;
+  const auto path = run.path().string();
+  const bool begins_anew = config.checkpoint.resume == "never";
+  if (begins_anew || arguments.operand("RECIPE") == "-") {
+    return str("lockstep train ", shell_word(run.config().string()), " --run-dir ",
+               shell_word(path), begins_anew ? " --resume auto" : "");
+  }
+  if (!config.run.name.empty()) return context.command_line;
+  // run.dir would be set twice.
+  if (was_typed(arguments, "run.dir")) {
+    return str(context.command_line, " ",
+               shell_word("run.name=" + run.path().filename().string()));
+  }
+  return str(context.command_line, " --run-dir ", shell_word(path));
+}
+
+void say_how_to_resume(const planner::Plan& plan, const Arguments& arguments,
+                       const monitor::RunDirectory& run, Context& context,
+                       bool failed) {
+  std::error_code ignored;
+  if (!fs::exists(run.record_file(), ignored)) {
+    context.err << "lockstep: the run directory " << printable(run.path().string())
+                << " is gone\n";
+    return;
+  }
+  context.err << "lockstep: the run is kept in " << printable(run.path().string())
+              << "\n";
+  const auto saved = storage::list_steps(run.checkpoints());
+  if (saved.empty()) {
+    if (!failed) context.err << "lockstep: no checkpoint was saved\n";
+    return;
+  }
+  context.err << "lockstep: its last checkpoint is "
+              << printable(saved.back().path.string()) << "; this goes on from there:\n"
+              << "  " << printable(resume_command(plan, arguments, run, context))
+              << "\n";
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,74 @@
+#include "lockstep/train/ending.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/early_stop.h"
+
+namespace lockstep::train {
+namespace {
+
+double lr_of(const optim::Schedule& schedule, std::int64_t step,
+             const optim::RunLength& length) {
+  return schedule.lr(step, step / std::max<std::int64_t>(1, length.steps_per_epoch));
+}
+
+// The schedule of a run of that length; nothing where it would have been refused.
+std::optional<optim::Schedule> schedule_of(const config::Config& config,
+                                           optim::RunLength length,
+                                           std::int64_t steps) {
+  length.steps = steps;
+  try {
+    return optim::Schedule(config.optim, config.schedule, length);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::string early_stop_knobs(const config::EarlyStopConfig& config) {
+  return str("patience ", config.patience, ", metric ", config.metric, ", min_delta ",
+             config.min_delta, ", mode ", config::name_of(config.mode), ", divergence ",
+             config.divergence);
+}
+
+std::string why_over(const Standing& at, const config::Config& config,
+                     std::int64_t last_step) {
+  const bool early = !at.ended_early.empty();
+  if (at.steps >= last_step) {
+    return early ? at.ended_early : str("all ", last_step, " steps are done");
+  }
+  if (!early || last_step > at.last_step) return "";
+  EarlyStop still(config.early_stop);
+  still.restore(at.best, at.waited);
+  const bool as_before = early_stop_knobs(config.early_stop) == at.early_stop;
+  return as_before || still.is_over() ? at.ended_early : "";
+}
+
+std::string about_schedule(const Standing& at, const config::Config& config,
+                           const optim::RunLength& length) {
+  if (at.last_step == 0 || at.last_step == length.steps || at.steps == 0) return "";
+  const auto then = schedule_of(config, length, at.last_step);
+  const auto now = schedule_of(config, length, length.steps);
+  if (!then || !now) return "";
+  constexpr std::int64_t kLooks = 256;
+  const auto apart = std::max<std::int64_t>(1, at.steps / kLooks);
+  for (std::int64_t step = 0; step < at.steps; step += apart) {
+    if (lr_of(*then, step, length) == lr_of(*now, step, length)) continue;
+    return fmt::format(
+        "schedule.name: {} spans the whole run, which was of {} steps so far and is of "
+        "{} from here on: the learning rate was {:.4g} in step {} and is {:.4g} in "
+        "step {}. A run of {} steps from its beginning would have come to other "
+        "weights",
+        config::name_of(config.schedule.name), at.last_step, length.steps,
+        lr_of(*then, at.steps - 1, length), at.steps, lr_of(*now, at.steps, length),
+        at.steps + 1, length.steps);
+  }
+  return "";
+}
+
+}  // namespace lockstep::train

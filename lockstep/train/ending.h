@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/config/config.h"
+#include "lockstep/optim/schedule.h"
+#include "lockstep/train/standing.h"
+
+namespace lockstep::train {
+
+// Whether a run that has come to its end has something left to do when it is started
+// again. All ranks have the same numbers, so all come to the same.
+
+// The knobs that early stopping goes by, as text: for checkpoints.
+std::string early_stop_knobs(const config::EarlyStopConfig& config);
+
+// Why the run that goes on from `at` is over; "" if it is to train on: it is longer
+// now, or was ended early by knobs that are others now and would not end it.
+std::string why_over(const Standing& at, const config::Config& config,
+                     std::int64_t last_step);
+
+// What to say of the learning rate if the run is of another length than when `at` was
+// saved, and its schedule spans the whole run; "" if the steps so far would have been
+// the same.
+std::string about_schedule(const Standing& at, const config::Config& config,
+                           const optim::RunLength& length);
+
+}  // namespace lockstep::train
