@@ -65,6 +65,7 @@ TEST(BenchPlan, TimesStepsAndNothingElse) {
   EXPECT_EQ(config.eval.every.value(), 0);
   EXPECT_EQ(config.eval.sanity_batches, 0);
   EXPECT_FALSE(config.checkpoint.final_weights);
+  EXPECT_FALSE(config.checkpoint.save_last);
   EXPECT_EQ(config.parallel.strategy, Strategy::ddp);
   EXPECT_EQ(config.parallel.ranks.value(), 2);
   EXPECT_EQ(config.run.name, "ddp_2");
