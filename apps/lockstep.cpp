@@ -1,5 +1,7 @@
 // lockstep: the control plane's program. Everything it does is in lockstep/cli.
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -44,9 +46,15 @@ bool broken_pipe() {
 
 // A result that did not reach the disk is a failure; a reader that went away is not.
 int check_output(int status) {
+  // What went wrong earlier is not known any more.
+  const bool was_good = std::cout.good();
+  errno = 0;
   std::cout.flush();
+  const int reason = was_good ? errno : 0;
   if (std::cout || broken_pipe()) return status;
-  std::cerr << "lockstep: error: can not write the result to standard output\n";
+  std::cerr << "lockstep: error: can not write the result to standard output"
+            << (reason == 0 ? "" : ": ") << (reason == 0 ? "" : std::strerror(reason))
+            << "\n";
   return status == 0 ? 3 : status;
 }
 

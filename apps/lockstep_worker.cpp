@@ -3,6 +3,7 @@
 //
 // A program that links LibTorch dies in the dynamic loader when it is not there; this
 // one does not, so a missing or wrong LibTorch is one clear line.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -40,6 +41,24 @@ constexpr char kCudaRemedy[] =
     "; this is the CUDA build: use one without CUDA here, or set LOCKSTEP_LIBTORCH to "
     "a "
     "LibTorch 2.11.0 with all its CUDA libraries";
+
+constexpr char kHelp[] =
+    "lockstep_worker: one rank of a training run. `lockstep train RECIPE` starts it, "
+    "or\n"
+    "another launcher does after `lockstep train RECIPE --prepare`.\n\n"
+    "usage:\n"
+    "  lockstep_worker --run-dir DIR       train what DIR/config.yaml says\n"
+    "      [--trace DIR2]                  and write every step's gradients and "
+    "weights\n"
+    "                                      to DIR2, which is made if need be\n"
+    "      [--trace-batches]               its batches, too\n"
+    "      [--inject rank=R,scale=S]       with a wrong gradient on one rank\n"
+    "  lockstep_worker --describe RECIPE   print what its model takes, as JSON\n"
+    "  lockstep_worker --selftest          try every collective with the other ranks\n"
+    "      [--cuda] [--seconds N]          on GPUs; again and again\n"
+    "  lockstep_worker --measure PART      measure or test a part of this machine\n"
+    "  lockstep_worker --version [--json]  print what it is made of\n"
+    "  lockstep_worker --help              print this\n";
 
 struct LoadError : std::runtime_error {
   explicit LoadError(const std::string& what, const std::string& remedy = kRemedy)
@@ -158,6 +177,12 @@ lockstep::WorkerMain load_worker() {
   return reinterpret_cast<lockstep::WorkerMain>(main);
 }
 
+bool asks_for_help(int argc, char** argv) {
+  return std::any_of(argv + std::min(argc, 1), argv + argc, [](std::string_view word) {
+    return word == "--help" || word == "-h";
+  });
+}
+
 // The value of --run-dir, or "".
 std::string run_directory(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; ++i) {
@@ -176,6 +201,10 @@ lockstep::config::Loaded load_config(const fs::path& path) {
 
 int main(int argc, char** argv) {
   lockstep::terminal::open_standard_streams();
+  if (asks_for_help(argc, argv)) {  // before LibTorch, which may be what is missing
+    std::cout << kHelp;
+    return lockstep::kExitOk;
+  }
   ::signal(SIGPIPE, SIG_IGN);  // a reader of our output that goes away ends no training
   ::signal(SIGXFSZ, SIG_IGN);  // nor does ulimit -f: it is an error of a write
   lockstep::keep_freed_memory();

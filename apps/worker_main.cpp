@@ -10,8 +10,10 @@
 //                                      tries every collective with the other ranks
 //   lockstep_worker --measure PART [options]
 //                                      measures or tests a part of this machine
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <optional>
 #include <string>
@@ -112,6 +114,13 @@ std::string version_by(const char* function, int major_factor) {
                      version % major_factor / minor_factor, version % minor_factor);
 }
 
+void print(const std::string& text) {
+  const auto written = std::fwrite(text.data(), 1, text.size(), stdout);
+  if ((written < text.size() || std::fflush(stdout) != 0) && errno != EPIPE) {
+    throw Error(Fault::io, "can not write to standard output: ", std::strerror(errno));
+  }
+}
+
 void print_version(bool json) {
   const std::vector<monitor::Field> fields{
       {"lockstep", std::string(LOCKSTEP_VERSION)},
@@ -130,10 +139,10 @@ void print_version(bool json) {
       {"kernels", kernels::cuda_available()},
   };
   if (json) {
-    fmt::print("{}\n", monitor::to_json_line(fields));
-    return;
+    return print(monitor::to_json_line(fields) + "\n");
   }
-  fmt::print("lockstep_worker {} with LibTorch {}\n", LOCKSTEP_VERSION, TORCH_VERSION);
+  print(str("lockstep_worker ", LOCKSTEP_VERSION, " with LibTorch ", TORCH_VERSION,
+            "\n"));
 }
 
 constexpr std::string_view kSmaller =
@@ -151,8 +160,7 @@ int run(int argc, char** argv, ConfigLoader load) {
       return kExitOk;
     }
     if (!arguments.recipe.empty()) {
-      fmt::print("{}",
-                 planner::to_json(train::describe(load(arguments.recipe).config)));
+      print(planner::to_json(train::describe(load(arguments.recipe).config)));
       return kExitOk;
     }
     if (arguments.selftest) {

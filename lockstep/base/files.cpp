@@ -41,6 +41,71 @@ Descriptor open_or_fail(const Path& path, int flags, std::string_view what) {
   return file;
 }
 
+// Of what `path` leads to; 0 if there is nothing.
+mode_t kind_of(const Path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0) return info.st_mode & S_IFMT;
+  if (errno == ENOENT) return 0;
+  fail("write", path, errno);
+}
+
+std::string_view name_of_kind(mode_t kind) {
+  switch (kind) {
+    case S_IFDIR:
+      return "a directory";
+    case S_IFIFO:
+      return "a pipe";
+    case S_IFSOCK:
+      return "a socket";
+    case S_IFCHR:
+    case S_IFBLK:
+      return "a device";
+    default:
+      return "no regular file";
+  }
+}
+
+[[noreturn]] void refuse_kind(const Path& path, mode_t kind) {
+  throw Error(Fault::io, "can not write '", path.string(), "': it is ",
+              name_of_kind(kind),
+              "; name a regular file, or one that is not there yet");
+}
+
+// Where links lead, also one whose target is not there.
+Path follow_links(const Path& path) {
+  constexpr int kMostLinks = 40;  // as the kernel has it
+  auto target = path;
+  for (int links = 0; links < kMostLinks; ++links) {
+    std::error_code error;
+    const auto next = std::filesystem::read_symlink(target, error);
+    if (error) return target;
+    target = next.is_absolute() ? next : target.parent_path() / next;
+  }
+  fail("write", path, ELOOP);
+}
+
+bool is_same_file(const Path& a, const Path& b) {
+  struct stat of_a {};
+  struct stat of_b {};
+  return ::stat(a.c_str(), &of_a) == 0 && ::stat(b.c_str(), &of_b) == 0 &&
+         of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
+
+// What can not be replaced is written to as it is.
+void write_through(const Path& path, const std::function<void(int fd)>& write) {
+  // Opening a pipe that nobody reads would wait for a reader, perhaps for ever.
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_TRUNC | O_NONBLOCK | O_CLOEXEC));
+  if (!file && errno == ENXIO) {
+    throw Error(Fault::io, "can not write '", path.string(),
+                "': it is a pipe that nobody reads; start its reader first");
+  }
+  if (!file) fail("write", path, errno);
+  if (::fcntl(file.get(), F_SETFL, 0) != 0) fail("write", path, errno);
+  write(file.get());
+  // Devices and pipes have nothing to sync.
+  if (::fsync(file.get()) != 0 && errno != EINVAL) fail("sync", path, errno);
+}
+
 void wait_until_readable(int fd) {
   pollfd readable{.fd = fd, .events = POLLIN, .revents = 0};
   ::poll(&readable, 1, -1);
@@ -137,11 +202,22 @@ void write_atomically(const Path& path, std::string_view content) {
   write_atomically(path, [&](int fd) { write_all(fd, content, path); });
 }
 
+Path replaceable(const Path& path) {
+  const auto kind = kind_of(path);
+  if (kind != 0 && kind != S_IFREG) refuse_kind(path, kind);
+  return follow_links(path);
+}
+
 void write_atomically(const Path& path, const std::function<void(int fd)>& write) {
-  const Path directory = path.has_parent_path() ? path.parent_path() : Path(".");
+  const auto kind = kind_of(path);
+  if (kind == S_IFCHR || kind == S_IFIFO) return write_through(path, write);
+  const auto target = replaceable(path);
+  // The links of /proc (/dev/stdout is one) may lead to what has no name any more.
+  if (kind == S_IFREG && !is_same_file(path, target)) return write_through(path, write);
+  const Path directory = target.has_parent_path() ? target.parent_path() : Path(".");
   // Of a long name a part is enough: the temporary's must not be too long for the disk.
   constexpr std::size_t kShown = 64;
-  const auto name = path.filename().string().substr(0, kShown);
+  const auto name = target.filename().string().substr(0, kShown);
   std::string beside =
       (directory / str(".", name, ".", owner_mark(), ".XXXXXX")).string();
   Descriptor file(::mkostemp(beside.data(), O_CLOEXEC));
@@ -150,7 +226,7 @@ void write_atomically(const Path& path, const std::function<void(int fd)>& write
     write(file.get());
     if (::fchmod(file.get(), 0644) != 0) fail("write", path, errno);
     if (::fsync(file.get()) != 0) fail("sync", path, errno);
-    if (::rename(beside.c_str(), path.c_str()) != 0) fail("rename to", path, errno);
+    if (::rename(beside.c_str(), target.c_str()) != 0) fail("rename to", path, errno);
   } catch (...) {
     ::unlink(beside.c_str());
     throw;

@@ -44,9 +44,16 @@ std::string read(const Path& path, std::int64_t limit_bytes);
 // "" if there is no such file.
 std::string read_tail(const Path& path, std::int64_t limit_bytes);
 
+// The name that a file has to be renamed to in order to take the place of `path`: the
+// path itself, or where its links lead, whether or not something is there. Refuses what
+// is no regular file, since a rename would put an end to a device, a pipe or a socket.
+Path replaceable(const Path& path);
+
 // `path` holds either what it held before or all of `content`, whatever happens:
 // written beside it, fsynced, renamed over it, the directory fsynced. Nothing is left
-// behind when it fails.
+// behind when it fails. A link stays one, and its target is replaced. A character
+// device, and a pipe that somebody reads, are written to as they are; directories,
+// sockets and block devices are refused.
 void write_atomically(const Path& path, std::string_view content);
 
 // The same for content that is produced piece by piece: `write` gets a descriptor.

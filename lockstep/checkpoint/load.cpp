@@ -13,6 +13,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/checkpoint/safetensors.h"
 #include "lockstep/storage/safetensors.h"
+#include "lockstep/storage/torch_file.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -92,6 +93,19 @@ std::span<std::byte> bytes_of(const torch::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
 }
 
+// A model that begins with a NaN computes nothing else, and the loss would be blamed on
+// the learning rate. Infinities are left: masks have them.
+void check_no_nan(const torch::Tensor& tensor, const std::string& name,
+                  const std::string& place) {
+  if (!tensor.is_floating_point()) return;
+  const auto bad = tensor.isnan().sum().item<std::int64_t>();
+  if (bad == 0) return;
+  throw Error(Fault::config, place, ": ", bad, " of ", tensor.numel(), " elements of '",
+              name,
+              "' are NaN; training can not begin with them: name other "
+              "weights, or leave the tensor out by checkpoint.ignore");
+}
+
 // In parts that several threads can share.
 void cut(const Piece& piece, Pieces& parts) {
   constexpr std::int64_t kBytes = 32 << 20;
@@ -137,6 +151,9 @@ void load(const storage::Reader& reader, const Pieces& pieces, const LoadRules& 
     reader.read(part.name,
                 {.begin = part.begin, .count = part.data.numel(), .order = part.order},
                 bytes_of(host));
+    if (text::starts_with(part.name, "model.")) {
+      check_no_nan(host, part.name, reader.path().string());
+    }
     if (!here) part.data.copy_(host);
   });
 }
@@ -144,6 +161,13 @@ void load(const storage::Reader& reader, const Pieces& pieces, const LoadRules& 
 void load_weights(const std::filesystem::path& file, torch::nn::Module& model,
                   const LoadRules& rules) {
   const torch::NoGradGuard no_grad;
+  if (storage::is_torch_file(file)) {
+    throw Error(Fault::config, "model.weights: '", file.string(),
+                "' is a file of PyTorch; make one of it that a recipe can load: "
+                "lockstep checkpoint import ",
+                file.string(), " --to ",
+                std::filesystem::path(file).replace_extension(".safetensors").string());
+  }
   const auto header = storage::read_safetensors_header(file);
   std::map<std::string, Has> has;
   for (const auto& entry : header.entries) has[entry.name] = {entry.dtype, entry.shape};
@@ -170,6 +194,7 @@ void load_weights(const std::filesystem::path& file, torch::nn::Module& model,
       }
       done += static_cast<std::size_t>(got);
     }
+    check_no_nan(host, name, str("model.weights: ", file.string()));
     tensor.copy_(host);
   }
 }

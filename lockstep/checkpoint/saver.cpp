@@ -186,7 +186,11 @@ class Saver::Job {
     try {
       auto keep = options_.keep;
       keep.always = step_;
-      storage::prune(files(), options_.checkpoints, keep);
+      const auto pruned = storage::prune(files(), options_.checkpoints, keep,
+                                         {.trust = storage::Mark::written});
+      for (const auto& bad : pruned.damaged) {
+        log::warning("checkpoint", str("does not count as a checkpoint: ", bad.reason));
+      }
     } catch (const Error& error) {  // the new one stands
       log::warning("checkpoint", str("old ones stay: ", error.what()));
     }

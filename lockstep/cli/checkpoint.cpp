@@ -14,7 +14,8 @@ constexpr const char* kDetails =
     "  lockstep checkpoint export 0007 --to model.safetensors --ema\n"
     "  lockstep checkpoint import resnet.pt --to resnet.safetensors\n"
     "  lockstep checkpoint prune 0007 --keep-last 2 --keep-best 1 --dry-run\n\n"
-    "list     the checkpoints and whether they are whole\n"
+    "list     the checkpoints; good are those of which every byte has been read, by\n"
+    "         verify, prune, export or a resume, and no file has changed since\n"
     "inspect  the tensors of one, where they are, and the state beside them\n"
     "verify   reads every byte; status 1 if something is not what was written\n"
     "diff     which tensors of two differ and by how much; status 8 if any do\n"
@@ -22,7 +23,8 @@ constexpr const char* kDetails =
     "import   a safetensors file, or a state dict of PyTorch (.pt, .bin), of which\n"
     "         nothing is executed, as a safetensors file that a recipe can load\n"
     "prune    removes checkpoints that no --keep option keeps, never the newest good "
-    "one\n\n"
+    "one;\n"
+    "         what it keeps is verified first, and damaged ones do not count\n\n"
     "The newest good checkpoint of a run is taken where one is needed.\n";
 
 std::vector<Option> checkpoint_options() {

@@ -121,16 +121,6 @@ std::string stripped(const std::string& name, const std::string& prefix) {
   return name.substr(prefix.size());
 }
 
-// A zip file; or a pickle by itself, as PyTorch wrote before 1.6, which the reader of
-// zip files refuses with what to do.
-bool is_of_pytorch(const Path& path) {
-  std::string begin;
-  storage::read_in_pieces(path, 0, 2, [&](auto bytes) {
-    for (const auto byte : bytes) begin += static_cast<char>(byte);
-  });
-  return begin == "PK" || (begin.size() == 2 && begin[0] == '\x80' && begin[1] <= 5);
-}
-
 Entries import_torch(const Path& from, const Path& to, const std::string& prefix,
                      Context& context) {
   const storage::TorchFile file(from);
@@ -186,7 +176,8 @@ Entries import_safetensors(const Path& from, const Path& to,
 int export_checkpoint(const Arguments& arguments, Context& context) {
   const auto to = target_of(arguments, "model.safetensors");
   const auto place = checkpoint_place(arguments, context, arguments.operand("WHERE"));
-  const storage::Reader reader(one_checkpoint(place, arguments, context));
+  const storage::Reader reader(
+      one_checkpoint(place, arguments, context, storage::Depth::marked));
   const bool average = arguments.has("--ema");
   const auto format = arguments.value("--format").value_or("safetensors");
   if (format != "hf") {
@@ -211,8 +202,9 @@ int import_weights(const Arguments& arguments, Context& context) {
   if (!from) throw Error(Fault::config, "checkpoint import: name a file");
   const auto to = target_of(arguments, "weights.safetensors");
   const auto prefix = arguments.value("--strip").value_or("");
-  const auto entries = is_of_pytorch(*from) ? import_torch(*from, to, prefix, context)
-                                            : import_safetensors(*from, to, prefix);
+  const auto entries = storage::is_torch_file(*from)
+                           ? import_torch(*from, to, prefix, context)
+                           : import_safetensors(*from, to, prefix);
   say_written(entries, to, context);
   return kExitOk;
 }

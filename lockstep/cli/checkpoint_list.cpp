@@ -19,7 +19,8 @@ using Path = std::filesystem::path;
 struct Row {
   storage::StepEntry entry;
   std::optional<storage::Manifest> manifest;
-  std::string problem;  // "" if it is good
+  std::string problem;    // "" if nothing wrong is known
+  bool verified = false;  // every byte was read, and no file has changed since
   std::vector<std::string> names;
 };
 
@@ -27,6 +28,8 @@ Row row_of(const storage::StepEntry& entry, storage::Depth depth) {
   Row row{.entry = entry};
   try {
     row.manifest = storage::verify(entry.path, depth);
+    row.verified = depth == storage::Depth::full ||
+                   storage::mark_of(entry.path, *row.manifest) == storage::Mark::read;
   } catch (const Error& error) {
     row.problem = error.what();
   }
@@ -50,10 +53,17 @@ std::vector<Row> rows_in(const CheckpointPlace& place, storage::Depth depth) {
   return rows;
 }
 
+std::string_view state_of(const Row& row) {
+  if (!row.problem.empty()) return "damaged";
+  return row.verified ? "good" : "not verified";
+}
+
 Json json_of(const Row& row) {
   Json json = {{"step", row.entry.step},
                {"path", row.entry.path.string()},
-               {"good", row.problem.empty()},
+               {"state", state_of(row)},
+               {"good", row.verified || !row.problem.empty() ? Json(row.verified)
+                                                             : Json(nullptr)},
                {"names", row.names}};
   if (!row.manifest) {
     json["problem"] = row.problem;
@@ -78,7 +88,8 @@ int print_json(const std::vector<Row>& rows, Context& context, int status) {
 }
 
 std::vector<std::string> words_of(const Row& row) {
-  if (!row.manifest) return {str(row.entry.step), "-", "-", "-", "-", "-", "damaged"};
+  const std::string state(state_of(row));
+  if (!row.manifest) return {str(row.entry.step), "-", "-", "-", "-", "-", state, ""};
   const auto& metric = row.manifest->metric;
   return {str(row.entry.step),
           short_time(row.manifest->time),
@@ -86,6 +97,7 @@ std::vector<std::string> words_of(const Row& row) {
           str(row.manifest->tensors.size()),
           str(row.manifest->world_size),
           metric ? fmt::format("{} {:.6g}", metric->name, metric->value) : "-",
+          state,
           text::join(row.names, ", ")};
 }
 
@@ -114,7 +126,7 @@ int list_checkpoints(const Arguments& arguments, Context& context) {
     return kExitOk;
   }
   std::vector<std::vector<std::string>> table{
-      {"STEP", "TIME", "SIZE", "TENSORS", "RANKS", "METRIC", "NAMES"}};
+      {"STEP", "TIME", "SIZE", "TENSORS", "RANKS", "METRIC", "STATE", "NAMES"}};
   for (const auto& row : rows) {
     table.push_back(words_of(row));
     if (!row.problem.empty()) context.err << printable(row.problem) << "\n";
@@ -157,8 +169,11 @@ int prune_checkpoints(const Arguments& arguments, Context& context) {
                 "' is one checkpoint; name a run or the directory that holds it");
   }
   const bool dry = arguments.has("--dry-run");
-  const auto pruned =
-      storage::prune(storage::FileSystem::real(), place.checkpoints, keep, dry);
+  const auto pruned = storage::prune(storage::FileSystem::real(), place.checkpoints,
+                                     keep, {.dry_run = dry});
+  for (const auto& bad : pruned.damaged) {
+    context.err << printable(str("counts for no rule: ", bad.reason)) << "\n";
+  }
   if (arguments.has("--json")) {
     Json json = {{"dry_run", dry}, {"freed_bytes", pruned.freed_bytes}};
     for (const auto* list : {&pruned.removed, &pruned.kept}) {

@@ -57,7 +57,7 @@ CheckpointPlace checkpoint_place(const Arguments& arguments, const Context& cont
 }
 
 Path one_checkpoint(const CheckpointPlace& place, const Arguments& arguments,
-                    Context& context) {
+                    Context& context, storage::Depth depth) {
   const auto step = arguments.value("--step");
   if (place.single) {
     if (!step) return *place.single;
@@ -65,7 +65,7 @@ Path one_checkpoint(const CheckpointPlace& place, const Arguments& arguments,
                 "' is one checkpoint; --step is for a run");
   }
   if (step) return by_step(place.checkpoints, *step);
-  const auto found = storage::newest_valid(place.checkpoints, storage::Depth::quick);
+  const auto found = storage::newest_valid(place.checkpoints, depth);
   for (const auto& skipped : found.skipped) {
     context.err << printable(str("skipped ", skipped.reason)) << "\n";
   }

@@ -32,11 +32,16 @@ hardware::GpuWish wish_of(const Arguments& arguments) {
   return wish;
 }
 
-void warn_of_fewer(Context& context, const hardware::Machine& machine,
-                   const hardware::GpuChoice& choice, int wanted) {
-  context.err << "lockstep: " << toned("warning:", Tone::yellow, context.color_err)
-              << " " << wanted << " GPU" << (wanted == 1 ? " was" : "s were")
-              << " asked for, " << choice.chosen.size() << " will do\n";
+void say_fewer(Context& context, const hardware::Machine& machine,
+               const hardware::GpuChoice& choice, int wanted) {
+  const auto what = str(wanted, " GPU", wanted == 1 ? " was" : "s were", " asked for, ",
+                        choice.chosen.size(), " will do");
+  if (choice.chosen.empty()) {
+    print_error(context, what);
+  } else {
+    context.err << "lockstep: " << toned("warning:", Tone::yellow, context.color_err)
+                << " " << what << "\n";
+  }
   if (machine.gpus.empty()) {
     context.err << "  there is no GPU: " << printable(why_no_gpu(machine)) << "\n";
   }
@@ -83,12 +88,15 @@ int gpus(const Arguments& arguments, Context& context) {
   const auto choice = hardware::choose_gpus(machine, wish);
   const auto value =
       hardware::visible_devices(machine, choice.chosen, arguments.has("--uuid"));
+  const int wanted = wish.count.value_or(1);
+  const bool enough = choice.chosen.size() >= static_cast<std::size_t>(wanted);
+  if (!enough) say_fewer(context, machine, choice, wanted);
+  // An empty value would hide every GPU from whoever evaluates the line.
+  const bool good = enough || (!choice.chosen.empty() && !arguments.has("--strict"));
+  if (!good) return kExitEnvironment;
   if (arguments.has("--export")) context.out << "export CUDA_VISIBLE_DEVICES=";
   context.out << value << "\n";
-  const int wanted = wish.count.value_or(1);
-  if (choice.chosen.size() >= static_cast<std::size_t>(wanted)) return kExitOk;
-  warn_of_fewer(context, machine, choice, wanted);
-  return arguments.has("--strict") ? kExitEnvironment : kExitOk;
+  return kExitOk;
 }
 
 }  // namespace
@@ -118,7 +126,8 @@ Command gpus_command() {
                    .help = "Only those with this much free memory."},
                   {.name = "--count",
                    .value = "N",
-                   .help = "This many; fewer, with a warning, where there are fewer."},
+                   .help = "This many; fewer, with a warning, where there are fewer; "
+                           "none ends with status 3."},
                   {.name = "--strict",
                    .help = "Fewer than --count, or none to test, ends with status 3."},
                   {.name = "--uuid", .help = "UUIDs instead of numbers."},

@@ -3,6 +3,7 @@
 #include <ostream>
 
 #include "lockstep/base/str.h"
+#include "lockstep/base/text.h"
 
 namespace lockstep::cli {
 namespace {
@@ -34,8 +35,15 @@ std::string toned(std::string_view text, Tone tone, bool color) {
 std::string printable(std::string_view text) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string result;
+  auto odd = text::first_invalid_utf8(text);
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
+    if (odd == i) {  // no terminal knows what to do with it
+      result += str("\\x", kDigits[c >> 4], kDigits[c & 15]);
+      const auto next = text::first_invalid_utf8(text.substr(i + 1));
+      odd = next ? std::optional(i + 1 + *next) : std::nullopt;
+      continue;
+    }
     // U+0080 to U+009F, in UTF-8, are control characters, too.
     const bool leads_control = c == 0xC2 && i + 1 < text.size() &&
                                static_cast<unsigned char>(text[i + 1]) < 0xA0;

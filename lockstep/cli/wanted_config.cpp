@@ -11,11 +11,24 @@ namespace {
 
 using Overrides = std::vector<config::Override>;
 
-// A value of an override is YAML; a path may hold anything.
+// A value of an override is YAML; a path may hold anything. Between single quotes a
+// line break would be a space, so that a path with one becomes another.
 std::string quoted(const std::string& text) {
-  std::string result = "'";
-  for (const char c : text) result += c == '\'' ? "''" : std::string(1, c);
-  return result + "'";
+  const bool plain = std::none_of(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; });
+  std::string result(1, plain ? '\'' : '"');
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    if (plain) {
+      result += c == '\'' ? "''" : std::string(1, c);
+    } else if (code < 0x20 || code == 0x7F) {
+      result += str("\\x", kDigits[code >> 4], kDigits[code & 15]);
+    } else {
+      result += c == '"' || c == '\\' ? str("\\", c) : std::string(1, c);
+    }
+  }
+  return result + result.front();
 }
 
 void add_devices(const Arguments& arguments, Overrides& knobs) {

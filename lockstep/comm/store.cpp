@@ -17,10 +17,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/port_holder.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/comm/detail/c10d.h"
-#include "lockstep/launcher/port.h"
 
 namespace lockstep::comm {
 namespace {
@@ -54,12 +54,12 @@ bool try_listen(const files::Descriptor& socket, const addrinfo& at) {
 // Taken by a store of this process that is on its way out: a group that was aborted
 // lets go of its store when its threads have ended.
 bool is_being_freed(int port) {
-  const auto holder = launcher::holder_of(port);
+  const auto holder = holder_of(port);
   return !holder || holder->pid <= 0 || holder->pid == ::getpid();
 }
 
 [[noreturn]] void port_is_taken(int port) {
-  const auto holder = launcher::holder_of(port);
+  const auto holder = holder_of(port);
   throw Error(Fault::io, "comm: port ", port, " is taken",
               holder && holder->pid > 0
                   ? str(" by pid ", holder->pid, " (", holder->program, ")")

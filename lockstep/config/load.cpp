@@ -121,7 +121,8 @@ void apply_recipe(Loading& loading, const std::string& file, const Node& root) {
       });
 }
 
-// "LOCKSTEP_OPTIM_LR" -> "optim", "lr"; nothing if no section is named.
+// "LOCKSTEP_OPTIM_LR" -> "optim", "lr"; "LOCKSTEP_OPTIM" -> "optim", ""; nothing if no
+// section is named.
 struct VariableName {
   std::string section;
   std::string key;
@@ -131,35 +132,45 @@ std::optional<VariableName> variable_name(const Knobs& knobs,
                                           std::string_view variable) {
   if (!text::starts_with(variable, kPrefix)) return std::nullopt;
   const auto rest = text::lower(variable.substr(kPrefix.size()));
-  const auto underscore = rest.find('_');
-  if (underscore == std::string::npos) return std::nullopt;
-  VariableName name{rest.substr(0, underscore), rest.substr(underscore + 1)};
-  if (!knobs.has_section(name.section)) return std::nullopt;
-  return name;
-}
-
-void apply_environment(Loading& loading, const Environment& environment) {
-  for (const auto& [variable, value] : environment) {
-    const auto name = variable_name(loading.knobs, variable);
-    if (!name || value.empty()) continue;
-    const auto* knob = loading.knobs.find(str(name->section, ".", name->key));
-    if (knob == nullptr) {
-      const auto problem = detail::unknown_key(loading.knobs, name->section, name->key);
-      loading.problems.add(variable, "", problem);
-    } else {
-      loading.assign_text(*knob, value, {Origin::environment, variable});
+  // Sections have underscores, too: early_stop.
+  for (const auto& section : knobs.sections) {
+    const std::string name(section.name);
+    if (rest == name) return VariableName{name, ""};
+    if (text::starts_with(rest, name + "_")) {
+      return VariableName{name, rest.substr(name.size() + 1)};
     }
   }
+  return std::nullopt;
 }
 
 // The problem with a key that find() does not know.
 std::string unknown(const Knobs& knobs, std::string_view key) {
+  if (knobs.has_section(key)) {
+    const auto names = knobs.names_in(key);
+    return str("'", key, "' is a section; set its keys one by one: ", key, ".",
+               text::join(names, str(", ", key, ".")));
+  }
   const auto dot = key.find('.');
   const auto section = key.substr(0, dot);
   if (dot == std::string_view::npos || !knobs.has_section(section)) {
     return detail::unknown_section(knobs, section == key ? key : section);
   }
   return detail::unknown_key(knobs, section, key.substr(dot + 1));
+}
+
+void apply_environment(Loading& loading, const Environment& environment) {
+  for (const auto& [variable, value] : environment) {
+    const auto name = variable_name(loading.knobs, variable);
+    if (!name || value.empty()) continue;
+    const auto key =
+        name->key.empty() ? name->section : str(name->section, ".", name->key);
+    const auto* knob = loading.knobs.find(key);
+    if (knob == nullptr) {
+      loading.problems.add(variable, "", unknown(loading.knobs, key));
+    } else {
+      loading.assign_text(*knob, value, {Origin::environment, variable});
+    }
+  }
 }
 
 void apply_override(Loading& loading, std::string_view key, std::string_view value,
@@ -187,6 +198,11 @@ std::string similar_file(const std::filesystem::path& recipe) {
 }
 
 std::string read_recipe(const std::filesystem::path& recipe) {
+  if (recipe.empty()) {
+    throw Error(Fault::config,
+                "the name of the recipe is empty; name a YAML or JSON file, or - for "
+                "standard input");
+  }
   if (recipe == kStandardInput) return files::read("/dev/stdin", kLargestRecipeBytes);
   std::error_code ignored;
   if (!std::filesystem::exists(recipe, ignored) && !ignored) {

@@ -5,40 +5,29 @@
 #include <optional>
 
 #include "lockstep/base/str.h"
-#include "lockstep/config/detail/problems.h"
+#include "lockstep/config/detail/checker.h"
 #include "lockstep/config/load.h"
 
 namespace lockstep::config {
 namespace {
 
-class Checker {
- public:
-  explicit Checker(const Loaded& loaded) : loaded_(loaded) {}
-
-  // A problem at the place where `key` was set.
-  void refuse(const std::string& key, const std::string& text) {
-    const auto source = loaded_.sources.find(key);
-    const auto place = source == loaded_.sources.end() ? "" : place_of(source->second);
-    problems_.add(place, key, text);
-  }
-  void finish() const { problems_.throw_if_any(); }
-
- private:
-  const Loaded& loaded_;
-  detail::Problems problems_;
-};
-
-using Count = std::optional<std::int64_t>;
-
-template <typename T>
-Count count_of(const Auto<T>& value) {
-  return value.is_auto() ? Count() : Count(value.value());
-}
+using detail::Checker;
+using detail::count_of;
 
 void check_run(Checker& check, const RunConfig& run) {
   constexpr std::size_t kLongestName = 100;
   if (run.dir.empty())
     check.refuse("run.dir", "is empty; name a folder, for example runs");
+  for (const auto& [key, value] :
+       {std::pair{"run.dir", run.dir}, std::pair{"run.name", run.name}}) {
+    const auto at = std::find_if(value.begin(), value.end(),
+                                 [](unsigned char c) { return c < 0x20 || c == 0x7F; });
+    if (at == value.end()) continue;
+    check.refuse(key, str("has a control character (",
+                          *at == '\n' ? "a line break" : str(static_cast<int>(*at)),
+                          ") at byte ", at - value.begin() + 1,
+                          "; name the directory without it"));
+  }
   if (run.name.find('/') != std::string::npos) {
     check.refuse("run.name", str("'", run.name,
                                  "' is not a plain name; the folder goes to "
@@ -89,51 +78,6 @@ void check_data(Checker& check, const DataConfig& data) {
     check.refuse("data.class_weights",
                  "are all 0: nothing would be learnt; give a class a weight above 0");
   }
-}
-
-// a = b * c, where each may be unknown.
-struct Product {
-  std::string whole, part, times;  // their keys
-  Count a, b, c;
-};
-
-void check_product(Checker& check, const Product& p) {
-  if (!p.a) return;
-  if (p.b && p.c) {
-    if (*p.a == *p.b * *p.c) return;
-    check.refuse(p.whole,
-                 str(*p.a, ", but ", p.part, " * ", p.times, " = ", *p.b, " * ", *p.c,
-                     " = ", *p.b * *p.c, "; leave one of them auto"));
-    return;
-  }
-  const auto& known = p.b ? p.b : p.c;
-  if (!known || *p.a % *known == 0) return;
-  const auto& name = p.b ? p.part : p.times;
-  check.refuse(p.whole, str(*p.a, " is not a multiple of ", name, "=", *known, ": ",
-                            *p.a, " = ", *p.a / *known, " * ", *known, " + ",
-                            *p.a % *known, "; choose ", *p.a - *p.a % *known + *known));
-}
-
-void check_batch(Checker& check, const Config& config) {
-  const auto& batch = config.batch;
-  const auto global = count_of(batch.global);
-  auto per_rank = count_of(batch.per_rank);
-  const auto accumulation = count_of(batch.accumulation);
-  const auto micro = count_of(batch.micro);
-  const auto ranks = count_of(config.parallel.ranks);
-  check_product(check, {"batch.per_rank", "batch.micro", "batch.accumulation", per_rank,
-                        micro, accumulation});
-  if (per_rank) {
-    check_product(check, {"batch.global", "batch.per_rank", "parallel.ranks", global,
-                          per_rank, ranks});
-    return;
-  }
-  check_product(check, {"batch.global", "batch.per_rank", "parallel.ranks", global,
-                        std::nullopt, ranks});
-  if (!global || !ranks || *global % *ranks != 0) return;
-  // per_rank is known by division, so micro and accumulation can be held against it.
-  check_product(check, {"batch.global", "batch.micro", "batch.accumulation",
-                        *global / *ranks, micro, accumulation});
 }
 
 void check_optim(Checker& check, const OptimConfig& optim) {
@@ -357,7 +301,7 @@ void validate(const Loaded& loaded) {
   Checker check(loaded);
   check_run(check, loaded.config.run);
   check_data(check, loaded.config.data);
-  check_batch(check, loaded.config);
+  detail::check_batch(check, loaded.config);
   check_optim(check, loaded.config.optim);
   check_schedule(check, loaded.config.schedule);
   check_length(check, loaded.config);

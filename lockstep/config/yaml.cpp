@@ -140,16 +140,23 @@ class Builder : public YAML::EventHandler {
   bool seen_document_ = false;
 };
 
-void refuse_odd_bytes(std::string_view text) {
+// What to do about bytes that are no text.
+struct Remedies {
+  std::string_view not_utf8, control;
+};
+constexpr Remedies kOfAFile{"save the file as UTF-8 text", "this is no text file"};
+constexpr Remedies kOfAValue{"write the value in UTF-8", "leave it out"};
+
+void refuse_odd_bytes(std::string_view text, const Remedies& remedies) {
   if (const auto at = text::first_invalid_utf8(text)) {
-    throw SyntaxError{mark_at(text, *at), str("not UTF-8 at byte ", *at + 1,
-                                              "; save the file as UTF-8 text")};
+    throw SyntaxError{mark_at(text, *at),
+                      str("not UTF-8 at byte ", *at + 1, "; ", remedies.not_utf8)};
   }
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
     if ((c >= 0x20 && c != 0x7F) || c == '\n' || c == '\t') continue;
     throw SyntaxError{mark_at(text, i), str("control character ", static_cast<int>(c),
-                                            "; this is no text file")};
+                                            "; ", remedies.control)};
   }
 }
 
@@ -208,7 +215,7 @@ std::string_view name_of(Node::Kind kind) noexcept {
 
 Node parse_yaml(std::string_view raw) {
   const auto text = normalised(raw);
-  refuse_odd_bytes(text);
+  refuse_odd_bytes(text, kOfAFile);
   std::istringstream stream(text);
   Builder builder(text);
   try {
@@ -222,12 +229,12 @@ Node parse_yaml(std::string_view raw) {
 }
 
 Node parse_value(std::string_view text) {
+  refuse_odd_bytes(text, kOfAValue);
   const auto content = text::trim(text);
   if (!content.empty() &&
       std::string_view("[\"'").find(content[0]) != std::string_view::npos) {
     return parse_yaml(content);
   }
-  refuse_odd_bytes(text);
   return {
       .kind = Node::Kind::scalar, .mark = {}, .text = std::string(text), .items = {}};
 }

@@ -1,9 +1,5 @@
 #pragma once
 
-#include <filesystem>
-#include <optional>
-#include <string>
-
 #include "lockstep/base/files.h"
 
 namespace lockstep::launcher {
@@ -28,16 +24,5 @@ class HeldPort {
   files::Descriptor socket_;
   int port_ = 0;
 };
-
-struct Holder {
-  int pid = 0;          // 0: it is another user's, or in another container
-  std::string program;  // its command line, shortened
-};
-
-// Who listens on a TCP port of this machine, else who uses it for a connection.
-std::optional<Holder> holder_of(int port, const std::filesystem::path& proc = "/proc");
-
-// "process 4711 (python train.py)", or that it can not be seen.
-std::string describe(const Holder& holder);
 
 }  // namespace lockstep::launcher

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json_problem.h"
 #include "lockstep/monitor/timeline.h"
 
 namespace lockstep::monitor {
@@ -183,7 +184,7 @@ Timeline read_chrome_trace(const files::Path& path) {
     return timeline_of(nlohmann::json::parse(text));
   } catch (const std::exception& error) {
     throw Error(Fault::io, path.string(),
-                ": is no trace of a training run: ", error.what());
+                ": is no trace of a training run: ", json_problem(error));
   }
 }
 

@@ -32,7 +32,11 @@ class PrometheusSink : public Sink {
                   : files::Path(context.config.prometheus_file)),
         dcgm_names_(context.config.dcgm_names),
         gpus_(context.gpus) {
-    write_file();  // one that can not be written shows now
+    try {
+      write_file();  // one that can not be written shows now
+    } catch (const Error& error) {
+      throw Error(error.fault(), "monitor.prometheus_file: ", error.what());
+    }
     if (context.config.prometheus_port == 0) return;
     server_.emplace(context.config.prometheus_address, context.config.prometheus_port,
                     [this] {
@@ -113,7 +117,8 @@ class PrometheusSink : public Sink {
       const std::lock_guard lock(mutex_);
       text = text_.render();
     }
-    auto beside = file_;
+    const auto target = files::replaceable(file_);
+    auto beside = target;
     beside += str(".new-", ::getpid());
     {
       std::error_code ignored;
@@ -123,10 +128,10 @@ class PrometheusSink : public Sink {
         writer.write(std::string_view(text).substr(0, text.size() - 1));
     }
     std::error_code error;
-    std::filesystem::rename(beside, file_, error);
+    std::filesystem::rename(beside, target, error);
     if (error) {
       std::filesystem::remove(beside, error);
-      throw Error(Fault::io, "prometheus: '", file_.string(), "' can not be replaced");
+      throw Error(Fault::io, "'", file_.string(), "' can not be replaced");
     }
   }
 

@@ -141,9 +141,12 @@ Path move_into_place(Staging& staging, const Path& parent, const std::string& na
     const Path target = parent / record.id;
     if (staging.rename_to(target)) return target;
     if (name.empty()) continue;
-    throw Error(
-        Fault::config, "run.name: '", target.string(),
-        "' exists already; choose another run.name (or --run-dir), or remove it");
+    std::error_code ignored;
+    throw Error(Fault::config, "the run directory '", target.string(), "' ",
+                std::filesystem::is_directory(target, ignored)
+                    ? "exists already"
+                    : "can not be made: there is a file of that name",
+                "; choose another run.name (or --run-dir), or remove it");
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
+#include "lockstep/base/json_problem.h"
 #include "lockstep/base/text.h"
 
 namespace lockstep::monitor {
@@ -163,7 +164,7 @@ RunRecord detail::parse_record(const std::string& json, const std::string& place
       record.comparison = comparison_in(object);
     }
   } catch (const std::exception& problem) {
-    throw Error(Fault::io, place, ": is damaged: ", problem.what());
+    throw Error(Fault::io, place, ": is damaged: ", json_problem(problem));
   }
   if (format > kRunFormat) {
     throw Error(Fault::config, place, ": has format ", format,

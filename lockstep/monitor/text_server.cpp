@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/port_holder.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep::monitor::detail {
@@ -36,8 +37,10 @@ files::Descriptor listen_at(const std::string& address, int port) {
   const int error = errno;
   ::freeaddrinfo(found);
   if (!bound) {
+    const auto why = error == EADDRINUSE ? "it is taken by " + describe_holder(port)
+                                         : std::string(::strerror(error));
     throw Error(Fault::io, "prometheus: port ", port, " of ", address,
-                " can not be had: ", ::strerror(error),
+                " can not be had: ", why,
                 "; set monitor.prometheus_port to a free one");
   }
   return socket;

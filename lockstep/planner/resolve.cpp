@@ -6,6 +6,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
+#include "lockstep/config/needs.h"
 #include "lockstep/planner/detail/resolver.h"
 #include "lockstep/planner/search.h"
 
@@ -326,6 +327,7 @@ Plan resolve(config::Loaded wanted, const Machine& whole, bool allow_auto,
   resolve_length(resolver);
   resolver.validate();
   auto plan = resolver.take();
+  plan.notes = config::unused_knobs(plan.config);
   if (!allow_auto && !plan.choices.empty()) refuse_auto(plan.choices);
   if (knowledge.model && candidates.empty()) {
     asked.global = plan.config.config.batch.global.value();

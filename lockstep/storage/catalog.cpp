@@ -91,10 +91,6 @@ Found newest_valid(const Path& checkpoints, Depth depth) {
   for (const auto& entry : entries) {
     try {
       auto manifest = verify(entry.path, depth);
-      if (manifest.step != entry.step) {
-        throw Error(Fault::io, entry.path.string(), ": it holds step ", manifest.step,
-                    "; was it copied?");
-      }
       found.path = entry.path;
       found.manifest = std::move(manifest);
       return found;

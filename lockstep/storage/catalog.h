@@ -23,13 +23,25 @@ struct StepEntry {
 std::vector<StepEntry> list_steps(const Path& checkpoints);
 
 enum class Depth {
-  quick,  // the manifest, and that every file is there with its size
-  full    // every byte, and that the files say the same as the manifest
+  quick,   // the manifest, and that every file is there with its size
+  marked,  // full, unless it has a mark that says `read`
+  full     // every byte, and that the files say the same as the manifest
 };
 
-// The manifest of a good checkpoint. Fault::io names the file, and the tensor where
-// there is one, and what is wrong with it; Fault::config: a newer format.
+// The manifest of a good checkpoint, which is of the step that its directory is named
+// after. Fault::io names the file, and the tensor where there is one, and what is wrong
+// with it; Fault::config: a newer format. One that passes in full gets a mark, if its
+// directory can be written to.
 Manifest verify(const Path& checkpoint, Depth depth);
+
+// What is known of the bytes of a checkpoint, from a file of its directory that any
+// change of its files (size, times, another file of the same name) makes void.
+enum class Mark {
+  none,
+  written,  // they were written and synced with the digests of the manifest
+  read      // they were read, and have the digests of the manifest
+};
+Mark mark_of(const Path& checkpoint, const Manifest& manifest);
 
 struct Skipped {
   Path path;
@@ -74,13 +86,21 @@ std::vector<std::int64_t> steps_to_remove(std::vector<Candidate> candidates,
 struct Pruned {
   std::vector<Path> removed;
   std::vector<Path> kept;
+  std::vector<Skipped> damaged;  // those that counted for no rule, and why
   std::int64_t freed_bytes = 0;
 };
 
-// Applies the rules, with Depth::quick as the test of good. A link to a checkpoint that
-// goes is pointed at the next best, or removed. `dry_run` only says what would go.
+struct PruneOptions {
+  bool dry_run = false;     // only say what would go
+  Mark trust = Mark::read;  // such a mark is as good as reading
+};
+
+// Applies the rules. What a rule keeps is verified, by its mark or in full, before
+// anything goes; one that is not good counts for no rule. One of a newer format counts
+// for none, either, and stays. A link to a checkpoint that goes is pointed at the next
+// best, or removed.
 Pruned prune(FileSystem& files, const Path& checkpoints, const Keep& keep,
-             bool dry_run = false);
+             const PruneOptions& options = {});
 
 // For the start of a run, when nobody writes here: removes what an interrupted save or
 // removal left, and puts a checkpoint back whose replacement was interrupted. Says what

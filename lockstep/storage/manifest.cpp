@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json_problem.h"
 #include "lockstep/base/text.h"
 #include "lockstep/storage/detail/manifest_json.h"
 
@@ -41,6 +42,31 @@ Metric metric_from(const Json& json) {
           .larger_is_better = better == "larger"};
 }
 
+// What a resumed run continues with, if the state says so, is the step of the manifest.
+void check_state(const Json& json, std::int64_t step) {
+  const auto& state = json.at("state");
+  if (!state.is_object()) throw Error(Fault::io, "state is no JSON object");
+  const auto steps = state.find("steps");
+  if (steps == state.end() || *steps == step) return;
+  throw Error(Fault::io, "state.steps is ", steps->dump(), ", but step is ", step);
+}
+
+// Rethrows what `read` throws with the name of the tensor, which is the `index`-th.
+template <typename Read>
+TensorRecord named_tensor(const Json& json, std::size_t index, const Read& read) {
+  const auto name = json.is_object() ? json.find("name") : json.end();
+  const auto what = name != json.end() && name->is_string()
+                        ? str("tensor '", name->template get<std::string>(), "'")
+                        : str("tensors[", index, "]");
+  try {
+    return read(json);
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(Fault::io, what, ": ", json_problem(error));
+  } catch (const Error& error) {
+    throw Error(error.fault(), what, ": ", error.what());
+  }
+}
+
 Manifest from_json(const Json& json) {
   Manifest manifest{.step = json.at("step").get<std::int64_t>(),
                     .time = json.at("time").get<std::string>(),
@@ -52,6 +78,7 @@ Manifest from_json(const Json& json) {
                     .block_bytes = json.at("block_bytes").get<std::int64_t>(),
                     .files = {},
                     .tensors = {}};
+  check_state(json, manifest.step);
   if (json.contains("metric")) manifest.metric = metric_from(json.at("metric"));
   json.at("versions").get_to(manifest.versions);
   for (const auto& file : json.at("files").get_ref<const Json::array_t&>()) {
@@ -59,7 +86,9 @@ Manifest from_json(const Json& json) {
   }
   const auto indices = indices_of(manifest.files);
   for (const auto& tensor : json.at("tensors").get_ref<const Json::array_t&>()) {
-    manifest.tensors.push_back(tensor_from(tensor, indices));
+    manifest.tensors.push_back(
+        named_tensor(tensor, manifest.tensors.size(),
+                     [&](const Json& one) { return tensor_from(one, indices); }));
   }
   if (json.at("config_digest").get<std::string>() != to_hex(manifest.config_digest())) {
     throw Error(Fault::io, "config_digest is not that of config");
@@ -151,7 +180,7 @@ Manifest manifest_from_text(std::string_view text, const std::string& place) {
     check(manifest, place);
     return manifest;
   } catch (const nlohmann::json::exception& error) {
-    throw Error(Fault::io, place, ": ", error.what());
+    throw Error(Fault::io, place, ": ", json_problem(error));
   } catch (const Error& error) {
     if (text::starts_with(error.what(), place)) throw;
     throw Error(error.fault(), place, ": ", error.what());

@@ -82,8 +82,7 @@ TensorRecord tensor_from(const Json& json,
     const auto name = piece.at("file").get<std::string>();
     const auto file = files.find(name);
     if (file == files.end()) {
-      throw Error(Fault::io, "'", tensor.name, "' is in a file '", name,
-                  "' that is not listed");
+      throw Error(Fault::io, "it is in a file '", name, "' that is not listed");
     }
     tensor.pieces.push_back({.file = file->second,
                              .begin = integer(piece.at("begin")),

@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/storage/catalog.h"
+#include "lockstep/storage/detail/mark.h"
 #include "lockstep/storage/detail/names.h"
 
 namespace lockstep::storage {
@@ -118,6 +119,7 @@ Path publish(FileSystem& files, const Path& checkpoints, Manifest head,
   const auto partial = partial_directory(checkpoints, manifest.step);
   check_sizes(manifest, partial);
   write_file(files, partial / kManifestName, to_text(manifest));
+  write_mark(files, partial, Mark::written, fingerprint(partial, manifest));
   files.sync_directory(partial);
   const auto old = put_in_place(files, checkpoints, manifest.step);
   try {

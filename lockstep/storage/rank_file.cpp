@@ -3,6 +3,7 @@
 #include <future>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json_problem.h"
 #include "lockstep/storage/detail/manifest_json.h"
 #include "lockstep/storage/publish.h"
 #include "lockstep/storage/safetensors.h"
@@ -104,7 +105,7 @@ WrittenFile WrittenFile::from_json(std::string_view text) {
     }
     return written;
   } catch (const nlohmann::json::exception& error) {
-    throw Error(Fault::io, "a rank's record of its file: ", error.what());
+    throw Error(Fault::io, "a rank's record of its file: ", json_problem(error));
   }
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "lockstep/base/error.h"
@@ -30,19 +31,72 @@ void keep_best(const std::vector<Candidate>& good, std::int64_t number,
   }
 }
 
-std::vector<Candidate> candidates_in(const Path& checkpoints) {
-  std::vector<Candidate> candidates;
-  for (const auto& entry : list_steps(checkpoints)) {
-    Candidate candidate{.step = entry.step, .good = true, .metric = {}};
-    try {
-      candidate.metric = verify(entry.path, Depth::quick).metric;
-    } catch (const Error&) {
-      candidate.good = false;
+// The checkpoints of a directory, of which each is looked at as closely as the rules
+// make it necessary.
+class Inventory {
+ public:
+  Inventory(const Path& checkpoints, Mark trust) : trust_(trust) {
+    for (auto& entry : list_steps(checkpoints)) {
+      try {
+        auto manifest = verify(entry.path, Depth::quick);
+        candidates_.push_back(
+            {.step = entry.step, .good = true, .metric = manifest.metric});
+        unread_.emplace(entry.step, Unread{entry.path, std::move(manifest)});
+      } catch (const Error& error) {
+        // Nothing is wrong with one of a newer format: it is not ours to judge.
+        if (error.fault() != Fault::config) {
+          candidates_.push_back(
+              {.step = entry.step, .good = false, .metric = std::nullopt});
+        }
+        damaged.push_back({entry.path, error.what(), error.fault()});
+      }
     }
-    candidates.push_back(std::move(candidate));
   }
-  return candidates;
-}
+
+  // What goes, when all that stays by a rule is known to be good.
+  std::vector<std::int64_t> steps_to_remove(const Keep& keep) {
+    while (true) {
+      const auto gone = storage::steps_to_remove(candidates_, keep);
+      bool as_expected = true;
+      for (auto& candidate : candidates_) {
+        const bool stays =
+            std::find(gone.begin(), gone.end(), candidate.step) == gone.end();
+        if (!stays || !candidate.good) continue;
+        candidate.good = is_good(candidate.step);
+        as_expected &= candidate.good;
+      }
+      if (as_expected) return gone;
+    }
+  }
+
+  std::vector<Skipped> damaged;
+
+ private:
+  struct Unread {
+    Path path;
+    Manifest manifest;
+  };
+
+  bool is_good(std::int64_t step) {
+    const auto found = unread_.find(step);
+    if (found == unread_.end()) return true;  // was found good before
+    const auto unread = std::move(found->second);
+    unread_.erase(found);
+    try {
+      if (mark_of(unread.path, unread.manifest) < trust_) {
+        static_cast<void>(verify(unread.path, Depth::full));
+      }
+      return true;
+    } catch (const Error& error) {
+      damaged.push_back({unread.path, error.what(), error.fault()});
+      return false;
+    }
+  }
+
+  const Mark trust_;
+  std::vector<Candidate> candidates_;
+  std::map<std::int64_t, Unread> unread_;
+};
 
 std::int64_t bytes_in(const Path& checkpoint) {
   std::int64_t sum = 0;
@@ -77,18 +131,19 @@ std::vector<std::int64_t> steps_to_remove(std::vector<Candidate> candidates,
 }
 
 Pruned prune(FileSystem& files, const Path& checkpoints, const Keep& keep,
-             bool dry_run) {
-  const auto gone = steps_to_remove(candidates_in(checkpoints), keep);
+             const PruneOptions& options) {
+  Inventory inventory(checkpoints, options.trust);
+  const auto gone = inventory.steps_to_remove(keep);
   const auto is_gone = [&](std::int64_t step) {
     return std::find(gone.begin(), gone.end(), step) != gone.end();
   };
-  Pruned pruned;
+  Pruned pruned{.damaged = std::move(inventory.damaged)};
   for (const auto& entry : list_steps(checkpoints)) {
     auto& list = is_gone(entry.step) ? pruned.removed : pruned.kept;
     list.push_back(entry.path);
     if (is_gone(entry.step)) pruned.freed_bytes += bytes_in(entry.path);
   }
-  if (dry_run) return pruned;
+  if (options.dry_run) return pruned;
   for (const auto step : gone) {
     if (is_there(step_directory(checkpoints, step))) {
       remove_checkpoint(files, checkpoints, step);

@@ -1,10 +1,15 @@
 #include "lockstep/storage/torch_file.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <set>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
 #include "lockstep/base/text.h"
 #include "lockstep/storage/detail/pickle.h"
 #include "lockstep/storage/detail/zip.h"
@@ -118,6 +123,22 @@ void TorchFile::Impl::take(const PickleValue& key, const PickleValue& value,
   if (value.kind != Kind::tensor) return left_out.push_back(key.text);
   tensors.push_back(*value.tensor);
   tensors.back().name = key.text;
+}
+
+bool is_torch_file(const Path& path) {
+  const files::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<unsigned char, 9> begin{};
+  const auto count = file ? ::pread(file.get(), begin.data(), begin.size(), 0) : 0;
+  if (count < 2) return false;
+  // A safetensors file begins with the length of its header, which may be any of these
+  // bytes, and then comes the header.
+  const bool short_length =
+      begin[4] == 0 && begin[5] == 0 && begin[6] == 0 && begin[7] == 0;
+  if (count == static_cast<ssize_t>(begin.size()) && short_length && begin[8] == '{')
+    return false;
+  constexpr unsigned char kProtocol = 0x80, kNewestProtocol = 5;
+  return (begin[0] == 'P' && begin[1] == 'K') ||
+         (begin[0] == kProtocol && begin[1] <= kNewestProtocol);
 }
 
 TorchFile::TorchFile(const Path& path) : impl_(std::make_unique<Impl>(path)) {

@@ -28,6 +28,11 @@ struct TorchTensor {
 // the storage to read.
 bool is_row_major(const TorchTensor& tensor);
 
+// Whether a file begins as those of torch.save() do: a zip file, or a pickle by itself,
+// as PyTorch wrote before 1.6, which TorchFile refuses with what to do. False for one
+// that can not be read.
+bool is_torch_file(const Path& path);
+
 // A file that Python's torch.save() wrote of a state dict, or of a dict that holds one
 // under "model", "state_dict", "model_state_dict" or "module". The pickle in it is read
 // by a reader that can build tensors, dicts and plain values, and nothing else: nothing

@@ -118,7 +118,7 @@ class ZipWriter {
     const auto crc = little_endian(record_.crc, 4);
     if (::pwrite(fd_, crc.data(), crc.size(), record_.begin + kCrcAt) !=
         static_cast<ssize_t>(crc.size())) {
-      files::fail("can not write", path_, errno);
+      files::fail("write", path_, errno);
     }
     records_.push_back(record_);
   }
@@ -199,6 +199,11 @@ void write_torch_file(
     const std::function<void(const SafetensorsEntry&, const Give&)>& fill) {
   const auto pickle = PickleWriter().state_dict(entries, path.string());
   files::write_atomically(path, [&](int fd) {
+    if (::lseek(fd, 0, SEEK_CUR) < 0) {
+      throw Error(Fault::config, "can not write '", path.string(),
+                  "': a .pt file is not written from its beginning to its end, as a "
+                  "pipe or a terminal needs it; name a file, or another format");
+    }
     ZipWriter zip(fd, path);
     zip.add("archive/data.pkl", pickle);
     zip.add("archive/byteorder", "little");

@@ -7,6 +7,7 @@
 #include "lockstep/storage/catalog.h"
 #include "lockstep/storage/detail/blocks.h"
 #include "lockstep/storage/detail/input_file.h"
+#include "lockstep/storage/detail/mark.h"
 #include "lockstep/storage/detail/names.h"
 #include "lockstep/storage/safetensors.h"
 
@@ -99,6 +100,22 @@ void check_bytes(const Manifest& manifest, const Stretch& stretch, const Path& p
   }
 }
 
+// The step that the directory is named after, if it is named after one.
+std::optional<std::int64_t> step_of_place(const Path& checkpoint) {
+  const auto plain = checkpoint.has_filename() ? checkpoint : checkpoint.parent_path();
+  const auto name = plain.filename().string();
+  if (const auto hidden = hidden_of(name)) return hidden->step;
+  return step_of(name);
+}
+
+void check_step(const Manifest& manifest, const Path& checkpoint) {
+  const auto step = step_of_place(checkpoint);
+  if (!step || *step == manifest.step) return;
+  throw Error(Fault::io, checkpoint.string(), ": it holds step ", manifest.step,
+              "; was it copied? A resume takes it under the name ",
+              step_name(manifest.step), " only");
+}
+
 // Where a disk is fast, one thread that hashes is not.
 constexpr std::size_t kThreads = 4;
 
@@ -144,11 +161,20 @@ void throw_damaged(const Manifest& manifest, std::size_t file, std::size_t block
 
 Manifest verify(const Path& checkpoint, Depth depth) {
   auto manifest = read_manifest(checkpoint);
+  check_step(manifest, checkpoint);
   for (const auto& file : manifest.files) check_size(checkpoint / file.name, file);
   if (depth == Depth::quick) return manifest;
+  const auto before = fingerprint(checkpoint, manifest);
+  const auto mark = mark_of(checkpoint, manifest);
+  if (depth == Depth::marked && mark == Mark::read) return manifest;
   check_bytes(manifest, checkpoint);
   for (std::size_t i = 0; i < manifest.files.size(); ++i) {
     check_header(manifest, i, checkpoint / manifest.files[i].name);
+  }
+  if (mark == Mark::read) return manifest;
+  try {
+    write_mark(FileSystem::real(), checkpoint, Mark::read, before);
+  } catch (const Error&) {  // somebody else's, or read-only: it is read again next time
   }
   return manifest;
 }

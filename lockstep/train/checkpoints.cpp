@@ -1,7 +1,7 @@
 #include "lockstep/train/checkpoints.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -98,14 +98,23 @@ std::string ended_at(const Checkpoints::Parts& parts, const Path& from,
   return own == place && done && done->over && done->steps == at.steps ? "over" : "";
 }
 
-std::set<std::string> lines_of(const std::string& yaml) {
-  std::set<std::string> lines;
+// The knobs of a config.yaml, as "optim.lr".
+std::map<std::string, std::string> knobs_in(const std::string& yaml) {
+  std::map<std::string, std::string> knobs;
+  std::string section;
   for (const auto& line : text::split(yaml, '\n')) {
     // What follows is where a value came from.
     const auto plain = text::trim(std::string_view(line).substr(0, line.find(" #")));
-    if (!plain.empty()) lines.emplace(plain);
+    const auto colon = plain.find(':');
+    if (colon == std::string_view::npos) continue;
+    if (line.front() != ' ') {
+      section = plain.substr(0, colon);
+    } else {
+      knobs[str(section, ".", plain.substr(0, colon))] =
+          text::trim(plain.substr(colon + 1));
+    }
   }
-  return lines;
+  return knobs;
 }
 
 }  // namespace
@@ -189,11 +198,16 @@ void Checkpoints::find() {
 }
 
 void Checkpoints::say_what_differs(const storage::Manifest& manifest) const {
-  const auto now = lines_of(config_text_);
-  const auto then = lines_of(manifest.config);
+  const auto then = knobs_in(manifest.config);
   std::vector<std::string> changed;
-  std::set_difference(now.begin(), now.end(), then.begin(), then.end(),
-                      std::back_inserter(changed));
+  for (const auto& [key, value] : knobs_in(config_text_)) {
+    const auto before = then.find(key);
+    if (before == then.end()) {
+      changed.push_back(str(key, "=", value, " (it had none)"));
+    } else if (before->second != value) {
+      changed.push_back(str(key, "=", value, " (it was ", before->second, ")"));
+    }
+  }
   constexpr std::size_t kShown = 10;
   if (changed.empty()) return;
   const auto more = changed.size() > kShown ? ", ..." : "";

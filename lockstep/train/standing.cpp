@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json_problem.h"
 
 namespace lockstep::train {
 namespace {
@@ -95,7 +96,7 @@ Standing standing_from_json(std::string_view text, const std::string& place) {
     return standing;
   } catch (const std::exception& error) {
     throw Error(Fault::io, place,
-                ": its state is not that of a training run: ", error.what());
+                ": its state is not that of a training run: ", json_problem(error));
   }
 }
 

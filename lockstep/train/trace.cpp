@@ -34,6 +34,9 @@ Trace::Trace(monitor::TraceRequest request, models::Model& model,
       model_(model),
       spec_(dataset.spec()),
       world_(world) {
+  std::error_code error;
+  std::filesystem::create_directories(request_.directory, error);
+  if (error) files::fail("make directory", request_.directory, error.value());
   add_parameters(/*gradients=*/false);
   if (world_.rank() == 0) {
     checkpoint::write_safetensors(request_.directory / monitor::step_file(0),

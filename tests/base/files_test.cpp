@@ -6,7 +6,9 @@
 
 #include <fcntl.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "tests/support/support.h"
@@ -111,6 +113,88 @@ TEST(Files, AtomicWriteIntoAMissingDirectoryNamesThePath) {
   const auto path = directory.path() / "no" / "x";
   EXPECT_THAT(test::error_text(Fault::io, [&] { files::write_atomically(path, ""); }),
               HasSubstr("no/x': No such file"));
+}
+
+TEST(Files, AtomicWriteGoesThroughALinkAndTheLinkStays) {
+  const files::TemporaryDirectory directory;
+  const auto link = directory.path() / "link", far = directory.path() / "far" / "x";
+  std::filesystem::create_directory(directory.path() / "far");
+  std::filesystem::create_symlink("far/y", link);
+  std::filesystem::create_symlink("x", directory.path() / "far" / "y");
+  files::write_atomically(link, "new");  // of a link to a link to nothing
+  EXPECT_EQ(test::read_file(far), "new");
+  files::write_atomically(link, "newer");
+  EXPECT_EQ(test::read_file(far), "newer");
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_TRUE(std::filesystem::is_symlink(directory.path() / "far" / "y"));
+  EXPECT_EQ(files::replaceable(link), directory.path() / "far" / "x");
+  std::filesystem::create_symlink("ring", directory.path() / "ring");
+  EXPECT_THAT(
+      test::error_text(
+          Fault::io, [&] { files::write_atomically(directory.path() / "ring", "x"); }),
+      HasSubstr("Too many levels"));
+}
+
+TEST(Files, AtomicWriteWritesToADeviceAndLeavesItOne) {
+  const auto device = [](const char* path) {
+    return std::filesystem::is_character_file(path);
+  };
+  EXPECT_THAT(
+      test::error_text(Fault::io, [] { files::write_atomically("/dev/full", "x"); }),
+      HasSubstr("can not write '/dev/full': No space left on device"));
+  EXPECT_TRUE(device("/dev/full"));
+  files::write_atomically("/dev/null", "x");
+  EXPECT_TRUE(device("/dev/null"));
+}
+
+TEST(Files, AtomicWriteIntoAPipeReachesItsReader) {
+  const files::TemporaryDirectory directory;
+  const auto fifo = directory.path() / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_THAT(test::error_text(Fault::io, [&] { files::write_atomically(fifo, "x"); }),
+              HasSubstr("a pipe that nobody reads"));
+  const files::Descriptor reader(
+      ::open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  files::write_atomically(fifo, "line\n");
+  char got[6] = {};
+  EXPECT_EQ(::read(reader.get(), got, 5), 5);
+  EXPECT_STREQ(got, "line\n");
+  EXPECT_TRUE(std::filesystem::is_fifo(fifo));
+  EXPECT_THAT(test::names_in(directory.path()), ElementsAre("fifo"));
+}
+
+TEST(Files, AtomicWriteToAnOpenFileWithoutANameReachesIt) {
+  const files::TemporaryDirectory directory;
+  const auto path = directory.path() / "x";
+  const files::Descriptor file(
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  std::filesystem::remove(path);
+  files::write_atomically("/proc/self/fd/" + std::to_string(file.get()), "text");
+  char got[5] = {};
+  EXPECT_EQ(::pread(file.get(), got, 4, 0), 4);
+  EXPECT_STREQ(got, "text");
+  EXPECT_THAT(test::names_in(directory.path()), ElementsAre());
+}
+
+TEST(Files, WhatCanNeitherBeReplacedNorWrittenToIsRefused) {
+  const files::TemporaryDirectory directory;
+  const auto socket_path = directory.path() / "socket";
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  socket_path.string().copy(address.sun_path, sizeof address.sun_path - 1);
+  const files::Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(
+      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address),
+      0);
+  std::filesystem::create_directory(directory.path() / "folder");
+  for (const auto* name : {"socket", "folder"}) {
+    const auto path = directory.path() / name;
+    EXPECT_THAT(test::error_text(Fault::io, [&] { files::write_atomically(path, ""); }),
+                HasSubstr(std::string("it is a ") +
+                          (path == socket_path ? "socket" : "directory")));
+  }
+  EXPECT_THAT(test::error_text(Fault::io, [] { files::replaceable("/dev/null"); }),
+              HasSubstr("it is a device"));
+  EXPECT_TRUE(std::filesystem::is_socket(socket_path));
 }
 
 TEST(Files, AFullDeviceIsAnErrorWithItsRemedy) {

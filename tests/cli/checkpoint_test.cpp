@@ -1,6 +1,7 @@
 // `lockstep checkpoint`: every action over small checkpoints.
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "lockstep/monitor/run_directory.h"
 #include "lockstep/storage/safetensors.h"
@@ -57,8 +58,8 @@ TEST_F(CheckpointCommand, ListsByRunByDirectoryAndAlone) {
   const auto by_run = run({"list", "run"});
   EXPECT_EQ(by_run.status, 0) << by_run.err;
   EXPECT_THAT(by_run.out, HasSubstr("2026-11-15 03:22:41"));
-  EXPECT_THAT(by_run.out, HasSubstr("loss 0.25  best"));
-  EXPECT_THAT(by_run.out, HasSubstr("loss 0.5   last"));
+  EXPECT_THAT(by_run.out, HasSubstr("loss 0.25  not verified  best"));
+  EXPECT_THAT(by_run.out, HasSubstr("loss 0.5   not verified  last"));
   EXPECT_EQ(run({"list"}).out, by_run.out);  // the newest run
   EXPECT_EQ(run({"list", checkpoints().string()}).out, by_run.out);
   EXPECT_EQ(run({"list", (parent_.path() / "run").string()}).out, by_run.out);
@@ -66,7 +67,79 @@ TEST_F(CheckpointCommand, ListsByRunByDirectoryAndAlone) {
   const auto report = json::parse(alone.out);
   ASSERT_EQ(report["checkpoints"].size(), 1u);
   EXPECT_EQ(report["checkpoints"][0]["step"], 20);
-  EXPECT_EQ(report["checkpoints"][0]["good"], true);
+  EXPECT_EQ(report["checkpoints"][0]["good"], nullptr);
+}
+
+TEST_F(CheckpointCommand, ListSaysGoodOfWhatWasReadAndHasNotChanged) {
+  save({.step = 10, .seed = 1});
+  const auto newest = save({.step = 20, .seed = 2});
+  test::wait_for_the_clock_of_files();
+  EXPECT_EQ(run({"verify", "run", "--step", "20"}).status, 0);
+  const auto states = [&] {
+    std::vector<std::string> list;
+    for (const auto& one : json::parse(run({"list", "--json"}).out)["checkpoints"]) {
+      list.push_back(one["state"]);
+    }
+    return list;
+  };
+  EXPECT_THAT(states(), ::testing::ElementsAre("not verified", "good"));
+  EXPECT_THAT(run({"list"}).out, HasSubstr("good          last"));
+  test::damage(newest / "rank_0.safetensors");
+  EXPECT_THAT(states(), ::testing::ElementsAre("not verified", "not verified"));
+  std::filesystem::resize_file(newest / "rank_0.safetensors", 3);
+  EXPECT_THAT(states(), ::testing::ElementsAre("not verified", "damaged"));
+}
+
+TEST_F(CheckpointCommand, AStepThatWasCopiedIsAsBadAsAResumeFindsIt) {
+  std::filesystem::copy(save({.step = 10}), checkpoints() / "step_30");
+  const auto outcome = run({"verify"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("step_30: it holds step 10; was it copied?"));
+}
+
+TEST_F(CheckpointCommand, PruneKeepsTheLastOneWhoseBytesAreGood) {
+  for (std::int64_t step : {10, 20, 30}) save({.step = step, .seed = 1});
+  test::damage(checkpoints() / "step_30/rank_1.safetensors");
+  const auto outcome = run({"prune", "run", "--keep-last", "1"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(test::names_in(checkpoints()), ::testing::ElementsAre("last", "step_20"));
+  EXPECT_THAT(outcome.err, HasSubstr("counts for no rule: "));
+  EXPECT_THAT(outcome.err, HasSubstr("step_30/rank_1.safetensors"));
+}
+
+TEST_F(CheckpointCommand, ExportTakesTheNewestOneWhoseBytesAreGood) {
+  save({.step = 10, .seed = 1});
+  test::damage(save({.step = 20, .seed = 2}) / "rank_1.safetensors");
+  const auto file = path("model.safetensors").string();
+  const auto outcome = run({"export", "run", "--to", file});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("skipped "));
+  EXPECT_THAT(outcome.err, HasSubstr("step_20/rank_1.safetensors"));
+  const auto alone = path("alone.safetensors").string();
+  ASSERT_EQ(run({"export", "run", "--step", "10", "--to", alone}).status, 0);
+  EXPECT_TRUE(test::read_file(file) == test::read_file(alone));
+}
+
+// Every command that writes where it is told to.
+TEST_F(CheckpointCommand, OutputsDoNotTakeThePlaceOfDevicesAndPipes) {
+  save({.step = 10});
+  const auto weights = path("w.safetensors").string(), fifo = path("fifo").string();
+  ASSERT_EQ(run({"export", "run", "--to", weights}).status, 0);
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  for (const auto& words : {std::vector<std::string>{"export", "run", "--to"},
+                            {"export", "run", "--format", "pt", "--to"},
+                            {"import", weights, "--to"}}) {
+    for (const auto& target : {std::string("/dev/full"), fifo, path("").string()}) {
+      auto command = words;
+      command.push_back(target);
+      const auto outcome = run(command);
+      EXPECT_EQ(outcome.status, 3) << target << outcome.err;
+      EXPECT_EQ(outcome.out, "");
+      EXPECT_THAT(outcome.err, HasSubstr("can not write '" + target + "': "));
+    }
+  }
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+  EXPECT_TRUE(std::filesystem::is_fifo(fifo));
 }
 
 TEST_F(CheckpointCommand, WhatIsNotThereIsSaid) {

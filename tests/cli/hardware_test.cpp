@@ -125,8 +125,26 @@ TEST(GpusCommand, FewerThanAskedForIsAWarningOrAStatus) {
   EXPECT_EQ(lenient.out, "1,2,3\n");
   EXPECT_THAT(lenient.err, HasSubstr("4 GPUs were asked for, 3 will do"));
   EXPECT_THAT(lenient.err, HasSubstr("GPU 0: 1 process on it"));
-  EXPECT_EQ(on(machine, {"gpus", "--free", "--count", "4", "--strict"}).end.exit_status,
-            3);
+  const auto strict = on(machine, {"gpus", "--free", "--count", "4", "--strict"});
+  EXPECT_EQ(strict.end.exit_status, 3);
+  EXPECT_EQ(strict.out, "");  // a shell that evaluates it must not go on with fewer
+}
+
+TEST(GpusCommand, NoneIsAnErrorAndExportsNothing) {
+  auto state = fake_gpus(2);
+  for (auto& gpu : state["gpus"]) gpu["processes"] = {{{"pid", 999999}, {"memory", 9}}};
+  const FakeMachine machine(state), empty(fake_gpus(0));
+  for (const auto* place : {&machine, &empty}) {
+    for (const auto& words :
+         {std::vector<std::string>{"gpus", "--free", "--count", "2", "--export"},
+          {"gpus", "--free"},
+          {"gpus", "--min-memory", "900GB", "--uuid"}}) {
+      const auto output = on(*place, words);
+      EXPECT_EQ(output.end.exit_status, 3) << output.err;
+      EXPECT_EQ(output.out, "");
+      EXPECT_THAT(output.err, HasSubstr("asked for, 0 will do"));
+    }
+  }
 }
 
 TEST(GpusCommand, ChoosesAmongTheVisibleOnesAndNamesThemForAnyProgram) {

@@ -128,6 +128,8 @@ TEST(Load, MissingRecipeSuggestsItsNeighbour) {
   const auto nowhere = recipe.path().parent_path() / "no" / "where.yaml";
   EXPECT_EQ(error_text(Fault::io, [&] { config::load(nowhere, {}, {}); }),
             nowhere.string() + ": there is no such recipe");
+  EXPECT_THAT(error_text(Fault::config, [] { config::load("", {}, {}); }),
+              testing::StartsWith("the name of the recipe is empty; name a YAML"));
 }
 
 }  // namespace lockstep::test

@@ -49,6 +49,17 @@ TEST(Override, NamesItselfInErrors) {
             "override 'lr=1': unknown section 'lr'; did you mean 'optim.lr'?");
 }
 
+TEST(Override, OfAWholeSectionSaysHowItIsDone) {
+  EXPECT_EQ(problem_with("ema", "{decay: 0.5}"),
+            "override 'ema={decay: 0.5}': 'ema' is a section; set its keys one by one: "
+            "ema.enabled, ema.decay, ema.warmup, ema.every, ema.evaluate");
+  EXPECT_THAT(error_text(Fault::config,
+                         [] {
+                           config::defaults({}, {{"LOCKSTEP_EMA", "{decay: 0.5}"}});
+                         }),
+              HasSubstr("LOCKSTEP_EMA: 'ema' is a section"));
+}
+
 TEST(Override, KeepsEveryCharacterOfAText) {
   EXPECT_EQ(with({{"run.dir", "my runs: #1 & *2"}}).run.dir, "my runs: #1 & *2");
   EXPECT_EQ(with({{"run.name", "null"}}).run.name, "null");
@@ -84,6 +95,21 @@ TEST(Variables, OfOthersAreLeftAlone) {
                                            {"OPTIM_LR", "nonsense"},
                                            {"LOCKSTEP_OPTIM_LR", ""}};
   EXPECT_EQ(config::defaults({}, environment).config.optim.lr, 1e-3);
+}
+
+TEST(Variables, ReachSectionsWithUnderscores) {
+  const config::Environment environment = {{"LOCKSTEP_EARLY_STOP_PATIENCE", "7"}};
+  EXPECT_EQ(config::defaults({}, environment).config.early_stop.patience, 7);
+}
+
+TEST(Variables, ThatAreNotUtf8AreNoFileToBeSaved) {
+  for (const std::string value : {"a\xFF", "'a\xFF'"}) {
+    const config::Environment environment = {{"LOCKSTEP_DATA_DIR", value}};
+    EXPECT_THAT(
+        error_text(Fault::config, [&] { config::defaults({}, environment); }),
+        testing::AllOf(HasSubstr("LOCKSTEP_DATA_DIR: data.dir: not UTF-8 at byte "),
+                       testing::EndsWith("; write the value in UTF-8")));
+  }
 }
 
 TEST(Variables, ReachKeysWithUnderscores) {

@@ -110,6 +110,37 @@ TEST(Validate, HoldsMicroBatchesAgainstTheGlobalOne) {
           "batch.global: 64, but batch.micro * batch.accumulation = 16 * 3 = 48"));
 }
 
+// The advised values are ones that work: "a; choose N" is followed until nothing is
+// left to say, which is at once.
+TEST(Validate, TheAdvisedBatchIsOneThatWorks) {
+  const std::initializer_list<std::vector<config::Override>> kAsked = {
+      {{"batch.global", "66"}, {"batch.micro", "5"}, {"parallel.ranks", "3"}},
+      {{"batch.global", "66"}, {"batch.micro", "5"}, {"parallel.ranks", "4"}},
+      {{"batch.global", "66"}, {"batch.accumulation", "5"}, {"parallel.ranks", "3"}},
+      {{"batch.global", "100"}, {"batch.per_rank", "30"}},
+      {{"batch.per_rank", "64"}, {"batch.micro", "24"}},
+      {{"batch.per_rank", "22"}, {"batch.micro", "5"}, {"parallel.ranks", "3"}},
+      {{"batch.global", "16777216"}, {"parallel.ranks", "3"}},
+      {{"batch.global", "16777213"}, {"batch.micro", "7"}, {"parallel.ranks", "1"}}};
+  for (auto asked : kAsked) {
+    const auto text = error_text(Fault::config, [&] { config::defaults(asked, {}); });
+    const auto at = text.rfind("choose ");
+    ASSERT_NE(at, std::string::npos) << text;
+    const auto value = text.substr(at + 7);
+    for (auto& knob : asked) {
+      if (text.find(knob.key + ": " + knob.value) != std::string::npos)
+        knob.value = value;
+    }
+    EXPECT_NO_THROW(config::defaults(asked, {})) << text;
+  }
+}
+
+TEST(Validate, WhatNoValueOfOneKnobCanMendIsLeftAuto) {
+  EXPECT_THAT(problem_of("batch: {global: 66, per_rank: 22, micro: 5}\n"
+                         "parallel: {ranks: 3}\n"),
+              HasSubstr("22 = 4 * 5 + 2; leave one of them auto"));
+}
+
 TEST(Validate, TakesFormsThatAgree) {
   const RecipeFile recipe(
       "batch: {global: 64, per_rank: 64, micro: 16, accumulation: 4}\n"

@@ -195,6 +195,15 @@ TEST(RunDirectory, MissingParentsAreMade) {
   EXPECT_EQ(run.path(), place.path() / "a" / "b" / "0001");
 }
 
+TEST(RunDirectory, AFileInItsPlaceIsSaidToBeOne) {
+  const files::TemporaryDirectory place;
+  test::write_file(place.path() / "mine", "text");
+  const auto text = test::error_text(
+      Fault::config, [&] { RunDirectory::create(place.path(), new_run("mine")); });
+  EXPECT_THAT(text, HasSubstr("mine' can not be made: there is a file of that name"));
+  EXPECT_EQ(test::read_file(place.path() / "mine"), "text");
+}
+
 TEST(RunDirectory, AParentBelowAFileIsAClearError) {
   const files::TemporaryDirectory place;
   test::write_file(place.path() / "file", "");
@@ -326,10 +335,14 @@ TEST(RunDirectory, ANewerFormatIsRefusedAndADamagedRecordIsNamed) {
       HasSubstr("has format 2, this program reads up to 1"));
   for (const auto* text : {"", "{", "[]", "{\"format\": 1}", "{\"format\": \"x\"}"}) {
     test::write_file(place.path() / "run.json", text);
-    EXPECT_THAT(test::error_text(Fault::io, [&] { RunDirectory::open(place.path()); }),
-                HasSubstr("run.json: is damaged"))
-        << text;
+    const auto said =
+        test::error_text(Fault::io, [&] { RunDirectory::open(place.path()); });
+    EXPECT_THAT(said, HasSubstr("run.json: is damaged")) << text;
+    EXPECT_THAT(said, ::testing::Not(HasSubstr("json.exception"))) << text;
   }
+  test::write_file(place.path() / "run.json", "{\"format\": ");
+  EXPECT_THAT(test::error_text(Fault::io, [&] { RunDirectory::open(place.path()); }),
+              ::testing::EndsWith("it is no JSON from byte 12 on"));
 }
 
 TEST(RunDirectory, ListIsNewestFirstAndSaysWhatItSkipped) {

@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include "lockstep/base/text.h"
 #include "lockstep/monitor/detail/crc32c.h"
@@ -206,6 +207,25 @@ TEST_F(Sinks, PrometheusFileGoesWhereTheCollectorLooks) {
             std::vector<std::string>{"lockstep.prom"});
 }
 
+TEST_F(Sinks, PrometheusReplacesRegularFilesOnly) {
+  const files::TemporaryDirectory collector;
+  const auto fifo = collector.path() / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  for (const auto& path : {fifo.string(), std::string("/dev/null")}) {
+    config_.prometheus_file = path;
+    EXPECT_THAT(test::error_text(Fault::io, [&] { tell(config::Sink::prometheus); }),
+                HasSubstr("monitor.prometheus_file: can not write '" + path));
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(fifo));
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+  const auto link = collector.path() / "link";
+  std::filesystem::create_symlink("target", link);
+  config_.prometheus_file = link.string();
+  tell(config::Sink::prometheus);
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_THAT(test::read_file(collector.path() / "target"), HasSubstr("lockstep_step"));
+}
+
 // One request over a plain socket.
 std::string ask(int port, const std::string& request) {
   const files::Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
@@ -244,11 +264,10 @@ TEST(TextServer, AnswersAScraperAndNobodyElse) {
 TEST(TextServer, APortThatIsTakenIsNamedWithItsKnob) {
   const auto text = [] { return std::string(); };
   const monitor::detail::TextServer first("127.0.0.1", 0, text);
-  EXPECT_THAT(
-      test::error_text(
-          Fault::io,
-          [&] { monitor::detail::TextServer("127.0.0.1", first.port(), text); }),
-      HasSubstr("monitor.prometheus_port"));
+  const auto taken = test::error_text(
+      Fault::io, [&] { monitor::detail::TextServer("127.0.0.1", first.port(), text); });
+  EXPECT_THAT(taken, HasSubstr("monitor.prometheus_port"));
+  EXPECT_THAT(taken, HasSubstr("taken by process " + std::to_string(::getpid())));
   EXPECT_THAT(
       test::error_text(Fault::io,
                        [&] { monitor::detail::TextServer("somewhere", 0, text); }),

@@ -52,6 +52,15 @@ std::string reason(const planner::Plan& plan, const std::string& key) {
 
 }  // namespace
 
+TEST(Planner, NamesAKnobThatWasSetAndIsNotUsed) {
+  const auto plan = plan_for({{"parallel.zero_stage", "2"}}, kTwoCores);
+  EXPECT_THAT(plan.notes,
+              ::testing::ElementsAre(
+                  "parallel.zero_stage=2 is not used: it needs parallel.strategy=zero, "
+                  "and parallel.strategy is single"));
+  EXPECT_THAT(plan_for({}, kTwoCores).notes, ::testing::IsEmpty());
+}
+
 TEST(Planner, LeavesNoKnobAuto) {
   for (const auto& machine : {kTwoCores, kH100, kV100, cpu_machine(64, 128)}) {
     for (const Wanted& wanted :

@@ -1,5 +1,6 @@
 #include "lockstep/storage/catalog.h"
 
+#include "lockstep/storage/detail/mark.h"
 #include "lockstep/storage/detail/names.h"
 #include "tests/storage/support/small_checkpoint.h"
 
@@ -114,7 +115,8 @@ TEST_F(Catalog, PruneRemovesByTheRulesAndPutsTheLinksRight) {
   save(1, 0.1);
   save(2, 0.9);
   save(3, 0.5);
-  const auto plan = storage::prune(FileSystem::real(), place(), {.last = 1}, true);
+  const auto plan =
+      storage::prune(FileSystem::real(), place(), {.last = 1}, {.dry_run = true});
   EXPECT_THAT(plan.removed, ElementsAre(place() / "step_1", place() / "step_2"));
   EXPECT_GT(plan.freed_bytes, 1000);
   EXPECT_EQ(storage::list_steps(place()).size(), 3u);
@@ -123,6 +125,109 @@ TEST_F(Catalog, PruneRemovesByTheRulesAndPutsTheLinksRight) {
   storage::prune(FileSystem::real(), place(), {.last = 1});
   EXPECT_THAT(names_in(place()), ElementsAre("best", "last", "step_3"));
   EXPECT_EQ(std::filesystem::read_symlink(place() / "best"), "step_3");
+}
+
+TEST_F(Catalog, PruneLooksAtEveryByteOfWhatItKeeps) {
+  for (const int step : {1, 2, 3}) save(step);
+  damage(place() / "step_3/rank_1.safetensors");
+  const auto plan =
+      storage::prune(FileSystem::real(), place(), {.last = 1}, {.dry_run = true});
+  EXPECT_THAT(plan.kept, ElementsAre(place() / "step_2"));
+  const auto pruned = storage::prune(FileSystem::real(), place(), {.last = 1});
+  EXPECT_THAT(names_in(place()), ElementsAre("last", "step_2"));
+  EXPECT_EQ(std::filesystem::read_symlink(place() / "last"), "step_2");
+  ASSERT_EQ(pruned.damaged.size(), 1u);
+  EXPECT_EQ(pruned.damaged[0].path, place() / "step_3");
+  EXPECT_THAT(pruned.damaged[0].reason, testing::HasSubstr("rank_1.safetensors"));
+}
+
+TEST_F(Catalog, WhatWasChangedSinceItWasWrittenIsReadAgain) {
+  for (const int step : {1, 2, 3}) save(step);
+  damage(place() / "step_3/rank_0.safetensors");
+  const auto pruned = storage::prune(FileSystem::real(), place(), {.last = 1},
+                                     {.trust = storage::Mark::written});
+  EXPECT_EQ(pruned.damaged.size(), 1u);
+  EXPECT_THAT(names_in(place()), ElementsAre("last", "step_2"));
+}
+
+TEST_F(Catalog, PruneRemovesNothingWhereNothingIsGood) {
+  for (const int step : {1, 2}) damage(save(step) / "rank_0.safetensors");
+  const auto pruned = storage::prune(FileSystem::real(), place(), {.last = 1});
+  EXPECT_THAT(pruned.removed, IsEmpty());
+  EXPECT_EQ(pruned.damaged.size(), 2u);
+  EXPECT_THAT(names_in(place()), ElementsAre("last", "step_1", "step_2"));
+}
+
+TEST_F(Catalog, TheBestOfThoseThatAreGoodIsKept) {
+  save(1, 0.3);
+  damage(save(2, 0.1) / "rank_0.safetensors");
+  save(3, 0.5);
+  storage::prune(FileSystem::real(), place(), {.last = 1, .best = 1});
+  EXPECT_THAT(names_in(place()), ElementsAre("best", "last", "step_1", "step_3"));
+  EXPECT_EQ(std::filesystem::read_symlink(place() / "best"), "step_1");
+}
+
+TEST_F(Catalog, WhatANewerProgramWroteStaysAndCountsForNothing) {
+  for (const int step : {1, 2}) save(step);
+  const auto manifest = save(3) / "manifest.json";
+  auto text = read_file(manifest);
+  const std::string old = "\"format\": 1,";
+  text.replace(text.find(old), old.size(), "\"format\": 2,");
+  const auto rest = text.substr(text.find('\n') + 1);
+  write_file(manifest, str("{\"digest\": \"", storage::to_hex(storage::digest_of(rest)),
+                           "\",\n", rest));
+  storage::prune(FileSystem::real(), place(), {.last = 1});
+  EXPECT_THAT(names_in(place()), ElementsAre("last", "step_2", "step_3"));
+}
+
+TEST_F(Catalog, AChangeOfAFileMakesItsMarkVoid) {
+  const auto checkpoint = save(1);
+  const auto mark = [&] {
+    return storage::mark_of(checkpoint,
+                            storage::verify(checkpoint, storage::Depth::quick));
+  };
+  wait_for_the_clock_of_files();
+  storage::verify(checkpoint, storage::Depth::full);
+  EXPECT_EQ(mark(), storage::Mark::read);
+  const auto file = checkpoint / "rank_0.safetensors";
+  const auto time = std::filesystem::last_write_time(file);
+  damage(file);
+  std::filesystem::last_write_time(file, time);  // as a careless copy sets it
+  EXPECT_EQ(mark(), storage::Mark::none);
+  error_text(Fault::io, [&] { storage::verify(checkpoint, storage::Depth::marked); });
+  std::filesystem::copy(save(2), place() / "copy");
+  EXPECT_EQ(storage::mark_of(place() / "copy",
+                             storage::verify(place() / "copy", storage::Depth::quick)),
+            storage::Mark::none);
+}
+
+TEST_F(Catalog, AMarkStandsForReading) {
+  const auto checkpoint = save(1);
+  const auto manifest = storage::verify(checkpoint, storage::Depth::quick);
+  wait_for_the_clock_of_files();
+  storage::verify(checkpoint, storage::Depth::full);
+  // A disk that forgets bytes without telling anybody: only reading finds that.
+  const auto file = checkpoint / "rank_0.safetensors";
+  const auto forged = checkpoint / ".verified";
+  damage(file);
+  error_text(Fault::io, [&] { storage::verify(checkpoint, storage::Depth::full); });
+  write_file(forged, "read\n" + storage::fingerprint(checkpoint, manifest).text);
+  EXPECT_NO_THROW(storage::verify(checkpoint, storage::Depth::marked));
+  error_text(Fault::io, [&] { storage::verify(checkpoint, storage::Depth::full); });
+}
+
+TEST_F(Catalog, ACopyUnderTheNameOfAnotherStepIsNotGood) {
+  save(1);
+  std::filesystem::copy(save(2), place() / "step_9");
+  for (const auto depth : {storage::Depth::quick, storage::Depth::full}) {
+    EXPECT_THAT(
+        error_text(Fault::io, [&] { storage::verify(place() / "step_9/", depth); }),
+        testing::HasSubstr("it holds step 2; was it copied?"));
+  }
+  EXPECT_EQ(storage::newest_valid(place(), storage::Depth::full).path,
+            place() / "step_2");
+  std::filesystem::copy(place() / "step_2", place() / "my_best");
+  EXPECT_NO_THROW(storage::verify(place() / "my_best", storage::Depth::full));
 }
 
 TEST_F(Catalog, CleanUpSaysWhatItDidAndTouchesNothingElse) {

@@ -92,6 +92,47 @@ TEST(Manifest, ANewerFormatAsksForANewerProgram) {
       testing::HasSubstr("format 2 is newer than 1"));
 }
 
+// What another program might have written: to_text() with a part of it replaced.
+std::string refused_text(const std::string& part, const std::string& by) {
+  auto text = storage::to_text(two_files());
+  const auto at = text.find(part);
+  EXPECT_NE(at, std::string::npos) << text;
+  text.replace(at, part.size(), by);
+  const auto rest = text.substr(text.find('\n') + 1);
+  text =
+      str("{\"digest\": \"", storage::to_hex(storage::digest_of(rest)), "\",\n", rest);
+  return error_text(Fault::io, [&] { storage::manifest_from_text(text, "here"); });
+}
+
+TEST(Manifest, TheStepsOfTheStateAreItsStep) {
+  auto manifest = two_files();
+  manifest.state = R"({"steps":7})";
+  EXPECT_NO_THROW(storage::manifest_from_text(storage::to_text(manifest), "here"));
+  for (const std::string steps : {"6", "7.5", "\"7\"", "null"}) {
+    manifest.state = str("{\"steps\":", steps, "}");
+    EXPECT_EQ(
+        error_text(
+            Fault::io,
+            [&] { storage::manifest_from_text(storage::to_text(manifest), "here"); }),
+        str("here: state.steps is ", steps, ", but step is 7"));
+  }
+}
+
+TEST(Manifest, WhatIsWrongWithATensorNamesTheTensor) {
+  EXPECT_EQ(refused_text("[4,5]", "[4,\"5\"]"),
+            "here: tensor 'x': '\"5\"' stands where a whole number should");
+  EXPECT_EQ(refused_text("\"shape\":[4,5]", "\"form\":[4,5]"),
+            "here: tensor 'x': key 'shape' not found");
+  EXPECT_EQ(refused_text("\"dtype\":\"F32\"", "\"dtype\":32"),
+            "here: tensor 'x': type must be string, but is number");
+  EXPECT_EQ(refused_text("\"file\":\"a.safetensors\"", "\"file\":\"c\""),
+            "here: tensor 'x': it is in a file 'c' that is not listed");
+  EXPECT_EQ(refused_text("{\"name\":\"x\"", "{\"called\":\"x\""),
+            "here: tensors[0]: key 'name' not found");
+  EXPECT_EQ(refused_text("{\"name\":\"x\"", "}{\"name\":\"x\"").find("json.exception"),
+            std::string::npos);
+}
+
 TEST(Manifest, DigestsArePrintedAsXxhsumDoes) {
   // The digest of nothing, as the specification of XXH3 has it.
   EXPECT_EQ(storage::to_hex(storage::digest_of(std::string_view())),

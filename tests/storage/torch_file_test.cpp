@@ -61,6 +61,23 @@ TEST(TorchFile, WhatPyTorchSavesIsReadToTheBitAndTheRestIsRefused) {
               testing::ElementsAre("_extra"));
 }
 
+TEST(TorchFile, IsToldApartFromSafetensorsWhateverTheLengthOfTheHeader) {
+  const files::TemporaryDirectory folder;
+  const auto is_torch = [&](const std::string& content) {
+    write_file(folder.path() / "x", content);
+    return storage::is_torch_file(folder.path() / "x");
+  };
+  EXPECT_TRUE(is_torch("PK\x03\x04 and so on"));
+  EXPECT_TRUE(is_torch("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j"));
+  EXPECT_TRUE(is_torch("\x80\x02"));
+  // Headers of 0x0180, 0x9080 and 0x4b50 ("PK") bytes.
+  for (const char* length : {"\x80\x01", "\x80\x90", "PK"}) {
+    EXPECT_FALSE(is_torch(length + std::string(6, '\0') + "{\"a\":"));
+  }
+  for (const char* other : {"", "P", "text"}) EXPECT_FALSE(is_torch(other));
+  EXPECT_FALSE(storage::is_torch_file(folder.path() / "none"));
+}
+
 TEST(TorchFile, WhatIsNoZipIsRefused) {
   const files::TemporaryDirectory folder;
   for (const std::string content : {"", "PK", "no zip at all", "PK\x05\x06"}) {

@@ -143,6 +143,103 @@ TEST_F(BadInput, ADiskThatFillsUpDuringTheRunIsNamed) {
   EXPECT_FALSE(std::filesystem::exists(folder_.path() / "r" / "model.safetensors"));
 }
 
+// A command, what it has to say, and with which status it has to end.
+struct Refused {
+  std::vector<std::string> words;
+  std::string said;
+  int status = 2;
+};
+
+TEST_F(BadInput, EveryMessageNamesWhatIsWrong) {
+  const auto place = [&](const std::string& name) {
+    return (folder_.path() / name).string();
+  };
+  test::write_file(place("file"), "text");
+  test::write_file(place("taken/x"), "text");
+  test::write_file(place("x.pt"), "PK\x03\x04 and so on");
+  test::write_file(place("broken/run.json"), "{\"format\": ");
+  const auto recipe = test::quick_recipe();
+  const Refused rows[] = {
+      {{"train", recipe, "--run-dir", place("file")},
+       "file' can not be made: there is a file of that name"},
+      {{"train", recipe, "--run-dir", place("taken")},
+       "the run directory '" + place("taken") + "' exists already"},
+      {{"train", recipe, "--run-dir", place("a\nb")},
+       "run.name: has a control character (a line break) at byte 2"},
+      {{"train", recipe, "--run-dir", place("r1"), "model.weights=" + place("x.pt")},
+       "lockstep checkpoint import " + place("x.pt") + " --to " +
+           place("x.safetensors")},
+      {{"train", recipe, "--run-dir", place("r2"), "optim={lr: 5}"},
+       "'optim' is a section; set its keys one by one: optim.name, optim.lr, "},
+      {{"train", "", "--run-dir", place("r3")}, "the name of the recipe is empty"},
+      {{"train", recipe, "--run-dir", place("r4"), "run.seed=\xFF"},
+       "override 'run.seed=\\xff': run.seed: not UTF-8 at byte 1; write the value in "
+       "UTF-8"},
+      {{"plan", recipe, "batch.global=66", "batch.micro=5", "parallel.ranks=3"},
+       "66 / parallel.ranks 3 = 22 is not a multiple of batch.micro=5: 22 = 4 * 5 + 2; "
+       "choose 75"},
+      {{"status", place("broken")}, "run.json: is damaged: it is no JSON from byte", 3},
+  };
+  for (const auto& row : rows) {
+    const auto output = test::lockstep_command(row.words);
+    EXPECT_EQ(output.end.shell_status(), row.status) << output.err;
+    EXPECT_EQ(output.out, "");
+    EXPECT_THAT(output.err, HasSubstr(row.said));
+    EXPECT_EQ(test::count_of(output.err, "error: "), 1) << output.err;
+  }
+  const auto advised = test::lockstep_command(
+      {"plan", recipe, "batch.global=75", "batch.micro=5", "parallel.ranks=3"});
+  EXPECT_EQ(advised.end.shell_status(), 0) << advised.err;
+}
+
+TEST_F(BadInput, WeightsThatAreNanSaySo) {
+  const std::vector<std::string> few{"model.name=mlp", "model.hidden=8",
+                                     "train.steps=1", "data.eval_samples=8"};
+  const auto train = [&](const std::string& run, const std::string& weights) {
+    auto words = few;
+    words.insert(words.begin(), {"train", test::quick_recipe(), "--run-dir",
+                                 (folder_.path() / run).string()});
+    if (!weights.empty()) words.push_back("model.weights=" + weights);
+    return test::lockstep_command(words);
+  };
+  const auto first = train("first", "");
+  ASSERT_EQ(first.end.shell_status(), 0) << first.err;
+  const auto file = folder_.path() / "first" / "model.safetensors";
+  auto bytes = test::read_file(file);
+  bytes.replace(bytes.size() - 4, 4, "\xFF\xFF\xFF\xFF");
+  test::write_file(folder_.path() / "nan.safetensors", bytes);
+  const auto output = train("second", (folder_.path() / "nan.safetensors").string());
+  EXPECT_EQ(output.end.shell_status(), 2) << output.err;
+  EXPECT_THAT(output.err, HasSubstr("model.weights: "));
+  EXPECT_THAT(output.err, HasSubstr("are NaN; training can not begin with them"));
+}
+
+TEST_F(BadInput, AFullStandardOutputIsNamedWithTheReason) {
+  for (const auto* words : {"/lockstep version", "/lockstep_worker --version"}) {
+    const auto program = test::binary("lockstep").parent_path().string() + words;
+    const auto output = test::run({"sh", "-c", program + " > /dev/full"});
+    EXPECT_EQ(output.end.shell_status(), 3) << output.err;
+    EXPECT_THAT(output.err, HasSubstr("standard output: No space left on device"));
+  }
+}
+
+TEST_F(BadInput, AKnobThatIsNotUsedGetsOneLine) {
+  const auto output = test::lockstep_command(
+      {"plan", test::quick_recipe(), "parallel.zero_stage=2", "parallel.ranks=1"});
+  EXPECT_EQ(output.end.shell_status(), 0) << output.err;
+  EXPECT_EQ(test::count_of(output.out, "is not used"), 1) << output.out;
+  EXPECT_THAT(output.out, HasSubstr("parallel.zero_stage=2 is not used: it needs "
+                                    "parallel.strategy=zero"));
+}
+
+TEST_F(BadInput, TheWorkerSaysHowItIsUsed) {
+  const auto output = test::run({test::binary("lockstep_worker").string(), "--help"},
+                                {{"LOCKSTEP_LIBTORCH", "/nowhere"}});
+  EXPECT_EQ(output.end.shell_status(), 0) << output.err;
+  EXPECT_THAT(output.out, HasSubstr("--run-dir DIR"));
+  EXPECT_EQ(output.err, "");
+}
+
 TEST_F(BadInput, UnknownCommandsAndFlagsGetASuggestion) {
   auto output = test::lockstep_command({"trian", test::quick_recipe()});
   EXPECT_EQ(output.end.shell_status(), 2);

@@ -1,6 +1,7 @@
 // Runs made by `lockstep train --prepare`: whoever starts their ranks.
 #include <signal.h>
 
+#include "lockstep/monitor/trace.h"
 #include "tests/system/training.h"
 
 namespace lockstep {
@@ -51,6 +52,15 @@ class PreparedRun : public testing::Test {
 
 TEST_F(PreparedRun, IsTrainedByOurLauncher) {
   expect_trained_by("lockstep launch", {});
+}
+
+TEST_F(PreparedRun, IsTracedIntoADirectoryThatIsMade) {
+  test::prepare_run(run_, 1, {"train.steps=1"});
+  const auto traces = folder_.path() / "not" / "there yet";
+  const auto output = test::run({test::binary("lockstep_worker").string(), "--run-dir",
+                                 run_.string(), "--trace", traces.string()});
+  EXPECT_EQ(output.end.shell_status(), 0) << output.err;
+  EXPECT_TRUE(std::filesystem::exists(traces / monitor::step_file(1)));
 }
 
 TEST_F(PreparedRun, IsTrainedByTorchrun) {

@@ -20,8 +20,8 @@ TEST(Resume, SaysFromWhereAndWhichKnobsDifferNow) {
   const auto said = second.out + second.err;
   EXPECT_THAT(said, HasSubstr("going on after step 2, from "));
   EXPECT_THAT(said, HasSubstr("step_2\n"));
-  EXPECT_THAT(said, HasSubstr("not as it was when this was saved: lr: 0.002, "));
-  EXPECT_THAT(said, HasSubstr("steps: 4"));
+  EXPECT_THAT(said, HasSubstr("not as it was when this was saved: optim.lr=0.002 (it "
+                              "was 0.001), train.steps=4 (it was 2)\n"));
 }
 
 }  // namespace

@@ -22,10 +22,11 @@ struct CheckpointPlace {
 CheckpointPlace checkpoint_place(const Arguments& arguments, const Context& context,
                                  const std::optional<std::string>& word);
 
-// One checkpoint of it: the named one, --step N|best|last, or the newest good one;
-// those that were skipped are said on context.err.
+// One checkpoint of it: the named one, --step N|best|last, or the newest that is good
+// when it is looked at so closely; those that were skipped are said on context.err.
 std::filesystem::path one_checkpoint(const CheckpointPlace& place,
-                                     const Arguments& arguments, Context& context);
+                                     const Arguments& arguments, Context& context,
+                                     storage::Depth depth = storage::Depth::quick);
 
 int list_checkpoints(const Arguments& arguments, Context& context);
 int inspect_checkpoint(const Arguments& arguments, Context& context);

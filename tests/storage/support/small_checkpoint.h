@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <map>
 #include <memory>
 #include <string>
@@ -132,6 +133,26 @@ inline Path save_small(storage::FileSystem& files, const Path& checkpoints,
     written.push_back(write_rank(files, directory, tensors, rank, save.ranks));
   }
   return storage::publish(files, checkpoints, small_head(save), written);
+}
+
+// Waits until a change of a file gets a time that no file has yet: their clock moves in
+// steps of some milliseconds.
+inline void wait_for_the_clock_of_files() {
+  const auto read = [] {
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    return std::pair(now.tv_sec, now.tv_nsec);
+  };
+  const auto before = read();
+  ASSERT_TRUE(eventually([&] { return read() > before; }));
+}
+
+// Changes one byte in the middle of a file; its size stays.
+inline void damage(const Path& file) {
+  auto content = read_file(file);
+  content[content.size() / 2] ^= 1;
+  wait_for_the_clock_of_files();
+  write_file(file, content);
 }
 
 // Fails the test unless every tensor reads back as save_small() wrote it.

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/config/load.h"
+
+namespace lockstep::config {
+
+// A knob that does something only beside certain values of others.
+struct Need {
+  std::string_view key;  // "optim.momentum"
+  // Conditions on other knobs: "optim.name=sgd|lion" (one of these; of a list: in it),
+  // "schedule.name!=constant" (none of these) and "parallel.ranks>1", joined by " and
+  // "; one such group of several, joined by " or ", is enough.
+  std::string_view when;
+};
+
+// All of them, by section.
+std::span<const Need> needs();
+
+// A line for each knob that somebody set (in a recipe, a variable or on the command
+// line) and that a run with these knobs does not use. `resolved` has no auto left. A
+// recipe that spells out every knob, as config.yaml of a run does, is not taken to ask
+// for those that have their default.
+std::vector<std::string> unused_knobs(const Loaded& resolved);
+
+}  // namespace lockstep::config

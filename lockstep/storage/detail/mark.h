@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "lockstep/storage/catalog.h"
+#include "lockstep/storage/file_system.h"
+#include "lockstep/storage/manifest.h"
+
+namespace lockstep::storage {
+
+inline constexpr std::string_view kMarkName = ".verified";
+
+// The files of a checkpoint at one moment: names, sizes, inodes, times, and the digests
+// that they should have. "" if one is missing.
+struct Fingerprint {
+  std::string text;
+  // A change from now on gives other times: the clock of the files has moved on since
+  // the last one.
+  bool is_settled = false;
+};
+Fingerprint fingerprint(const Path& checkpoint, const Manifest& manifest);
+
+// `before`: from before the bytes were looked at; nothing is written if it is not
+// settled. Not synced: a mark that is lost costs a reading. Throws Fault::io.
+void write_mark(FileSystem& files, const Path& checkpoint, Mark mark,
+                const Fingerprint& before);
+
+}  // namespace lockstep::storage
