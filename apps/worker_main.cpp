@@ -32,6 +32,7 @@
 #include <torch/version.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/library_error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/config/load.h"
 #include "lockstep/kernels/cuda.h"
@@ -188,7 +189,7 @@ int run(int argc, char** argv, ConfigLoader load) {
   } catch (const std::bad_alloc&) {
     return report(run_dir, Fault::hardware, str("train: out of memory", kSmaller));
   } catch (const std::exception& error) {
-    return report(run_dir, Fault::internal, str("internal: ", error.what()));
+    return report(run_dir, Fault::internal, str("internal: ", without_frames(error)));
   }
 }
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/hash.h"
+#include "lockstep/base/library_error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/text.h"
 #include "lockstep/comm/join.h"
@@ -298,7 +299,7 @@ int run_training(const monitor::RunDirectory& run, ConfigLoader load,
     record.failed(error.fault(), error.what());
     throw;
   } catch (const std::exception& error) {
-    record.failed(Fault::internal, error.what());
+    record.failed(Fault::internal, without_frames(error));
     throw;
   }
 }

@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <fnmatch.h>
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
 #include "lockstep/base/in_parallel.h"
+#include "lockstep/base/log.h"
 #include "lockstep/base/text.h"
 #include "lockstep/checkpoint/safetensors.h"
 #include "lockstep/storage/safetensors.h"
@@ -59,9 +62,32 @@ struct Has {
   storage::Shape shape;
 };
 
+// How many bits of a number are kept, by the name of a dtype that can become another.
+struct Precision {
+  torch::Dtype dtype = torch::kFloat32;
+  int bits = 0, exponent = 0;
+};
+
+std::optional<Precision> precision_of(const std::string& dtype) {
+  if (dtype == "F64") return Precision{torch::kFloat64, 53, 11};
+  if (dtype == "F32") return Precision{torch::kFloat32, 24, 8};
+  if (dtype == "F16") return Precision{torch::kFloat16, 11, 5};
+  if (dtype == "BF16") return Precision{torch::kBFloat16, 8, 8};
+  return std::nullopt;
+}
+
+bool narrows(const std::string& from, const std::string& to) {
+  const auto before = precision_of(from), after = precision_of(to);
+  return before && after &&
+         (after->bits < before->bits || after->exponent < before->exponent);
+}
+
+// Whether numbers of another dtype are taken.
+enum class Dtypes { same, converted };
+
 void compare(const std::map<std::string, Has>& has,
              const std::vector<Expected>& expected, const LoadRules& rules,
-             const std::string& place) {
+             const std::string& place, Dtypes dtypes = Dtypes::same) {
   Differences differences;
   std::map<std::string, bool> wanted;
   for (const auto& one : expected) {
@@ -76,7 +102,9 @@ void compare(const std::map<std::string, Has>& has,
       differences.add("other shape",
                       str(one.name, " ", storage::to_text(found->second.shape),
                           " instead of ", storage::to_text(one.shape)));
-    } else if (found->second.dtype != one.dtype) {
+    } else if (found->second.dtype != one.dtype &&
+               !(dtypes == Dtypes::converted && precision_of(one.dtype) &&
+                 precision_of(found->second.dtype))) {
       differences.add("other dtype", str(one.name, " ", found->second.dtype,
                                          " instead of ", one.dtype));
     }
@@ -176,12 +204,17 @@ void load_weights(const std::filesystem::path& file, torch::nn::Module& model,
   for (const auto& [name, tensor] : state) {
     expected.push_back({name, dtype_name(tensor.scalar_type()), tensor.sizes().vec()});
   }
-  compare(has, expected, rules, file.string());
+  compare(has, expected, rules, file.string(), Dtypes::converted);
+  std::map<std::string, int> rounded;
   const files::Descriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   for (const auto& [name, tensor] : state) {
     const auto* entry = header.find(name);
     if (entry == nullptr || matches(rules.ignore, name)) continue;
-    const auto host = torch::empty(tensor.sizes(), tensor.scalar_type());
+    const auto own = dtype_name(tensor.scalar_type());
+    if (narrows(entry->dtype, own)) rounded[entry->dtype + " to " + own] += 1;
+    const auto saved = precision_of(entry->dtype);
+    const auto host =
+        torch::empty(tensor.sizes(), saved ? saved->dtype : tensor.scalar_type());
     const auto room = bytes_of(host);
     std::size_t done = 0;
     while (done < room.size()) {
@@ -196,6 +229,11 @@ void load_weights(const std::filesystem::path& file, torch::nn::Module& model,
     }
     check_no_nan(host, name, str("model.weights: ", file.string()));
     tensor.copy_(host);
+  }
+  for (const auto& [how, count] : rounded) {
+    log::warning("checkpoint", fmt::format("{}: {} tensors were rounded from {}, which "
+                                           "precision.mode computes with",
+                                           file.string(), count, how));
   }
 }
 

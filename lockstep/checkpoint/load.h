@@ -28,7 +28,8 @@ void check(const storage::Manifest& manifest, const std::vector<Expected>& expec
 void load(const storage::Reader& reader, const Pieces& pieces, const LoadRules& rules);
 
 // The weights of a safetensors file into a model, parameters and buffers by name.
-// Throws Fault::config as check() does.
+// Throws Fault::config as check() does, but for numbers with a point of another dtype:
+// these are converted, with one line of the log if that rounds them.
 void load_weights(const std::filesystem::path& file, torch::nn::Module& model,
                   const LoadRules& rules);
 

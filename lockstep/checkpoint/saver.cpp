@@ -10,6 +10,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
+#include "lockstep/base/library_error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/checkpoint/detail/staging.h"
 #include "lockstep/storage/publish.h"
@@ -146,7 +147,7 @@ class Saver::Job {
         }
       } catch (const std::exception& error) {
         change([&] {
-          text_ = error.what();
+          text_ = without_frames(error);
           failed_ = true;
           told_ |= comm::kSaveFailed;
         });
@@ -235,7 +236,8 @@ void Saver::begin(Pieces pieces, storage::Manifest head) {
     staging_->begin(std::move(pieces));
     job_ = std::make_unique<Job>(options_, *staging_, std::move(head));
   } catch (const std::exception& error) {  // no memory for the copies, above all
-    job_ = std::make_unique<Job>(options_, *staging_, std::move(head), error.what());
+    job_ = std::make_unique<Job>(options_, *staging_, std::move(head),
+                                 without_frames(error));
   }
   job_->add_blocked(seconds_between(begin, Clock::system().now()));
 }

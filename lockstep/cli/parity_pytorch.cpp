@@ -36,7 +36,12 @@ std::string request_json(const planner::Plan& plan, const ParityRequest& request
                                   {"momentum", optim.momentum},
                                   {"nesterov", optim.nesterov},
                                   {"betas", {optim.beta1, optim.beta2}},
-                                  {"eps", optim.eps}}},
+                                  {"eps", optim.eps},
+                                  {"no_decay", optim.no_decay},
+                                  {"layer_decay", optim.layer_decay},
+                                  {"clip_norm", optim.clip_norm},
+                                  {"clip_value", optim.clip_value}}},
+                                {"class_weights", config.data.class_weights},
                                 {"steps", request.steps},
                                 {"threads", config.parallel.threads.value()},
                                 {"reference", reference.trace.string()},
@@ -59,6 +64,12 @@ void require_pytorch(const std::string& python, const config::Config& config) {
     throw Error(Fault::config, "--against pytorch: there is no PyTorch version of ",
                 "model.name=", config.model.name, " here, only of cnn and mlp; ",
                 "leave --against out");
+  }
+  // Its weights follow from all samples, of which the script sees those of a few steps.
+  if (config.data.balanced_loss) {
+    throw Error(Fault::config,
+                "--against pytorch: data.balanced_loss is not computed there; give the "
+                "weights in data.class_weights, or leave --against out");
   }
   constexpr std::string_view kRemedy =
       "; name one that has PyTorch with --python PATH or in PYTHON_EXEC, or leave "

@@ -8,6 +8,7 @@ Rank 0 writes the same files. Needs torch and nothing else.
 """
 
 import ctypes
+import fnmatch
 import json
 import os
 import struct
@@ -106,12 +107,70 @@ def build_model(config, start, shape):
     return model
 
 
-def build_optimizer(config, parameters):
-    if config["name"] == "adamw":
-        return torch.optim.AdamW(parameters, lr=config["lr"], betas=tuple(config["betas"]),
-                                 eps=config["eps"], weight_decay=config["weight_decay"])
-    return torch.optim.SGD(parameters, lr=config["lr"], momentum=config["momentum"],
-                           nesterov=config["nesterov"], weight_decay=config["weight_decay"])
+class Lion(torch.optim.Optimizer):
+    """PyTorch has none: the formulas of the paper (arXiv 2302.06675)."""
+
+    def __init__(self, groups, lr, betas):
+        super().__init__(groups, {"lr": lr, "betas": betas, "weight_decay": 0})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                mean = self.state[p].setdefault("mean", torch.zeros_like(p))
+                update = (beta1 * mean + (1 - beta1) * p.grad).sign()
+                p.mul_(1 - group["lr"] * group["weight_decay"]).sub_(group["lr"] * update)
+                self.state[p]["mean"] = beta2 * mean + (1 - beta2) * p.grad
+
+
+def has_no_decay(rule, name, parameter):
+    if rule == "auto":
+        return parameter.dim() <= 1
+    patterns = [] if rule == "none" else rule.split(",")
+    return any(fnmatch.fnmatchcase(name, pattern.strip()) for pattern in patterns)
+
+
+def layer_of(name):
+    """A name up to its first number, or its first part if it has none."""
+    parts = name.split(".")
+    for i, part in enumerate(parts[:-1]):
+        if part.isdigit():
+            return ".".join(parts[:i + 1])
+    return parts[0]
+
+
+def groups_of(config, model):
+    """Each parameter by itself: "scale" is that of its learning rate."""
+    layers = list(dict.fromkeys(layer_of(name) for name, _ in model.named_parameters()))
+    groups = []
+    for name, parameter in model.named_parameters():
+        above = len(layers) - 1 - layers.index(layer_of(name))
+        decays = not has_no_decay(config["no_decay"], name, parameter)
+        groups.append({"params": [parameter], "scale": config["layer_decay"] ** above,
+                       "weight_decay": config["weight_decay"] if decays else 0})
+    return groups
+
+
+def build_optimizer(config, model):
+    name, lr, groups = config["name"], config["lr"], groups_of(config, model)
+    betas = tuple(config["betas"])
+    if name in ("adam", "adamw"):
+        kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
+        return kind(groups, lr=lr, betas=betas, eps=config["eps"])
+    if name == "lion":
+        return Lion(groups, lr, betas)
+    if name == "sgd":
+        return torch.optim.SGD(groups, lr=lr, momentum=config["momentum"],
+                               nesterov=config["nesterov"])
+    sys.exit(f"there is no PyTorch version of optim.name={name} here")
+
+
+def clip(config, model):
+    if config["clip_norm"] > 0:
+        nn.utils.clip_grad_norm_(model.parameters(), config["clip_norm"])
+    if config["clip_value"] > 0:
+        nn.utils.clip_grad_value_(model.parameters(), config["clip_value"])
 
 
 def read_batch(request, step):
@@ -119,8 +178,9 @@ def read_batch(request, step):
     parts = [read_tensors(os.path.join(request["reference"],
                                        f"batch_{step:06}_rank_{rank}.safetensors"))
              for rank in range(request["reference_ranks"])]
+    targets = torch.cat([part["targets"] for part in parts])
     return (torch.cat([part["inputs"] for part in parts]).double(),
-            torch.cat([part["targets"] for part in parts]))
+            targets.double() if targets.is_floating_point() else targets)
 
 
 def step_path(folder, step):
@@ -133,14 +193,22 @@ def state_of(model, gradients=False):
     return {f"parameter/{name}": p for name, p in model.named_parameters()}
 
 
-def train_step(model, optimizer, inputs, targets):
-    """The loss of this rank's share, summed; gradients are those of the whole batch."""
+def size_of(targets, weights):
+    """What a mean is divided by: mixed samples, which have shares of classes, are counted."""
+    if weights is None or targets.is_floating_point():
+        return len(targets)
+    return weights[targets].sum().item()
+
+
+def train_step(model, optimizer, inputs, targets, weights):
+    """This rank's part of the mean loss; gradients are those of the whole batch."""
     rank, world, total = dist.get_rank(), dist.get_world_size(), len(targets)
     begin, end = total * rank // world, total * (rank + 1) // world
     optimizer.zero_grad()
-    loss = cross_entropy(model(inputs[begin:end]), targets[begin:end], reduction="sum")
-    # DDP averages over the ranks; what is wanted is the sum over samples / their number.
-    (loss / total * world).backward()
+    loss = cross_entropy(model(inputs[begin:end]), targets[begin:end], weight=weights,
+                         reduction="sum") / size_of(targets, weights)
+    # DDP averages over the ranks; what is wanted is the sum.
+    (loss * world).backward()
     return loss.detach()
 
 
@@ -149,7 +217,10 @@ def train(request):
     first, _ = read_batch(request, 1)
     model = build_model(request["model"], start, first.shape[1:])
     shared = DistributedDataParallel(model)
-    optimizer = build_optimizer(request["optim"], model.parameters())
+    optimizer = build_optimizer(request["optim"], model)
+    weights = None
+    if request["class_weights"]:
+        weights = torch.tensor(request["class_weights"], dtype=torch.float64)
     writes = dist.get_rank() == 0
     if writes:
         write_tensors(step_path(request["trace"], 0), state_of(model))
@@ -157,13 +228,14 @@ def train(request):
         inputs, targets = read_batch(request, step)
         lr = read_tensors(step_path(request["reference"], step))["lr"]
         for group in optimizer.param_groups:
-            group["lr"] = lr.item()
-        loss = train_step(shared, optimizer, inputs, targets)
+            group["lr"] = lr.item() * group["scale"]
+        loss = train_step(shared, optimizer, inputs, targets, weights)
         dist.all_reduce(loss)
         tensors = {name: grad.clone() for name, grad in state_of(model, True).items()}
+        clip(request["optim"], model)
         optimizer.step()
         tensors.update(state_of(model))
-        tensors["loss"] = (loss / len(targets)).reshape(1)
+        tensors["loss"] = loss.reshape(1)
         tensors["lr"] = lr
         if writes:
             write_tensors(step_path(request["trace"], step), tensors)

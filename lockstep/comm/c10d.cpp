@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/comm/detail/difference.h"
 
 namespace lockstep::comm::detail {
 namespace {
@@ -37,8 +39,13 @@ class State {
 
   void abort() noexcept {
     aborted_ = true;
-    if (parts_.cut) parts_.cut();
+    cut();
     release();
+  }
+
+  // Ends what is under way.
+  void cut() const noexcept {
+    if (parts_.cut) parts_.cut();
   }
 
   bool aborted() const noexcept { return aborted_; }
@@ -79,6 +86,70 @@ class State {
               call.site.line, "): ", why);
 }
 
+// Gloo can not be asked to stop waiting, and a thread of its own that has thrown never
+// ends what is waited for.
+void wait_for(c10d::Work& work, const Complaint& complaint) {
+  constexpr std::chrono::seconds kLook{1};
+  while (complaint && !complaint->load()) {
+    try {
+      work.wait(kLook);
+      return;
+    } catch (const std::exception&) {
+      if (work.isCompleted()) break;
+    }
+  }
+  if (complaint && complaint->load() && !work.isCompleted()) {
+    throw std::runtime_error("gloo's thread stands still");
+  }
+  work.wait();
+}
+
+// In the store ranks leave what they asked for when it failed.
+std::string failure_key(int rank) {
+  return str("failed_", rank);
+}
+
+bool somebody_told(const C10dParts& parts) {
+  for (int r = 0; r < parts.size; ++r) {
+    if (parts.store->check({failure_key(r)})) return true;
+  }
+  return false;
+}
+
+// The first that asked for something else; "" if there is none. `waits`: the others
+// will come to the same end.
+std::string difference_from_peers(const C10dParts& parts, const Asked& own,
+                                  bool waits) {
+  constexpr std::chrono::seconds kPatience{2};
+  for (int r = 0; r < parts.size; ++r) {
+    if (r == parts.rank) continue;
+    if (waits) parts.store->wait({failure_key(r)}, kPatience);
+    if (!parts.store->check({failure_key(r)})) continue;
+    const auto text = parts.store->get_to_str(failure_key(r));
+    const auto end = std::min(text.find('\n'), text.size());
+    const Asked its{text.substr(0, end), text.substr(std::min(end + 1, text.size()))};
+    if (its.signature == own.signature) continue;
+    return r < parts.rank ? difference(r, its, parts.rank, own)
+                          : difference(parts.rank, own, r, its);
+  }
+  return "";
+}
+
+// `first`: the others may not know of it yet. They are told before the connections are
+// cut, at which they look. "" where only this rank's side is known.
+std::string explain(State& state, const Call& call, bool first) {
+  const auto& parts = state.parts();
+  const Asked own{signature(call), str(call.site.file, ":", call.site.line)};
+  try {
+    if (!parts.store || (!first && !somebody_told(parts))) return "";
+    parts.store->set(failure_key(parts.rank), own.signature + "\n" + own.place);
+    if (first) state.cut();
+    return difference_from_peers(parts, own, first);
+  } catch (const std::exception&) {
+    return "";  // the store is gone, or a rank does not come
+  }
+}
+
 // Once a collective has failed the connections of the group are in no known state, so
 // it is given up as a whole, and peers that wait for this rank notice.
 template <typename Body>
@@ -89,10 +160,18 @@ auto guarded(State& state, const Call& call, const Body& body) {
     throw;
   } catch (const std::exception& error) {
     if (state.aborted()) fail(state, call, "the communicator was aborted");
-    const auto why =
-        first_line(error) + "; a peer has ended, or can not be reached in time";
+    const auto why = first_line(error);
+    const auto& complaint = state.parts().complaint;
+    const bool mismatch = complaint && complaint->load();
+    const bool late = why.find("imed out") != std::string::npos;
+    const auto difference = explain(state, call, mismatch || late);
     state.abort();
-    fail(state, call, why);
+    if (!difference.empty()) throw Error(Fault::config, difference);
+    fail(state, call,
+         mismatch ? "a peer sends more than this rank expects; all ranks must issue "
+                    "the same collectives in the same order (comm.debug=true names "
+                    "both)"
+                  : why + "; a peer has ended, or can not be reached in time");
   }
 }
 
@@ -108,7 +187,10 @@ class WorkPending : public Pending::Impl {
   void wait() override {
     waited_ = true;
     guarded(*state_, call_, [&] {
-      for (const auto& work : works_) work->wait();
+      // A message that is given up can not be waited for again.
+      const bool looks = call_.kind != Kind::send && call_.kind != Kind::recv;
+      const auto& complaint = state_->parts().complaint;
+      for (const auto& work : works_) wait_for(*work, looks ? complaint : nullptr);
       return 0;
     });
     const bool divide =

@@ -94,7 +94,7 @@ void exchange_addresses(Connections& connections, c10d::Store& store, int rank,
   }
 }
 
-void cut(const Connections& connections) noexcept {
+void cut(const Connections& connections, bool both_ways) noexcept {
   try {
     for_each_descriptor([&](int fd) {
       if (is_listening(fd)) return;
@@ -105,7 +105,7 @@ void cut(const Connections& connections) noexcept {
                         std::find(others.begin(), others.end(), peer) != others.end();
       // Reading only: gloo then sees the end of its stream and closes, which the peer
       // notices; a write would be answered with SIGPIPE.
-      if (ours) ::shutdown(fd, SHUT_RD);
+      if (ours) ::shutdown(fd, both_ways ? SHUT_RDWR : SHUT_RD);
     });
   } catch (const std::exception&) {
     // What could not be cut ends by its timeout.

@@ -14,13 +14,18 @@ std::string signature(const Call& call) {
   return text;
 }
 
+std::string difference(int rank, const Asked& asked, int other,
+                       const Asked& others_asked) {
+  return str("comm: ranks issue different collectives: rank ", rank, " ",
+             asked.signature, " at ", asked.place, ", rank ", other, " ",
+             others_asked.signature, " at ", others_asked.place,
+             "; all ranks must issue the same ones in the same order");
+}
+
 std::string first_difference(const std::vector<Asked>& by_rank) {
   for (std::size_t r = 1; r < by_rank.size(); ++r) {
     if (by_rank[r].signature == by_rank[0].signature) continue;
-    return str("comm: ranks issue different collectives: rank 0 ", by_rank[0].signature,
-               " at ", by_rank[0].place, ", rank ", r, " ", by_rank[r].signature,
-               " at ", by_rank[r].place,
-               "; all ranks must issue the same ones in the same order");
+    return difference(0, by_rank[0], static_cast<int>(r), by_rank[r]);
   }
   return "";
 }

@@ -25,13 +25,16 @@ Device make_device(const std::string& interface) {
   return c10d::ProcessGroupGloo::createDeviceForHostname(interface);
 }
 
-// The device, and the address at which it listens: gloo does not say it. It is the
-// listening socket that appears while the device is made; one device at a time.
-Device make_device(const std::string& interface, detail::Connections& connections) {
+// The device, the address at which it listens, and its thread: gloo does not say them.
+// They are the listening socket and the thread that appear while the device is made;
+// one device at a time.
+Device make_device(const std::string& interface, detail::Connections& connections,
+                   detail::Complaint& complaint) {
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
   const auto before = detail::listening_sockets();
-  auto device = make_device(interface);
+  Device device;
+  complaint = detail::listen_to_threads([&] { device = make_device(interface); });
   connections.own = detail::first_new(before, detail::listening_sockets());
   return device;
 }
@@ -46,9 +49,10 @@ void survive_broken_connections() {
 }
 
 c10::intrusive_ptr<c10d::Backend> make_group(const GroupOptions& options,
-                                             detail::Connections& connections) {
+                                             detail::Connections& connections,
+                                             detail::Complaint& complaint) {
   auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);
-  gloo->devices.push_back(make_device(options.interface, connections));
+  gloo->devices.push_back(make_device(options.interface, connections, complaint));
   detail::exchange_addresses(connections, *options.store, options.rank, options.size);
   return c10::make_intrusive<c10d::ProcessGroupGloo>(options.store, options.rank,
                                                      options.size, gloo);
@@ -61,13 +65,15 @@ std::unique_ptr<Communicator> make_gloo(const GroupOptions& options) {
   try {
     auto connections = std::make_shared<detail::Connections>();
     detail::C10dParts parts;
-    parts.group = make_group(options, *connections);
+    parts.group = make_group(options, *connections, parts.complaint);
     parts.name = "gloo";
     parts.device = options.device;
     parts.store = options.store;
     parts.rank = options.rank;
     parts.size = options.size;
-    parts.cut = [connections] { detail::cut(*connections); };
+    parts.cut = [connections, complaint = parts.complaint] {
+      detail::cut(*connections, complaint->load());
+    };
     parts.remake = [options](detail::Store store, int rank, int size) {
       auto part = options;
       part.store = std::move(store);
@@ -87,7 +93,8 @@ std::unique_ptr<Communicator> make_gloo(const GroupOptions& options) {
 
 c10::intrusive_ptr<c10d::Backend> make_gloo_group(const GroupOptions& options) {
   detail::Connections unused;
-  return make_group(options, unused);
+  detail::Complaint ignored;
+  return make_group(options, unused, ignored);
 }
 
 }  // namespace lockstep::comm

@@ -105,7 +105,8 @@ void describe_choice(DataConfig& c, Visitor& v) {
   v.field("weighted_sampling", c.weighted_sampling,
           {.help = "Classes come equally often, whatever their sizes are."});
   v.field("class_weights", c.class_weights,
-          {.help = "What each class weighs in the training loss; empty: 1.",
+          {.help = "What each class weighs in the training loss, which is divided by "
+                   "the sum of the weights of its samples, as in PyTorch; empty: 1.",
            .range = at_least(0)});
   v.field("balanced_loss", c.balanced_loss,
           {.help = "Rare classes weigh more in the training loss: by samples / "

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <list>
 #include <optional>
 
 #include <c10/core/DeviceGuard.h>
@@ -9,9 +10,21 @@
 #include "lockstep/base/error.h"
 #include "lockstep/kernels/cuda.h"
 #include "lockstep/kernels/workers.h"
+#include "lockstep/optim/detail/parts.h"
 
 namespace lockstep::optim::detail {
 namespace {
+
+template <typename Pieces>
+void check_order(const Pieces& pieces, std::int64_t num_elements) {
+  std::int64_t end = 0;
+  for (const auto& piece : pieces) {
+    LOCKSTEP_CHECK(piece.begin >= end && piece.end >= piece.begin, piece.begin, " to ",
+                   piece.end, " after ", end);
+    end = piece.end;
+  }
+  LOCKSTEP_CHECK(end <= num_elements, end, " of ", num_elements);
+}
 
 bool alike(const OptionRange& a, const OptionRange& b) {
   return a.end == b.begin && a.lr_scale == b.lr_scale &&
@@ -20,12 +33,9 @@ bool alike(const OptionRange& a, const OptionRange& b) {
 
 std::vector<OptionRange> merged(const std::vector<OptionRange>& ranges,
                                 std::int64_t num_elements) {
+  check_order(ranges, num_elements);
   std::vector<OptionRange> out;
-  std::int64_t end = 0;
   for (const auto& range : ranges) {
-    LOCKSTEP_CHECK(range.begin >= end && range.end >= range.begin, range.begin, " to ",
-                   range.end, " after ", end);
-    end = range.end;
     if (range.begin == range.end) continue;
     if (!out.empty() && alike(out.back(), range)) {
       out.back().end = range.end;
@@ -33,7 +43,6 @@ std::vector<OptionRange> merged(const std::vector<OptionRange>& ranges,
       out.push_back(range);
     }
   }
-  LOCKSTEP_CHECK(end <= num_elements, end, " of ", num_elements);
   return out;
 }
 
@@ -61,6 +70,48 @@ torch::Tensor bytes_on(const std::vector<kernels::Chunk>& chunks,
   return host.to(device);
 }
 
+// Elements that have seen equally many steps, as the kernels take them.
+struct Work {
+  Work(Part from, const torch::Device& device)
+      : behind(from.behind), ranges(std::move(from.ranges)) {
+    const auto list = chunks_of(
+        ranges, device.is_cpu() ? kernels::kHostChunk : kernels::kDeviceChunk);
+    num_chunks = static_cast<std::int64_t>(list.size());
+    chunks = bytes_on(list, device);
+    if (device.is_cpu() && num_chunks > 0) workers.emplace(num_chunks, /*grain=*/1);
+  }
+
+  std::int64_t behind;
+  std::vector<OptionRange> ranges;
+  torch::Tensor chunks;  // their bytes, where the values are
+  std::int64_t num_chunks = 0;
+  std::optional<kernels::Workers> workers;  // of a CPU
+};
+
+torch::Tensor rows_of(const std::vector<Behind>& behind) {
+  const auto rows =
+      torch::empty({static_cast<std::int64_t>(behind.size()), 3}, torch::kInt64);
+  auto* row = rows.mutable_data_ptr<std::int64_t>();
+  for (const auto& one : behind) {
+    for (const auto number : {one.begin, one.end, one.steps}) *row++ = number;
+  }
+  return rows;
+}
+
+std::vector<Behind> behind_of(const torch::Tensor& rows) {
+  if (rows.dim() != 2 || rows.size(1) != 3 || rows.scalar_type() != torch::kInt64) {
+    throw Error(Fault::config, "optim: the saved '", kBehind, "' has the shape ",
+                rows.sizes(), "; it is of another version");
+  }
+  const auto host = rows.cpu().contiguous();
+  const auto* row = host.const_data_ptr<std::int64_t>();
+  std::vector<Behind> behind;
+  for (std::int64_t i = 0; i < host.size(0); ++i, row += 3) {
+    behind.push_back({row[0], row[1], row[2]});
+  }
+  return behind;
+}
+
 class Fused : public Optimizer {
  public:
   Fused(const FusedRule& rule, const torch::Tensor& values,
@@ -86,22 +137,17 @@ class Fused : public Optimizer {
             const StepArguments& arguments) override {
     const torch::NoGradGuard no_grad;
     check(values, gradients, arguments);
-    const auto hyper = next_hyper(arguments);
-    if (device_.is_cpu()) {
-      if (workers_)
-        kernels::update_cpu(raw(values, gradients, arguments, hyper), *workers_);
-    } else if (kernels::cuda_available()) {
-      const c10::DeviceGuard guard(device_);
-      kernels::update_cuda(raw(values, gradients, arguments, hyper),
-                           kernels::current_stream(device_.index()));
-    } else {
-      update_by_operators(rule_, hyper, ranges_, arguments.factor,
-                          {.weights = weights(values),
-                           .rounded = master_.defined() ? values : master_,
-                           .gradients = gradients,
-                           .first = first_,
-                           .second = second_});
+    if (steps_.defined()) {
+      ++*steps_.data_ptr<std::int64_t>();
+      if (!arguments.unused.empty()) behind_ = one_more(behind_, arguments.unused);
     }
+    // Those that are updated are as far behind as before, so that the same unused ones
+    // need no new cut.
+    if (arguments.unused != unused_) {
+      unused_ = arguments.unused;
+      cut();
+    }
+    for (auto& work : works_) update(work, values, gradients, arguments);
   }
 
   NamedTensors state() const override {
@@ -110,19 +156,32 @@ class Fused : public Optimizer {
     if (second_.defined()) all.emplace_back(rule_.states[1], second_);
     if (steps_.defined()) all.emplace_back("step", steps_);
     if (master_.defined()) all.emplace_back("master", master_);
+    if (!behind_.empty()) all.emplace_back(kBehind, rows_of(behind_));
     return all;
+  }
+
+  void load(const NamedTensors& from) override {
+    const auto is_behind = [](const auto& item) { return item.first == kBehind; };
+    auto own = state(), saved = from;
+    std::erase_if(own, is_behind);
+    std::erase_if(saved, is_behind);
+    copy_state(own, saved, "optim");
+    const auto found = std::find_if(from.begin(), from.end(), is_behind);
+    set_behind(found == from.end() ? std::vector<Behind>{} : behind_of(found->second));
+  }
+
+  const std::vector<Behind>& behind() const override { return behind_; }
+
+  void set_behind(std::vector<Behind> behind) override {
+    check_order(behind, num_elements_);
+    if (!steps_.defined()) return;
+    behind_ = std::move(behind);
+    cut();
   }
 
   void set_options(std::vector<OptionRange> ranges) override {
     ranges_ = merged(ranges, num_elements_);
-    const auto chunks = chunks_of(
-        ranges_, device_.is_cpu() ? kernels::kHostChunk : kernels::kDeviceChunk);
-    num_chunks_ = static_cast<std::int64_t>(chunks.size());
-    chunks_ = bytes_on(chunks, device_);
-    workers_.reset();
-    if (device_.is_cpu() && num_chunks_ > 0) {
-      workers_.emplace(num_chunks_, /*grain=*/1);
-    }
+    cut();
   }
 
   void refresh(const torch::Tensor& values) override {
@@ -137,6 +196,12 @@ class Fused : public Optimizer {
  private:
   void check(const torch::Tensor& values, const torch::Tensor& gradients,
              const StepArguments& arguments) const {
+    if (gradients.layout() != torch::kStrided) {
+      throw Error(Fault::config,
+                  "optim: the gradients are sparse, and this optimizer takes dense "
+                  "ones; give gradients.to_dense(), or make the embedding with "
+                  "sparse(false)");
+    }
     LOCKSTEP_CHECK(values.numel() == num_elements_ && values.is_contiguous());
     LOCKSTEP_CHECK(gradients.numel() == num_elements_ && gradients.is_contiguous());
     LOCKSTEP_CHECK(values.device() == device_ && gradients.device() == device_);
@@ -148,9 +213,39 @@ class Fused : public Optimizer {
                    (arguments.factor.scalar_type() == torch::kFloat64 &&
                     arguments.factor.numel() == 1 &&
                     arguments.factor.device() == device_));
+    check_order(arguments.unused, num_elements_);
   }
 
-  kernels::Hyper next_hyper(const StepArguments& arguments) {
+  void cut() {
+    works_.clear();
+    for (auto& part : cut_by_steps(ranges_, unused_, behind_)) {
+      works_.emplace_back(std::move(part), device_);
+    }
+  }
+
+  void update(Work& work, torch::Tensor& values, const torch::Tensor& gradients,
+              const StepArguments& arguments) {
+    const auto hyper = hyper_of(work, arguments);
+    if (device_.is_cpu()) {
+      if (work.workers) {
+        kernels::update_cpu(raw(work, values, gradients, arguments, hyper),
+                            *work.workers);
+      }
+    } else if (kernels::cuda_available()) {
+      const c10::DeviceGuard guard(device_);
+      kernels::update_cuda(raw(work, values, gradients, arguments, hyper),
+                           kernels::current_stream(device_.index()));
+    } else {
+      update_by_operators(rule_, hyper, work.ranges, arguments.factor,
+                          {.weights = weights(values),
+                           .rounded = master_.defined() ? values : master_,
+                           .gradients = gradients,
+                           .first = first_,
+                           .second = second_});
+    }
+  }
+
+  kernels::Hyper hyper_of(const Work& work, const StepArguments& arguments) const {
     kernels::Hyper hyper{.lr = arguments.lr,
                          .beta1 = rule_.beta1,
                          .beta2 = rule_.beta2,
@@ -158,10 +253,10 @@ class Fused : public Optimizer {
                          .gradient_scale = arguments.gradient_scale,
                          .clip_value = arguments.clip_value};
     if (!steps_.defined()) return hyper;
-    auto& count = *steps_.data_ptr<std::int64_t>();
-    ++count;
-    hyper.bias1 = 1 - std::pow(rule_.beta1, static_cast<double>(count));
-    hyper.bias2 = 1 - std::pow(rule_.beta2, static_cast<double>(count));
+    const auto count =
+        static_cast<double>(*steps_.data_ptr<std::int64_t>() - work.behind);
+    hyper.bias1 = 1 - std::pow(rule_.beta1, count);
+    hyper.bias2 = 1 - std::pow(rule_.beta2, count);
     return hyper;
   }
 
@@ -174,8 +269,9 @@ class Fused : public Optimizer {
                : kernels::Storage::bf16;
   }
 
-  kernels::Update raw(const torch::Tensor& values, const torch::Tensor& gradients,
-                      const StepArguments& arguments, const kernels::Hyper& hyper) {
+  kernels::Update raw(const Work& work, const torch::Tensor& values,
+                      const torch::Tensor& gradients, const StepArguments& arguments,
+                      const kernels::Hyper& hyper) const {
     const auto address = [](const torch::Tensor& tensor) {
       return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
     };
@@ -187,8 +283,8 @@ class Fused : public Optimizer {
             .gradients = gradients.const_data_ptr(),
             .first = address(first_),
             .second = address(second_),
-            .chunks = static_cast<const kernels::Chunk*>(chunks_.const_data_ptr()),
-            .num_chunks = num_chunks_,
+            .chunks = static_cast<const kernels::Chunk*>(work.chunks.const_data_ptr()),
+            .num_chunks = work.num_chunks,
             .factor = static_cast<const double*>(address(arguments.factor)),
             .hyper = hyper};
   }
@@ -199,9 +295,9 @@ class Fused : public Optimizer {
   torch::Tensor master_, first_, second_;
   torch::Tensor steps_;  // on the host: the bias is corrected there
   std::vector<OptionRange> ranges_;
-  torch::Tensor chunks_;  // their bytes, where the values are
-  std::int64_t num_chunks_ = 0;
-  std::optional<kernels::Workers> workers_;  // of a CPU
+  std::vector<Elements> unused_;  // of the last step
+  std::vector<Behind> behind_;
+  std::list<Work> works_;  // one, unless elements have been unused
 };
 
 }  // namespace

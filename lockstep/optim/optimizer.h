@@ -21,6 +21,23 @@ struct OptionRange {
   double weight_decay = 0;
 };
 
+// A piece of a flat buffer.
+struct Elements {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  friend bool operator==(const Elements&, const Elements&) = default;
+};
+
+// Elements that have seen so many steps fewer than were made.
+struct Behind {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t steps = 0;
+
+  friend bool operator==(const Behind&, const Behind&) = default;
+};
+
 struct StepArguments {
   double lr = 0;
   // The gradients are multiplied by gradient_scale and, where it is defined, by
@@ -29,9 +46,16 @@ struct StepArguments {
   torch::Tensor factor = {};
   // Then each is kept within -clip_value and clip_value; 0: it is not.
   double clip_value = 0;
+  // Of parameters that nobody used: they stay as they are, with what is remembered of
+  // them, and the step does not count for them. In order, without overlap; cuts as
+  // those of ranges.
+  std::vector<Elements> unused = {};
 };
 
-// Changes parameters by their gradients: one fused operation over flat buffers.
+inline constexpr const char* kBehind = "behind";
+
+// Changes parameters by their gradients: one fused operation over flat buffers; one for
+// each number of steps where parameters have seen different ones.
 //
 // Values are float32, float64 or bfloat16; of bfloat16 it keeps float32 copies, which
 // are what it changes, and rounds them. Gradients have the dtype of the values, or are
@@ -50,10 +74,16 @@ class Optimizer {
   }
 
   // Everything a checkpoint has to hold, by name: what is remembered of each element
-  // has one dimension, a single number has none. The tensors are the optimizer's own.
+  // has one dimension, a single number has none. The tensors are the optimizer's own,
+  // but for kBehind, whose rows are behind(), if there are any.
   virtual NamedTensors state() const = 0;
   // Takes over values of the same names and shapes; Fault::config if they differ.
-  void load(const NamedTensors& state) { copy_state(this->state(), state, "optim"); }
+  virtual void load(const NamedTensors& state) = 0;
+
+  // Which elements have seen fewer steps than state() says: they were unused. In order.
+  // Empty for a rule that does not count steps.
+  virtual const std::vector<Behind>& behind() const = 0;
+  virtual void set_behind(std::vector<Behind> behind) = 0;
 
   // The parameters have moved within the buffer.
   virtual void set_options(std::vector<OptionRange> ranges) = 0;

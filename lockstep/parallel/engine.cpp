@@ -104,6 +104,10 @@ class Engine::Impl {
   void lay_out(const std::vector<std::size_t>& order);
   comm::Pending gather(const torch::Tensor& flat, const Shard& shard);
   void rebuild_once(bool failed);
+  void settle() {
+    settled_ = true;
+    exchange_->wait_for_counts(false);
+  }
   void broadcast_frozen();
   void complete(bool excused, bool failed);
   void check_use(bool excused);
@@ -156,7 +160,7 @@ class Engine::Impl {
     used_[parameter] = 1;
     if (!sync_) return;
     if (exchange_->has_arrived(parameter)) refuse_second_gradient(parameter);
-    if (!rebuilt_) order_.push_back(parameter);
+    if (!settled_) order_.push_back(parameter);
     exchange_->ready(parameter, used_);
   }
 
@@ -176,6 +180,8 @@ class Engine::Impl {
     const auto& view = buffers_->gradient_of(parameter);
     if (grad.is_same(view)) return;
     const torch::NoGradGuard no_grad;
+    // One of its own memory is dense, too: the sum over the ranks will be.
+    if (grad.defined() && grad.layout() != torch::kStrided) grad = grad.to_dense();
     if (!options_.gradient_as_bucket_view) {
       if (grad.defined()) view.copy_(grad - exchange_->set_aside_of(parameter));
       return;
@@ -204,7 +210,8 @@ class Engine::Impl {
       auto& grad = tensors_[i].mutable_grad();
       const auto& view = buffers_->gradient_of(i);
       if (!grad.defined() || grad.is_same(view)) continue;
-      if (grad.numel() == 0 || grad.data_ptr() != view.data_ptr()) {
+      const bool dense = grad.layout() == torch::kStrided;
+      if (!dense || grad.numel() == 0 || grad.data_ptr() != view.data_ptr()) {
         there.push_back(i);
         from.push_back(grad);
       }
@@ -251,10 +258,10 @@ class Engine::Impl {
   bool ended_ = false;        // the backward pass itself is over
   bool finished_ = false;     // since zero_gradients()
   std::weak_ptr<Pass> pass_;  // gone, and not ended_: it failed
-  bool rebuilt_ = false;
-  bool checked_ = false;  // a first pass has shown what is used
-  detail::Flags used_;    // since zero_gradients()
-  detail::Flags told_;    // of a pass whose counts have not come yet
+  bool settled_ = false;      // buckets stay as they are
+  bool checked_ = false;      // a first pass has shown what is used
+  detail::Flags used_;        // since zero_gradients()
+  detail::Flags told_;        // of a pass whose counts have not come yet
   detail::Flags now_told_;
   std::vector<std::size_t> order_;  // of the gradients of the first pass
   std::vector<std::size_t> laid_out_;
@@ -290,7 +297,7 @@ void Engine::Impl::lay_out(const std::vector<std::size_t>& order) {
       *buffers_, data_, order, options_,
       [this](const std::vector<std::size_t>& parameters) { collect(parameters); });
   exchange_->observe(observer_);
-  exchange_->wait_for_counts(!rebuilt_);
+  exchange_->wait_for_counts(!settled_);
   exchange_->tell_absences(!(options_.static_graph && checked_));
 }
 
@@ -374,13 +381,16 @@ void Engine::Impl::check_use(bool excused) {
 // The order in which rank 0 has seen its gradients becomes that of the buckets.
 void Engine::Impl::rebuild_once(bool failed) {
   // Alone nothing travels, and new buffers beside the old would only take memory.
-  if (rebuilt_ || cpu_.size() == 1) return;
+  if (settled_ || cpu_.size() == 1) return;
   const auto count = static_cast<std::int64_t>(parameters_.size());
   const auto word = torch::full({count}, -1, torch::kInt64);
+  const auto against =
+      torch::tensor({failed ? 1 : 0, on_relayout_ ? 0 : 1}, torch::kInt32);
+  cpu_.all_reduce(against, comm::Reduce::max).wait();
+  // Somebody would go on with what an optimizer remembers of the old places.
+  if (against[1].item<int>() != 0) return settle();
   // A rank that has no memory has none for new buffers: the next step will show.
-  const auto someone_failed = torch::tensor({failed ? 1 : 0}, torch::kInt32);
-  cpu_.all_reduce(someone_failed, comm::Reduce::max).wait();
-  if (someone_failed.item<int>() != 0) return;
+  if (against[0].item<int>() != 0) return;
   auto* agreed = word.mutable_data_ptr<std::int64_t>();
   if (!order_.empty()) {
     auto order = order_;
@@ -393,7 +403,7 @@ void Engine::Impl::rebuild_once(bool failed) {
   }
   cpu_.broadcast(word, 0).wait();
   if (agreed[0] < 0) return;  // rank 0 had no samples: the next step will show
-  rebuilt_ = true;
+  settled_ = true;
   gather_gradients();  // the shards will be others
   lay_out({agreed, agreed + count});
   put_gradients_back();
@@ -402,9 +412,9 @@ void Engine::Impl::rebuild_once(bool failed) {
 }
 
 void Engine::Impl::use_order(const std::vector<std::size_t>& order) {
-  LOCKSTEP_CHECK(!rebuilt_ && order.size() == parameters_.size(), order.size(), " of ",
+  LOCKSTEP_CHECK(!settled_ && order.size() == parameters_.size(), order.size(), " of ",
                  parameters_.size());
-  rebuilt_ = true;
+  settled_ = true;
   lay_out(order);
   if (on_relayout_) on_relayout_();
 }

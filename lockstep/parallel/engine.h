@@ -66,9 +66,13 @@ struct ExchangeTimes {
 // The loss is a sum over this rank's samples divided by the number of samples of all
 // ranks, so that gradients add up.
 //
-// The order of the buckets follows rank 0's first backward pass: it is agreed over the
-// ranks and the buffers are laid out again, once, at the end of that pass
-// (on_relayout()).
+// With on_relayout() on every rank the order of the buckets follows rank 0's first
+// backward pass: it is agreed over the ranks and the buffers are laid out again, once,
+// at the end of that pass. Without, nobody could tell an optimizer that what it
+// remembers belongs elsewhere now: they stay as they are, last parameters first.
+//
+// Sparse gradients (of an embedding) are made dense: they travel, and are remembered,
+// in full size.
 //
 // Collective: the constructor, backward passes (but in no_sync), finish(), updated(),
 //             gather_gradients(), broadcast_buffers().
@@ -110,11 +114,13 @@ class Engine {
 
   // In which the parameters lie in the buffers now, by index; and to be laid out like
   // this before the first backward pass, on every rank, as an earlier run came to do.
+  // What was made of the buffers before is of the old places.
   const std::vector<std::size_t>& order() const noexcept;
   void use_order(const std::vector<std::size_t>& order);
 
   // Called when the buffers have been laid out again; `values`, `gradients` and owned()
-  // are new then.
+  // are new then, and what is remembered of their elements has to move. Before the
+  // first backward pass, on every rank: else they are never laid out again.
   void on_relayout(std::function<void()> callback);
 
   // Backward passes in its scope only accumulate; the first one after it exchanges the

@@ -14,20 +14,6 @@ bool is_per_element(const torch::Tensor& state, const Shard& shard) {
   return state.dim() == 1 && state.numel() == shard.size;
 }
 
-// Copies of pieces of tensors, to be put back.
-class Kept {
- public:
-  void keep(const torch::Tensor& piece) {
-    if (piece.numel() > 0) pieces_.emplace_back(piece, piece.clone());
-  }
-  void put_back() {
-    for (auto& [piece, copy] : pieces_) piece.copy_(copy);
-  }
-
- private:
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> pieces_;
-};
-
 struct Span {
   std::int64_t begin = 0, end = 0;
 };
@@ -40,10 +26,10 @@ Span within(const Shard& shard, std::int64_t begin, std::int64_t end) {
   return {clamp(begin), clamp(end)};
 }
 
-torch::Tensor part_of(const torch::Tensor& tensor, const Shard& shard,
-                      const Slot& slot) {
-  const auto span = within(shard, slot.offset, slot.offset + slot.numel);
-  return tensor.narrow(0, span.begin, span.end - span.begin);
+// What stands between two parameters is zero and stays so: it goes with the one before.
+std::int64_t end_of(const Group& group, std::size_t slot) {
+  const bool last = slot + 1 == group.slots.size();
+  return last ? group.numel : group.slots[slot + 1].offset;
 }
 
 // The elements of the parameters, from their places in one layout to those in another.
@@ -72,9 +58,17 @@ torch::Tensor named(const optim::NamedTensors& state, const std::string& name) {
 
 optim::NamedTensors FlatOptimizers::Piece::state() const {
   auto all = optimizer->state();
+  std::erase_if(all, [](const auto& item) { return item.first == optim::kBehind; });
   if (!average) return all;
   for (auto& [name, tensor] : average->state()) all.emplace_back("ema." + name, tensor);
   return all;
+}
+
+torch::Tensor FlatOptimizers::Piece::steps() const {
+  for (const auto& [name, tensor] : optimizer->state()) {
+    if (name == "step") return tensor;
+  }
+  return {};
 }
 
 FlatOptimizers::FlatOptimizers(const config::Config& config, Engine& engine,
@@ -84,14 +78,14 @@ FlatOptimizers::FlatOptimizers(const config::Config& config, Engine& engine,
       data_(data),
       layout_(engine.layout()),
       pieces_(make()),
-      clip_(config.optim.clip_norm, data.device()) {}
+      clip_(config.optim.clip_norm, data.device()),
+      behind_(engine.parameters().size()) {}
 
 torch::Tensor FlatOptimizers::values_of(const Piece& piece) const {
   return piece.shard.of(engine_.values(piece.shard.group));
 }
 
-// What stands between two parameters is zero and stays so: it goes with the one before,
-// so that parameters with the same options are one range.
+// Parameters with the same options are one range.
 std::vector<optim::OptionRange> FlatOptimizers::ranges_of(const Shard& shard) const {
   std::vector<optim::ParameterShape> shapes;
   for (const auto& parameter : engine_.parameters()) {
@@ -101,9 +95,7 @@ std::vector<optim::OptionRange> FlatOptimizers::ranges_of(const Shard& shard) co
   const auto& group = engine_.layout()[shard.group];
   std::vector<optim::OptionRange> ranges;
   for (std::size_t i = 0; i < group.slots.size(); ++i) {
-    const bool last = i + 1 == group.slots.size();
-    const auto end = last ? group.numel : group.slots[i + 1].offset;
-    const auto span = within(shard, group.slots[i].offset, end);
+    const auto span = within(shard, group.slots[i].offset, end_of(group, i));
     if (span.begin == span.end) continue;
     const auto& own = options[group.slots[i].parameter];
     const bool joins = !ranges.empty() && ranges.back().lr_scale == own.lr_scale &&
@@ -147,23 +139,49 @@ torch::Tensor FlatOptimizers::squared_norm() {
   return sum;
 }
 
-void FlatOptimizers::update(Piece& piece, const optim::StepArguments& arguments) {
+void FlatOptimizers::note_unused() {
+  unused_.clear();
+  if (engine_.globally_unused().empty()) return;
+  unused_.resize(behind_.size());
+  for (const auto i : engine_.globally_unused()) {
+    unused_[i] = 1;
+    ++behind_[i];
+  }
+}
+
+std::vector<optim::Elements> FlatOptimizers::unused_in(const Shard& shard) const {
+  std::vector<optim::Elements> unused;
+  if (unused_.empty()) return unused;
+  const auto& group = layout_[shard.group];
+  for (std::size_t i = 0; i < group.slots.size(); ++i) {
+    if (!unused_[group.slots[i].parameter]) continue;
+    const auto span = within(shard, group.slots[i].offset, end_of(group, i));
+    if (span.begin < span.end) unused.push_back({span.begin, span.end});
+  }
+  return unused;
+}
+
+// Into optimizers that were made anew, or filled from a checkpoint.
+void FlatOptimizers::tell_behind(std::vector<Piece>& pieces) const {
+  for (auto& piece : pieces) {
+    std::vector<optim::Behind> behind;
+    const auto& group = engine_.layout()[piece.shard.group];
+    for (std::size_t i = 0; i < group.slots.size(); ++i) {
+      const auto steps = behind_[group.slots[i].parameter];
+      const auto span = within(piece.shard, group.slots[i].offset, end_of(group, i));
+      if (steps > 0 && span.begin < span.end) {
+        behind.push_back({span.begin, span.end, steps});
+      }
+    }
+    piece.optimizer->set_behind(std::move(behind));
+  }
+}
+
+void FlatOptimizers::update(Piece& piece, optim::StepArguments arguments) {
   const auto& shard = piece.shard;
   auto values = values_of(piece);
-  Kept kept;
-  const auto& unused = engine_.globally_unused();
-  for (const auto& slot : layout_[shard.group].slots) {
-    if (unused.empty()) break;
-    if (std::find(unused.begin(), unused.end(), slot.parameter) == unused.end()) {
-      continue;
-    }
-    kept.keep(part_of(values, shard, slot));
-    for (const auto& [name, state] : piece.optimizer->state()) {
-      if (is_per_element(state, shard)) kept.keep(part_of(state, shard, slot));
-    }
-  }
+  arguments.unused = unused_in(shard);
   piece.optimizer->step(values, shard.of(engine_.gradients(shard.group)), arguments);
-  kept.put_back();
   if (piece.average) piece.average->update(piece.optimizer->weights(values));
 }
 
@@ -184,6 +202,7 @@ Updated FlatOptimizers::step(const Update& wanted) {
     done.skipped = true;
     return done;
   }
+  note_unused();
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     update(pieces_[i], arguments);
     engine_.updated(i);
@@ -239,6 +258,7 @@ void FlatOptimizers::follow() {
       }
     }
   }
+  tell_behind(next);
   pieces_ = std::move(next);
   layout_ = engine_.layout();
 }

@@ -99,6 +99,28 @@ Pieces FlatOptimizers::pieces(bool to_save) const {
   return result;
 }
 
+UnusedSteps FlatOptimizers::unused_steps() const {
+  UnusedSteps steps;
+  if (!pieces_.front().steps().defined()) return steps;
+  for (std::size_t i = 0; i < behind_.size(); ++i) {
+    if (behind_[i] > 0) steps[engine_.parameters()[i].name] = behind_[i];
+  }
+  return steps;
+}
+
+void FlatOptimizers::use_unused_steps(const UnusedSteps& steps) {
+  const auto counted = pieces_.front().steps();
+  if (!counted.defined()) return;
+  for (std::size_t i = 0; i < behind_.size(); ++i) {
+    const auto found = steps.find(engine_.parameters()[i].name);
+    // An optimizer that begins anew (checkpoint.ignore) has made no steps to miss.
+    behind_[i] = found == steps.end()
+                     ? 0
+                     : std::min(found->second, counted.item<std::int64_t>());
+  }
+  tell_behind(pieces_);
+}
+
 std::vector<checkpoint::Expected> FlatOptimizers::expected() const {
   std::vector<checkpoint::Expected> all;
   const auto& parameters = engine_.parameters();

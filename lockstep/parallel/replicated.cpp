@@ -137,6 +137,11 @@ class Replicated : public Strategy {
     if (order.size() == parameters().size()) engine_.use_order(order);
   }
 
+  UnusedSteps unused_steps() const override { return optimizers_.unused_steps(); }
+  void use_unused_steps(const UnusedSteps& steps) override {
+    optimizers_.use_unused_steps(steps);
+  }
+
   void gather_gradients() override { engine_.gather_gradients(); }
   void share_buffers() override { engine_.broadcast_buffers(); }
   bool passes_must_match() const noexcept override {

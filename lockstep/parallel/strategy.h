@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,6 +25,9 @@ struct Update {
   bool wants_norm = false;       // of the gradients, even if they are not clipped
   bool skips_nonfinite = false;  // nothing is changed if a gradient is not finite
 };
+
+// By parameter: the steps in which no rank used it.
+using UnusedSteps = std::map<std::string, std::int64_t>;
 
 struct Updated {
   bool skipped = false;
@@ -100,6 +104,11 @@ class Strategy {
   // that of an earlier run, before the first step.
   virtual std::vector<std::string> order() const { return {}; }
   virtual void use_order(const std::vector<std::string>&) {}
+
+  // Of parameters that the optimizer counts fewer steps of than of the others; and
+  // those of an earlier run, after what to_load() names has been filled.
+  virtual UnusedSteps unused_steps() const { return {}; }
+  virtual void use_unused_steps(const UnusedSteps&) {}
 
   // Every rank has to run as many forward passes as the one with the most samples, over
   // empty batches if need be: layers of the model talk to each other.

@@ -1,7 +1,13 @@
 #include "lockstep/train/attempts.h"
 
+#include <optional>
+#include <string_view>
+
 #include <fmt/format.h>
 
+#include <c10/util/Exception.h>
+
+#include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/parallel/sync_batch_norm.h"
 #include "lockstep/train/out_of_memory.h"
@@ -10,6 +16,23 @@ namespace lockstep::train {
 namespace {
 
 using monitor::Phase;
+
+// What autograd says of a NaN while train.anomaly looks for them; it has no type of its
+// own.
+bool is_anomaly(const std::exception& error) {
+  return std::string_view(error.what()).find(" returned nan values in its ") !=
+         std::string_view::npos;
+}
+
+// A warning of autograd's, that of an anomaly, has the stack frames of the forward pass
+// below its first line.
+class OneLineWarnings : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override {
+    const auto& text = warning.msg();
+    log::warning("train", text.substr(0, text.find('\n')));
+  }
+};
 
 // Libraries add where they were.
 std::string first_line_of(const std::exception& error) {
@@ -65,10 +88,19 @@ bool Attempts::attempt(const data::Batch& batch, std::int64_t steps,
                        double loss_scale) {
   // A layer that waits for other ranks would wait for ever for one that gave up.
   const bool may_fail = recovery_.is_on() && !parts_.strategy.passes_must_match();
+  OneLineWarnings handler;
+  std::optional<c10::WarningUtils::WarningHandlerGuard> one_line;
+  if (parts_.config.train.anomaly) one_line.emplace(&handler);
   try {
     parts_.step.backward(batch, parts_.tally, loss_scale);
     return true;
   } catch (const std::exception& error) {
+    if (is_anomaly(error)) {
+      throw Error(Fault::diverged, "train: ", first_line_of(error), " (step ",
+                  steps + 1, ", rank ", parts_.world.rank(),
+                  ", found by train.anomaly); lower optim.lr, or look at what that "
+                  "function gets");
+    }
     if (!may_fail || !is_out_of_memory(error)) throw;
     log::warning("train", fmt::format("out of memory in step {}: {}", steps + 1,
                                       first_line_of(error)));

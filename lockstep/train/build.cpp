@@ -52,12 +52,13 @@ Built build(const config::Config& config, const torch::Device& device, Shared& s
   const models::Shape shape{spec.shape, spec.num_classes};
   const auto& own = shared.extras.build_model;
   built.model = own ? own(shape) : models::build(config.model, shape);
+  precision::convert(*built.model, built.policy);
+  // After it: weights of the run's own dtype are not rounded on their way.
   if (!config.model.weights.empty()) {
     checkpoint::load_weights(
         config.model.weights, *built.model,
         {config.checkpoint.allow_missing, config.checkpoint.ignore});
   }
-  precision::convert(*built.model, built.policy);
   use_layout(*built.model);
   check_recompute(config, *built.model);
   built.model->recompute_every(config.memory.recompute_every.value());

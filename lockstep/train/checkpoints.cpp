@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
+#include "lockstep/base/library_error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
@@ -176,7 +177,7 @@ void Checkpoints::find() {
       error = failed.what();
     } catch (const std::exception& failed) {
       fault = std::to_string(static_cast<int>(Fault::io));
-      error = str("checkpoint.resume: ", failed.what());
+      error = str("checkpoint.resume: ", without_frames(failed));
     }
   }
   auto& cpu = parts_.world.cpu();
@@ -225,6 +226,7 @@ void Checkpoints::load(parallel::Strategy& strategy, const checkpoint::Pieces& o
   const auto rules = rules_of(parts_.config.checkpoint);
   checkpoint::check(manifest, strategy.expected(), rules);
   checkpoint::load(reader, strategy.to_load(), rules);
+  strategy.use_unused_steps(resumed_->unused_steps);
   const auto ranks = reader.manifest().world_size;
   if (ranks == parts_.world.size()) return checkpoint::load(reader, own, rules);
   log::info("checkpoint",
@@ -333,7 +335,7 @@ bool Checkpoints::load_best(parallel::Strategy& strategy, std::int64_t step) {
       if (best) static_cast<void>(storage::verify(*best, storage::Depth::full));
       if (best) path = best->string();
     } catch (const std::exception& error) {
-      problem = error.what();
+      problem = without_frames(error);
     }
   }
   path = told_by_first(path, parts_.world.cpu());
@@ -347,6 +349,8 @@ bool Checkpoints::load_best(parallel::Strategy& strategy, std::int64_t step) {
   const storage::Reader reader{path};
   if (reader.manifest().step == step) return false;
   checkpoint::load(reader, strategy.to_load(), {});
+  strategy.use_unused_steps(
+      standing_from_json(reader.manifest().state, path).unused_steps);
   log::info("checkpoint", fmt::format("the best weights are those of step {}, from {}",
                                       reader.manifest().step, path));
   return true;

@@ -124,7 +124,9 @@ std::string to_table(const Result& result) {
   std::vector<std::vector<std::string>> rows{{"result", how_it_ended(result)}};
   if (is_modelled(result.backend)) rows.push_back({"network", "modelled"});
   if (result.eval) {
-    rows.push_back({"test accuracy", percent(result.eval->accuracy)});
+    rows.push_back({"test accuracy",
+                    percent(result.eval->accuracy) +
+                        (result.eval_is_of_average ? " (of the average, ema)" : "")});
     rows.push_back({"best accuracy", percent(result.best_accuracy)});
     rows.push_back({"test loss", fmt::format("{:.4f}", result.eval->loss)});
     for (const auto& [name, value] : result.metrics) {
@@ -160,6 +162,7 @@ std::string to_table(const Result& result) {
                                            result.skipped)});
   }
   if (!result.weights.empty()) rows.push_back({"weights", result.weights});
+  if (!result.average.empty()) rows.push_back({"average", result.average});
   if (!result.split) return text::table(rows);
   return text::table(rows) + "\n" + monitor::to_table(*result.split);
 }
@@ -179,6 +182,8 @@ std::string to_json(const Result& result) {
     fields.push_back({"eval_loss", result.eval->loss});
     fields.push_back({"eval_accuracy", result.eval->accuracy});
     fields.push_back({"eval_samples", result.eval->count});
+    if (result.eval_is_of_average)
+      fields.push_back({"eval_of", std::string("average")});
     fields.push_back({"best_accuracy", result.best_accuracy});
     for (const auto& [name, value] : result.metrics) {
       if (name == "loss" || name == "accuracy") continue;
@@ -198,6 +203,7 @@ std::string to_json(const Result& result) {
     fields.push_back({"memory_bytes", result.memory[0].allocated_bytes});
   }
   fields.push_back({"weights", result.weights});
+  if (!result.average.empty()) fields.push_back({"average", result.average});
   if (is_modelled(result.backend)) fields.push_back({"backend", result.backend});
   return monitor::to_json_line(fields);
 }

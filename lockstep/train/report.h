@@ -88,6 +88,8 @@ struct Result {
   int stopped_by = 0;                // the signal that ended it early, or 0
   bool out_of_time = false;          // train.max_time ended it
   std::string weights;               // file, "" if none was written
+  std::string average;               // file of their average, "" if none was written
+  bool eval_is_of_average = false;   // ema.evaluate: not of the last weights
   std::string checkpoint;            // from which a rerun goes on, "" if none was saved
   std::optional<std::int64_t> resumed_at;  // the step after which it went on
   std::string backend;                     // who moved the tensors of the ranks

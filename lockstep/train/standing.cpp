@@ -1,6 +1,7 @@
 #include "lockstep/train/standing.h"
 
 #include <cmath>
+#include <stdexcept>
 
 #include <nlohmann/json.hpp>
 
@@ -35,10 +36,19 @@ std::map<std::string, double> numbers_of(const Json& json) {
   return values;
 }
 
+std::map<std::string, std::int64_t> unused_steps_of(const Json& json) {
+  std::map<std::string, std::int64_t> steps;
+  for (const auto& [name, count] : json.items()) {
+    steps[name] = count.get<std::int64_t>();
+    if (steps[name] < 0) throw std::out_of_range(name + " was unused in fewer than 0");
+  }
+  return steps;
+}
+
 }  // namespace
 
 std::string to_json(const Standing& standing) {
-  const Json json{
+  Json json{
       {"steps", standing.steps},
       {"samples", standing.samples},
       {"position",
@@ -61,6 +71,7 @@ std::string to_json(const Standing& standing) {
       {"micro_batch", standing.micro_batch},
       {"recompute_every", standing.recompute_every},
       {"order", standing.order}};
+  if (!standing.unused_steps.empty()) json["unused_steps"] = standing.unused_steps;
   return json.dump();
 }
 
@@ -93,6 +104,9 @@ Standing standing_from_json(std::string_view text, const std::string& place) {
     standing.last_step = json.value("last_step", std::int64_t{0});
     standing.ended_early = json.at("early_stop").value("ended", "");
     standing.early_stop = json.at("early_stop").value("knobs", "");
+    if (const auto found = json.find("unused_steps"); found != json.end()) {
+      standing.unused_steps = unused_steps_of(*found);
+    }
     return standing;
   } catch (const std::exception& error) {
     throw Error(Fault::io, place,

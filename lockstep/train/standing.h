@@ -32,6 +32,8 @@ struct Standing {
   std::int64_t last_step = 0;      // of the run, as it was laid out; 0: not known
   std::string ended_early;         // why, if the run has ended before that
   std::string early_stop;          // the knobs that it has ended by
+  // By parameter: steps that the optimizer does not count, as nobody used it.
+  std::map<std::string, std::int64_t> unused_steps;
 };
 
 std::string to_json(const Standing& standing);

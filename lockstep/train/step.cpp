@@ -1,6 +1,8 @@
 #include "lockstep/train/step.h"
 
 #include <algorithm>
+#include <exception>
+#include <limits>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -138,7 +140,36 @@ Outcome forward(models::Model& model, const InputStage::Samples& samples,
 Step::Step(Parts parts)
     : parts_(std::move(parts)),
       largest_(parts_.micro_batch),
-      stage_(parts_.spec, 1, parts_.model->memory_format(), parts_.policy.device) {}
+      stage_(parts_.spec, 1, parts_.model->memory_format(), parts_.policy.device) {
+  if (!parts_.class_weights.defined()) return;
+  weight_sum_ =
+      torch::zeros({1}, torch::dtype(torch::kFloat64).device(parts_.policy.device));
+}
+
+// A rank that has no memory for it takes part all the same, so that no other waits.
+Step::Divisor Step::divisor_of(const data::Batch& batch) {
+  const auto count = static_cast<double>(batch.global_size * parts_.spec.num_targets());
+  const auto& weights = parts_.class_weights;
+  if (!weights.defined() || batch.targets.is_floating_point()) return {count, {}};
+  std::exception_ptr failure;
+  const torch::NoGradGuard no_grad;
+  weight_sum_.zero_();
+  try {
+    if (batch.size > 0) {
+      const auto targets = batch.targets.to(weights.device()).flatten();
+      weight_sum_.copy_(weights.index_select(0, targets).sum(torch::kFloat64));
+    }
+  } catch (const std::exception&) {
+    failure = std::current_exception();
+  }
+  if (parts_.data != nullptr && parts_.data->size() > 1) {
+    parts_.data->all_reduce(weight_sum_).wait();
+  }
+  if (failure) std::rethrow_exception(failure);
+  // Targets that all weigh nothing have no loss; PyTorch's would be 0 / 0.
+  return {count,
+          weight_sum_.clamp_min_(std::numeric_limits<float>::min()).select(0, 0)};
+}
 
 void Step::set_micro_batch(std::int64_t size) {
   LOCKSTEP_CHECK(size >= 1 && size <= largest_, size, " of ", largest_);
@@ -149,7 +180,13 @@ void Step::backward(const data::Batch& batch, Tally& tally, double loss_scale) {
   auto& strategy = parts_.strategy;
   const auto samples = strategy.passes_must_match() ? batch.largest_size : batch.size;
   const auto passes = (samples + parts_.micro_batch - 1) / parts_.micro_batch;
-  const auto global_count = batch.global_size * parts_.spec.num_targets();
+  const auto divisor = divisor_of(batch);
+  // As if every target weighed what they weigh in the mean: sums are then divided by
+  // their number, here and in the tally.
+  const auto weighed = [&](const torch::Tensor& sum) {
+    if (!divisor.weights.defined()) return sum;
+    return sum * (divisor.count / divisor.weights).to(sum.scalar_type());
+  };
   std::int64_t begin = 0;
   stage_.reserve(std::min(parts_.micro_batch, samples));
   for (auto left = passes; left > 0; --left) {
@@ -167,12 +204,11 @@ void Step::backward(const data::Batch& batch, Tally& tally, double loss_scale) {
       outcome = forward(*parts_.model, staged, parts_.policy, parts_.class_weights);
     };
     strategy.forward(std::ref(compute));  // by reference: nothing on the heap
-    tally.add(outcome.loss_sum.detach(), outcome.correct, outcome.count);
+    tally.add(weighed(outcome.loss_sum.detach()), outcome.correct, outcome.count);
     begin += count;
     const bool last = left == 1;
     tell(Pass::backward_begins);
-    strategy.backward(
-        outcome.loss_sum / (static_cast<double>(global_count) / loss_scale), last);
+    strategy.backward(weighed(outcome.loss_sum) / (divisor.count / loss_scale), last);
     tell(Pass::ends);
   }
 }

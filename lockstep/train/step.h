@@ -84,10 +84,23 @@ class InputStage {
 // The boundaries of the passes of a micro-batch.
 enum class Pass { forward_begins, backward_begins, ends };
 
+// Loss summed over the targets and the number of right answers of one forward pass.
+struct Outcome {
+  torch::Tensor loss_sum;
+  torch::Tensor correct;
+  std::int64_t count = 0;  // of targets: samples, or tokens
+  torch::Tensor logits;    // (count, classes), without gradients
+  torch::Tensor answers;   // (count) int64: what would be right
+};
+
 // One step of the optimizer: forward and backward over the micro-batches of this rank's
 // share. The loss is the sum over samples (or tokens) divided by their number in the
 // global batch, so how it is cut, into micro-batches or over ranks, does not matter:
-// the strategy sums the gradients.
+// the strategy sums the gradients. With weights of classes it is divided by the sum of
+// the weights of the targets instead, as PyTorch's mean is; mixed samples have shares
+// of classes and are counted, as there.
+//
+// Collective: backward(), with weights of classes.
 class Step {
  public:
   struct Parts {
@@ -98,6 +111,7 @@ class Step {
     std::int64_t micro_batch = 1;
     std::shared_ptr<models::SamplePass> pass = nullptr;  // begun for each of them
     torch::Tensor class_weights = {};            // on the device; undefined: all alike
+    comm::Communicator* data = nullptr;          // over which weights are summed
     std::shared_ptr<Offload> offload = nullptr;  // where activations wait; may be none
     std::function<void(Pass)> observe = {};      // told of every pass; may be empty
   };
@@ -113,6 +127,13 @@ class Step {
   std::int64_t micro_batch() const noexcept { return parts_.micro_batch; }
 
  private:
+  // What a loss that is summed is divided by.
+  struct Divisor {
+    double count = 1;       // of the targets of the global batch
+    torch::Tensor weights;  // float64: the sum of their weights; undefined: count
+  };
+  Divisor divisor_of(const data::Batch& batch);
+
   void tell(Pass pass) const {
     if (parts_.observe) parts_.observe(pass);
   }
@@ -120,19 +141,12 @@ class Step {
   Parts parts_;
   const std::int64_t largest_;  // micro-batch
   InputStage stage_;
+  torch::Tensor weight_sum_;  // made once
 };
 
 // Puts the weights of convolutions into the model's memory format.
 void use_layout(models::Model& model);
 
-// Loss summed over the targets and the number of right answers of one forward pass.
-struct Outcome {
-  torch::Tensor loss_sum;
-  torch::Tensor correct;
-  std::int64_t count = 0;  // of targets: samples, or tokens
-  torch::Tensor logits;    // (count, classes), without gradients
-  torch::Tensor answers;   // (count) int64: what would be right
-};
 // The loss of a target is multiplied by the weight of its class, if there are weights.
 Outcome forward(models::Model& model, const InputStage::Samples& samples,
                 const precision::Policy& policy,

@@ -88,6 +88,7 @@ class Training {
                .micro_batch = most_at_once(config, world, train_data_.size()),
                .pass = models::draw_by_sample(*built_.model, config.run.seed),
                .class_weights = class_weights_of(config, train_data_, built_.policy),
+               .data = &world.data(),
                .offload = offload_of(config, *strategy_, world.data().device()),
                .observe = observer()}),
         loader_(train_data_, loader_options(config, world)),
@@ -518,6 +519,7 @@ class Training {
       schedule_.observe(rises ? seen.means.accuracy : seen.means.loss);
     }
     result_.eval = seen.means;
+    result_.eval_is_of_average = strategy_->has_average() && config_.ema.evaluate;
     result_.metrics = seen.values;
     result_.best_accuracy = std::max(result_.best_accuracy, seen.means.accuracy);
     evaluated_at_ = result_.steps;
@@ -596,7 +598,8 @@ class Training {
         .order = strategy_->order(),
         .last_step = last_step_,
         .ended_early = result_.ended_early,
-        .early_stop = early_stop_knobs(config_.early_stop)};
+        .early_stop = early_stop_knobs(config_.early_stop),
+        .unused_steps = strategy_->unused_steps()};
   }
 
   // A run that is not over leaves one from which it can go on; one that is, one from
@@ -620,7 +623,7 @@ class Training {
     result_.weights = save_weights("model.safetensors");
     if (!strategy_->has_average()) return;
     strategy_->use_average(true);
-    save_weights("ema.safetensors");
+    result_.average = save_weights("ema.safetensors");
     strategy_->use_average(false);
   }
 

@@ -385,6 +385,15 @@ TEST(Parity, AModelWithoutATwinInPytorchIsRefused) {
               HasSubstr("no PyTorch version of model.name=resnet50"));
 }
 
+TEST(Parity, AKnobThatPytorchsSideDoesNotComputeIsRefusedByName) {
+  config::Config config;
+  config.model.name = "mlp";
+  config.data.balanced_loss = true;
+  EXPECT_THAT(test::error_text(Fault::config,
+                               [&] { require_pytorch("/no/such/python", config); }),
+              HasSubstr("data.balanced_loss is not computed there"));
+}
+
 // The run is named, its logs are kept, and the status is the run's own.
 TEST(Parity, ARunThatFailsIsNoVerdict) {
   const Rig rig("echo the reason; exit 2\n");

@@ -139,6 +139,49 @@ TEST(Failure, LengthsThatDoNotFitAreAnErrorOnEveryRank) {
   }
 }
 
+// Gloo throws on a thread of its own when more comes than was expected.
+TEST(Failure, RanksThatAskForDifferentThingsOverGlooAreNamed) {
+  using Ask = std::function<comm::Pending(Communicator&, const torch::Tensor&)>;
+  const Ask sum = [](Communicator& c, const torch::Tensor& t) {
+    return c.all_reduce(t);
+  };
+  const Ask gather = [](Communicator& c, const torch::Tensor& t) {
+    return c.all_gather(torch::zeros({2 * t.numel()}), t);
+  };
+  const Ask broadcast = [](Communicator& c, const torch::Tensor& t) {
+    return c.broadcast(t, 0);
+  };
+  struct Case {
+    Ask first, second;
+    int more;  // elements of rank 1
+    std::chrono::milliseconds timeout;
+    const char* said;
+  };
+  const std::vector<Case> cases{
+      {sum, sum, 2, kNever, "rank 0 all_reduce(sum) of Float [3] at "},
+      {gather, gather, 2, kNever, "rank 0 all_gather of Float [3] at "},
+      // Nothing of one is anything of the other: both wait in vain.
+      {sum, broadcast, 0, std::chrono::seconds(2), "rank 1 broadcast from rank 0 of "}};
+  for (const auto& one : cases) {
+    with_communicators(
+        Rig::gloo_processes, 2,
+        [&](Communicator& c) {
+          const auto t = torch::ones({c.rank() == 0 ? 3 : 3 + one.more});
+          const auto& ask = c.rank() == 0 ? one.first : one.second;
+          const auto error = error_of([&] {
+            ask(c, t).wait();
+            c.barrier();  // where nothing was noticed yet
+          });
+          ASSERT_TRUE(error) << one.said;
+          EXPECT_THAT(error->what(), HasSubstr("ranks issue different collectives"));
+          if (c.rank() == 0) EXPECT_THAT(error->what(), HasSubstr(one.said));
+          // Threads of gloo wait for a peer, and main() would for them.
+          ::_exit(::testing::Test::HasFailure() ? 99 : 0);
+        },
+        one.timeout);
+  }
+}
+
 TEST(Failure, AGroupIsBuiltAgainInTheSameProcess) {
   const int port = free_port();
   as_processes(3, [&](int rank) {

@@ -70,6 +70,20 @@ TEST(FlatParameters, GradientsEqualThoseOfAPlainModule) {
   }
 }
 
+TEST(FlatParameters, SparseGradientsOfAnEmbeddingAddUpInTheBuffer) {
+  struct Words : torch::nn::Module {
+    torch::nn::Embedding table = register_module(
+        "table", torch::nn::Embedding(torch::nn::EmbeddingOptions(5, 3).sparse(true)));
+  } net;
+  FlatParameters flat(net);
+  for (int pass = 0; pass < 2; ++pass) {
+    net.table(torch::tensor({1, 4, 1})).sum().backward();
+  }
+  EXPECT_TRUE(net.table->weight.grad().is_alias_of(flat.gradients()));
+  EXPECT_TRUE(net.table->weight.grad().select(1, 0).equal(
+      torch::tensor({0.0F, 4.0F, 0.0F, 0.0F, 2.0F})));
+}
+
 TEST(FlatParameters, AModelWithNothingToTrainIsRefused) {
   torch::nn::Linear linear(2, 2);
   for (auto& p : linear->parameters()) p.requires_grad_(false);

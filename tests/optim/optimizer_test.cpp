@@ -253,6 +253,95 @@ TEST_P(OptimizerContract, ACopyLoadedFromTheStateContinuesToTheBit) {
   }
 }
 
+// Which of three pieces, each with its own decay, take part in a step.
+constexpr std::int64_t kPiece = kCount / 3;
+bool is_used(std::int64_t piece, std::size_t step) {
+  return piece == 0 || (piece == 1 ? step % 2 == 1 : step > 2);
+}
+std::vector<Elements> unused_in(std::size_t step) {
+  std::vector<Elements> unused;
+  for (const std::int64_t piece : {1, 2}) {
+    if (!is_used(piece, step)) {
+      unused.push_back({piece * kPiece, (piece + 1) * kPiece});
+    }
+  }
+  return unused;
+}
+const std::vector<OptionRange> kPieces{
+    {0, kPiece, 1, 0.1}, {kPiece, 2 * kPiece, 0.5, 0.2}, {2 * kPiece, kCount, 1, 0}};
+
+// PyTorch counts the steps of every parameter, and leaves those without a gradient
+// alone.
+TEST_P(OptimizerContract, WhatIsUnusedHasTheBitsOfAnOptimizerThatWasNotAsked) {
+  for (const auto dtype : {torch::kFloat32, torch::kFloat64, torch::kBFloat16}) {
+    const auto gradients = some_gradients(9, dtype);
+    auto values = torch::linspace(-2, 2, kCount).to(dtype);
+    auto apart = values.clone();
+    const auto whole = make_optimizer(GetParam().config, values, kPieces);
+    std::vector<std::unique_ptr<Optimizer>> alone;
+    for (const auto& range : kPieces) {
+      alone.push_back(
+          make_optimizer(GetParam().config, apart.narrow(0, range.begin, kPiece),
+                         {{0, kPiece, range.lr_scale, range.weight_decay}}));
+    }
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      whole->step(values, gradients[i], {.lr = 0.01, .unused = unused_in(i)});
+      for (std::int64_t piece = 0; piece < 3; ++piece) {
+        if (!is_used(piece, i)) continue;
+        auto part = apart.narrow(0, piece * kPiece, kPiece);
+        alone[static_cast<std::size_t>(piece)]->step(
+            part, gradients[i].narrow(0, piece * kPiece, kPiece), 0.01);
+      }
+      ASSERT_TRUE(values.equal(apart)) << dtype << " step " << i;
+    }
+  }
+}
+
+TEST_P(OptimizerContract, ACopyKnowsWhichElementsWereUnused) {
+  const auto gradients = some_gradients(8, torch::kFloat32);
+  auto values = torch::linspace(-2, 2, kCount);
+  const auto first = make_optimizer(GetParam().config, values, kPieces);
+  for (std::size_t i = 0; i < 4; ++i) {
+    first->step(values, gradients[i], {.lr = 0.01, .unused = unused_in(i)});
+  }
+  NamedTensors saved;
+  for (const auto& [name, tensor] : first->state()) {
+    saved.emplace_back(name, tensor.clone());
+  }
+  auto other = values.clone();
+  const auto second = make_optimizer(GetParam().config, other, kPieces);
+  second->load(saved);
+  EXPECT_EQ(second->behind(), first->behind());
+  for (std::size_t i = 4; i < 8; ++i) {
+    first->step(values, gradients[i], {.lr = 0.01, .unused = unused_in(i)});
+    second->step(other, gradients[i], {.lr = 0.01, .unused = unused_in(i)});
+  }
+  EXPECT_TRUE(values.equal(other));
+}
+
+TEST_P(OptimizerContract, GpuStepsWithUnusedElementsEqualTheCpusToTheBit) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  const auto gradients = some_gradients(9, torch::kFloat32);
+  auto values = torch::linspace(-2, 2, kCount);
+  auto on_gpu = values.cuda();
+  const auto here = make_optimizer(GetParam().config, values, kPieces);
+  const auto there = make_optimizer(GetParam().config, on_gpu, kPieces);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    here->step(values, gradients[i], {.lr = 0.01, .unused = unused_in(i)});
+    there->step(on_gpu, gradients[i].cuda(), {.lr = 0.01, .unused = unused_in(i)});
+  }
+  EXPECT_TRUE(on_gpu.cpu().equal(values));
+}
+
+TEST(Optimizer, SparseGradientsAreRefusedInWords) {
+  auto values = torch::ones({8});
+  const auto optimizer = make_optimizer({}, values);
+  EXPECT_THAT(test::error_text(
+                  Fault::config,
+                  [&] { optimizer->step(values, torch::ones({8}).to_sparse(), 0.1); }),
+              testing::HasSubstr("to_dense()"));
+}
+
 TEST_P(OptimizerContract, AnEmptyBufferIsFine) {
   auto values = torch::empty({0});
   const auto optimizer = make_optimizer(GetParam().config, values);

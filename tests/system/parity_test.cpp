@@ -117,7 +117,13 @@ TEST_F(Parity, WithPytorchDdpHolds) {
   const std::vector<std::vector<std::string>> recipes{
       {"model.name=cnn"},
       {"model.name=mlp", "model.layers=3", "optim.name=sgd", "optim.nesterov=true",
-       "optim.lr=0.05", "schedule.name=cosine"}};
+       "optim.lr=0.05", "schedule.name=cosine"},
+      {"model.name=mlp", "optim.name=adam", "optim.clip_norm=0.1",
+       "optim.no_decay=auto", "optim.weight_decay=0.1",
+       "data.class_weights=[1,5,0.2,3,0.1,1,7,0.5,2,1]"},
+      {"model.name=mlp", "optim.clip_value=0.0001", "optim.layer_decay=0.7",
+       "optim.no_decay=*.bias", "augment.mixup=1"},
+      {"model.name=mlp", "optim.name=lion", "optim.lr=1e-4", "optim.beta2=0.99"}};
   for (auto recipe : recipes) {
     recipe.insert(recipe.begin(), {"--ranks", "2,3", "--against", "pytorch", "--python",
                                    test::oracle_python(), "--json"});

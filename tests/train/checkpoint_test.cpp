@@ -127,6 +127,43 @@ TEST(Checkpoint, ARunThatWasCutThreeTimesHasTheLossesOfAnUnbrokenOne) {
   EXPECT_EQ(last.result.samples, unbroken.result.samples);
 }
 
+// A branch that takes part when the first sample is bright: in some of the steps.
+struct Moody : models::Model {
+  explicit Moody(const models::Shape& shape) {
+    const auto width = shape.input[0] * shape.input[1] * shape.input[2];
+    trunk = register_module("trunk", torch::nn::Linear(width, shape.num_classes));
+    branch = register_module("branch", torch::nn::Linear(width, shape.num_classes));
+  }
+  torch::Tensor forward(const torch::Tensor& x) override {
+    const auto flat = x.flatten(1);
+    const bool bright = flat.size(0) > 0 && flat[0].mean().item<double>() > 0;
+    return bright ? trunk(flat) + branch(flat) : trunk(flat);
+  }
+  torch::nn::Linear trunk{nullptr}, branch{nullptr};
+};
+
+TEST(Checkpoint, ParametersThatSomeStepsDoNotUseGoOnWithTheirOwnCounts) {
+  const files::TemporaryDirectory one, other;
+  auto config = test::quick_config();
+  config.train.steps = 12;
+  config.checkpoint.every = 3;
+  const auto build = [](const models::Shape& shape) {
+    return std::make_shared<Moody>(shape);
+  };
+  const auto unbroken = run_alone(one.path(), config, {.build_model = build});
+  auto crash = crash_after(8);
+  crash.build_model = build;
+  run_alone(other.path(), config, crash);
+  const auto manifest =
+      storage::newest_valid(other.path() / "runs" / "r" / "checkpoints",
+                            storage::Depth::quick)
+          .manifest;
+  EXPECT_THAT(manifest.state, HasSubstr("\"unused_steps\":{\"branch.bias\":"));
+  const auto last = run_alone(other.path(), config, {.build_model = build});
+  EXPECT_GT(last.result.resumed_at.value_or(0), 0);
+  expect_same(last.losses, unbroken.losses);
+}
+
 TEST(Checkpoint, EveryOptimizerAndPrecisionGoesOnExactly) {
   for (const auto& [optimizer, mode] :
        {std::pair{config::Optimizer::sgd, config::Precision::fp16},

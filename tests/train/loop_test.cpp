@@ -135,10 +135,42 @@ TEST(Loop, TheAverageIsEvaluatedAndSaved) {
   config.ema.decay = 0.9;
   const auto averaged = run_loop(config);
   EXPECT_THAT(averaged.files, Contains("ema.safetensors"));
+  EXPECT_THAT(averaged.result.average, HasSubstr("ema.safetensors"));
+  EXPECT_TRUE(averaged.result.eval_is_of_average);
   EXPECT_NE(averaged.result.eval->loss, plain.result.eval->loss);
   EXPECT_EQ(averaged.result.train_loss, plain.result.train_loss);
   config.ema.evaluate = false;
-  EXPECT_EQ(run_loop(config).result.eval->loss, plain.result.eval->loss);
+  const auto last = run_loop(config);
+  EXPECT_EQ(last.result.eval->loss, plain.result.eval->loss);
+  EXPECT_FALSE(last.result.eval_is_of_average);
+}
+
+// The file of a run is a beginning for one of the same precision, exactly, and for
+// others.
+TEST(Loop, WeightsOfEveryPrecisionAreTakenByEveryOther) {
+  const std::vector modes{config::Precision::fp64, config::Precision::fp32,
+                          config::Precision::bf16_params};
+  for (const auto from : modes) {
+    const files::TemporaryDirectory folder;
+    auto config = test::quick_config();
+    config.train.steps = 3;
+    config.precision.mode = from;
+    auto world = comm::join({}, {});
+    const auto first = loop_in(folder.path(), config, world);
+    config.model.weights = first.result.weights;
+    config.train.steps = 1;
+    config.optim.lr = 1e-30;  // what is evaluated is what was loaded
+    for (const auto to : modes) {
+      config.precision.mode = to;
+      const auto second = run_loop(config);
+      if (from == to) {
+        EXPECT_EQ(second.result.eval->loss, first.result.eval->loss);
+      } else {
+        // bf16 has 8 bits.
+        EXPECT_NEAR(second.result.eval->loss, first.result.eval->loss, 0.05);
+      }
+    }
+  }
 }
 
 TEST(Loop, TheNormOfTheGradientsIsReportedAndClipped) {

@@ -74,6 +74,24 @@ TEST(Ranks, TrainAsOneRankDoes) {
   }
 }
 
+// The sum of the weights that the loss is divided by is over all ranks, whatever their
+// shares are.
+TEST(Ranks, ClassesWeighAsOnOneRank) {
+  auto config = shared_config();
+  config.data.class_weights = {1, 5, 0.2, 3, 0, 1, 7, 0.5, 2, 1};
+  const auto alone = metrics_with(1, config);
+  ASSERT_GE(alone.size(), 12U);
+  for (const int ranks : {2, 3, 4}) {
+    const auto together = metrics_with(ranks, config);
+    ASSERT_EQ(together.size(), alone.size()) << ranks;
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+      // As in TrainAsOneRankDoes.
+      EXPECT_NEAR(together[i].loss, alone[i].loss, 1e-5 * alone[i].loss)
+          << ranks << " ranks, step " << alone[i].step;
+    }
+  }
+}
+
 // The weights after training with the ranks as threads of one process.
 std::string weights_of_threads(int ranks, config::Config config) {
   const files::TemporaryDirectory folder;

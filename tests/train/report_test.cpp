@@ -55,6 +55,21 @@ TEST(Report, AResumedRunSaysWhatThisAttemptTookAndWhatAllDid) {
   EXPECT_EQ(json["earlier_train_seconds"], 91);
 }
 
+// What was evaluated is in another file than the last weights.
+TEST(Report, OfAnAverageBothFilesAreNamed) {
+  auto result = some_result();
+  EXPECT_THAT(to_table(result), testing::Not(HasSubstr("average")));
+  result.average = "runs/1/ema.safetensors";
+  result.eval_is_of_average = true;
+  const auto table = to_table(result);
+  EXPECT_THAT(table, HasSubstr("test accuracy  91.23 % (of the average, ema)"));
+  EXPECT_THAT(table, HasSubstr("weights        runs/1/model.safetensors"));
+  EXPECT_THAT(table, HasSubstr("average        runs/1/ema.safetensors"));
+  const auto json = nlohmann::json::parse(to_json(result));
+  EXPECT_EQ(json["eval_of"], "average");
+  EXPECT_EQ(json["average"], "runs/1/ema.safetensors");
+}
+
 TEST(Report, AStoppedRunSaysSo) {
   auto result = some_result();
   result.stopped_by = SIGINT;

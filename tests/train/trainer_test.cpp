@@ -167,6 +167,19 @@ TEST(Trainer, ADivergingLossNamesTheStepAndTheKnob) {
   EXPECT_THAT(message, testing::HasSubstr("optim.lr"));
 }
 
+TEST(Trainer, AnAnomalyIsADivergenceInOneLine) {
+  auto config = quick_config();
+  config.optim.name = config::Optimizer::sgd;
+  config.optim.lr = 1e30;
+  config.train.steps = 50;
+  config.train.anomaly = true;
+  const auto message = test::error_text(Fault::diverged, [&] { run_once(config); });
+  EXPECT_THAT(message, testing::HasSubstr("returned nan values"));
+  EXPECT_THAT(message, testing::HasSubstr("train.anomaly"));
+  EXPECT_THAT(message, testing::Not(testing::HasSubstr("\n")));
+  torch::autograd::AnomalyMode::set_enabled(false);
+}
+
 TEST(Trainer, SplitsThatDifferAreRefusedBeforeTraining) {
   const files::TemporaryDirectory folder;
   const auto write = [&](const char* name, const std::string& content) {

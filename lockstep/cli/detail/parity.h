@@ -55,8 +55,10 @@ struct ParityRun {
 ParityRun run_size(const Trials& trials, const planner::Plan& plan,
                    const ParityRequest& request);
 
-// Fault::hardware unless `python` imports PyTorch, Fault::config for a model that the
-// script has not.
+// Fault::hardware unless `python` imports PyTorch, Fault::config for a model, or a knob
+// that changes results, that the script has not. It has the rest of optim, model and
+// data, or takes what comes of it from the reference: weights at the start, samples as
+// the model sees them, and learning rates.
 void require_pytorch(const std::string& python, const config::Config& config);
 
 // The same training by PyTorch's own DDP, at the largest size, from the weights and the

@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/detail/complaint.h"
 
 namespace lockstep::comm::detail {
 
@@ -22,6 +23,8 @@ struct C10dParts {
   int rank = 0;
   int size = 1;
   bool can_average = false;  // the backend itself divides
+  // What the backend's own threads have thrown; may be empty.
+  Complaint complaint;
   // Breaks what is under way on this rank, from any thread; never throws.
   std::function<void()> cut;
   bool cut_at_the_end = false;  // a clean end needs it, too

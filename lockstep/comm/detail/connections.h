@@ -29,7 +29,7 @@ void exchange_addresses(Connections& connections, c10d::Store& store, int rank,
                         int size);
 
 // Shuts down every connection that was accepted at the own address or leads to one of
-// the others.
-void cut(const Connections& connections) noexcept;
+// the others. `both_ways`: gloo's thread stands still and would not close them.
+void cut(const Connections& connections, bool both_ways = false) noexcept;
 
 }  // namespace lockstep::comm::detail

@@ -17,6 +17,10 @@ struct Asked {
   std::string place;
 };
 
+// An error's text.
+std::string difference(int rank, const Asked& asked, int other,
+                       const Asked& others_asked);
+
 // "" if all ranks ask for the same; else an error's text with the first two that do
 // not, and where each of them asked.
 std::string first_difference(const std::vector<Asked>& by_rank);

@@ -42,6 +42,11 @@ class FlatOptimizers {
   checkpoint::Pieces pieces(bool to_save) const;
   std::vector<checkpoint::Expected> expected() const;
 
+  // In how many steps nobody used a parameter, of those for which there were any; and
+  // those of a checkpoint, after pieces(false) have been filled.
+  UnusedSteps unused_steps() const;
+  void use_unused_steps(const UnusedSteps& steps);
+
  private:
   struct Piece {
     Shard shard;
@@ -49,15 +54,20 @@ class FlatOptimizers {
     std::optional<optim::Ema> average;
     std::optional<optim::SquaredNorm> norm;
 
-    // Of both: what has to follow the layout.
+    // Of both: what has to follow the layout. Not how far parameters are behind.
     optim::NamedTensors state() const;
+    // Of an optimizer that counts its steps; else undefined.
+    torch::Tensor steps() const;
   };
 
   std::vector<Piece> make() const;
   std::vector<optim::OptionRange> ranges_of(const Shard& shard) const;
   torch::Tensor values_of(const Piece& piece) const;
   torch::Tensor squared_norm();
-  void update(Piece& piece, const optim::StepArguments& arguments);
+  void update(Piece& piece, optim::StepArguments arguments);
+  void note_unused();
+  std::vector<optim::Elements> unused_in(const Shard& shard) const;
+  void tell_behind(std::vector<Piece>& pieces) const;
   torch::Tensor whole(std::size_t group, const std::string& name) const;
 
   const config::Config config_;
@@ -66,6 +76,10 @@ class FlatOptimizers {
   std::vector<Group> layout_;  // for which the pieces are
   std::vector<Piece> pieces_;  // as engine.owned()
   optim::NormClip clip_;
+  // By parameter, the same on every rank: the steps in which nobody used it. PyTorch
+  // counts the steps of each parameter; here they agree but for these.
+  std::vector<std::int64_t> behind_;
+  std::vector<char> unused_;  // in this step; empty: all are used
 };
 
 }  // namespace lockstep::parallel::detail
