@@ -60,6 +60,11 @@ monitor::RunDirectory take_up(const std::filesystem::path& path,
 
 }  // namespace
 
+bool names_resumable_run(const config::Config& config) {
+  return !config.run.name.empty() && config.checkpoint.resume != "never" &&
+         has_checkpoint(path_of(config));
+}
+
 std::optional<monitor::RunLock> lock_existing_run(const config::Config& config,
                                                   bool take_over, Context& context) {
   const auto path = path_of(config);

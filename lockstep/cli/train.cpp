@@ -221,6 +221,9 @@ int train(const Arguments& arguments, Context& context) {
   // Refused before anything is made.
   static_cast<void>(grace(arguments));
   static_cast<void>(max_restarts(arguments));
+  // A job that is stopped while it plans is started again like any other.
+  std::optional<launcher::ExitOnSignals> while_planning;
+  if (names_resumable_run(wanted.config)) while_planning.emplace(kExitStopped);
   const auto machine = known_machine(context, wanted.config.run.dir);
   const auto knowledge = knowledge_of(wanted, machine, context);
   const auto plan =
@@ -235,6 +238,7 @@ int train(const Arguments& arguments, Context& context) {
   // From here on a signal is for the run: before the directory exists, so that none is
   // left behind as "planned" by a Ctrl-C at the wrong moment.
   launcher::Signals signals;
+  while_planning.reset();
   const auto opened = open_run(plan, std::move(lock), context);
   const auto& run = opened.directory;
   keep_machine(run, machine);

@@ -1,5 +1,6 @@
 #include "lockstep/launcher/signals.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -41,6 +42,35 @@ std::optional<int> Signals::take() {
   signalfd_siginfo info{};
   if (::read(file_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
   return static_cast<int>(info.ssi_signo);
+}
+
+namespace {
+
+constexpr std::array kEnding = {SIGTERM, SIGHUP, SIGUSR1};
+
+// A handler can reach nothing but what is static.
+std::atomic<int> chosen_status{0};  // NOLINT: see above
+
+void exit_at_once(int) {
+  ::_exit(chosen_status);
+}
+
+}  // namespace
+
+ExitOnSignals::ExitOnSignals(int status) {
+  chosen_status = status;
+  for (std::size_t i = 0; i < kEnding.size(); ++i) {
+    struct sigaction action {};
+    action.sa_handler = exit_at_once;
+    if (is_ignored(kEnding[i])) action.sa_handler = SIG_IGN;
+    ::sigaction(kEnding[i], &action, &before_[i]);
+  }
+}
+
+ExitOnSignals::~ExitOnSignals() {
+  for (std::size_t i = 0; i < kEnding.size(); ++i) {
+    ::sigaction(kEnding[i], &before_[i], nullptr);
+  }
 }
 
 std::string signal_name(int number) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 
@@ -31,6 +32,20 @@ class Signals {
  private:
   files::Descriptor file_;
   sigset_t before_{};
+};
+
+// As long as it lives, SIGTERM, SIGHUP and SIGUSR1 end this process with a status of
+// our choice, at once: for a time in which there is nothing to save or to clean up. One
+// that is ignored when it is made stays ignored.
+class ExitOnSignals {
+ public:
+  explicit ExitOnSignals(int status);
+  ~ExitOnSignals();  // puts back what was before
+  ExitOnSignals(const ExitOnSignals&) = delete;
+  ExitOnSignals& operator=(const ExitOnSignals&) = delete;
+
+ private:
+  std::array<struct sigaction, 3> before_{};
 };
 
 // "SIGINT".

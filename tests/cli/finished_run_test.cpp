@@ -49,11 +49,11 @@ TEST(FinishedRun, RepeatingItsCommandChangesNothingAndSaysHowToGoOn) {
 TEST(FinishedRun, AProgramGetsAnAnswerToo) {
   const Rig rig(ending_worker("loss has not improved", "true"));
   rig.run({"train", "recipe.yaml", "--run-dir", "one"});
-  const auto json = rig.run({"train", "recipe.yaml", "--run-dir", "one", "--json"});
-  EXPECT_EQ(json.out,
+  const auto answer = rig.run({"train", "recipe.yaml", "--run-dir", "one", "--json"});
+  EXPECT_EQ(answer.out,
             "{\"state\":\"done\",\"reason\":\"loss has not improved\",\"steps\":3,"
             "\"already_over\":true,\"weights\":\"\"}\n");
-  EXPECT_THAT(json.err, HasSubstr(", or change early_stop, to train on"));
+  EXPECT_THAT(answer.err, HasSubstr(", or change early_stop, to train on"));
   const auto prepared =
       rig.run({"train", "recipe.yaml", "--run-dir", "one", "--prepare"});
   EXPECT_THAT(prepared.out, EndsWith("/one\n"));

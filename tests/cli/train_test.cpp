@@ -144,6 +144,28 @@ TEST(Train, ARunThatWasCutBeforeItsFirstCheckpointBeginsAgain) {
   }
 }
 
+// A job that a scheduler stops while its plan is made has lost nothing.
+TEST(Train, AStopWhilePlanningIsResumableWhereThereIsACheckpoint) {
+  for (const bool saved : {false, true}) {
+    for (const int signal : {SIGTERM, SIGUSR1, SIGHUP}) {
+      const Rig rig;
+      test::write_file(rig.path("bin/lockstep_worker"),
+                       "#!/bin/sh\ntouch planning\nexec sleep 60\n");
+      if (saved) {
+        std::filesystem::create_directories(rig.path("one/checkpoints/step_2"));
+      }
+      auto train = process::Child::start(
+          rig.command({"train", "recipe.yaml", "--run-dir", "one", "-q"}));
+      ASSERT_TRUE(test::eventually(
+          [&] { return std::filesystem::exists(rig.path("planning")); }));
+      train.signal(signal);
+      const auto end = train.wait_for(test::kPatience);
+      ASSERT_TRUE(end.has_value());
+      EXPECT_EQ(end->shell_status(), saved ? 75 : 128 + signal);
+    }
+  }
+}
+
 TEST(Train, DryRunPrintsThePlanAndWritesNothing) {
   const Rig rig;
   const auto before = test::names_in(rig.path("."));

@@ -243,7 +243,7 @@ TEST_F(Beats, ASlowStepThatDoesSomethingIsToldAndLeftAlone) {
     EXPECT_EQ(slow_[0].quiet, std::chrono::seconds(3)) << work.name;
     EXPECT_EQ(slow_[0].text,
               "no heartbeat for 3.0 s at step " + std::to_string(step_) +
-                  " (training); its usual step takes 0.1 s; it is left alone for 10min "
+                  " (training); its usual step takes 0.1 s; it is left alone for 600s "
                   "while it uses CPU, disk or GPU (watch.step_timeout)");
   }
 }
@@ -309,7 +309,7 @@ TEST_F(Beats, SomethingDoneForTheFirstTimeHasTheLimitOfAFirstStep) {
   ASSERT_EQ(slow_.size(), 1);
   EXPECT_EQ(slow_[0].quiet, limits_.first_step / 10);
   EXPECT_THAT(slow_[0].text, HasSubstr("(warming up)"));
-  EXPECT_THAT(slow_[0].text, HasSubstr("left alone for 10min (watch.first_step)"));
+  EXPECT_THAT(slow_[0].text, HasSubstr("left alone for 600s (watch.first_step)"));
 }
 
 TEST_F(Beats, AFirstTimeDoesNotMakeTheUsualStepLonger) {

@@ -144,8 +144,9 @@ TEST_F(Launcher, TheRecordSaysRunningMeanwhile) {
 }
 
 TEST_F(Launcher, AFailedWorkersErrorIsInTheRecord) {
-  monitor::write_error(run_.error(0), {.fault = Fault::config, .message = "model: no"});
-  const auto result = run("exit 2");
+  const auto said = run_.path() / "said";
+  monitor::write_error(said, {.fault = Fault::config, .message = "model: no"});
+  const auto result = run("cp $2/said $2/error_rank_0.json; exit 2");
   EXPECT_EQ(result.state, RunState::failed);
   EXPECT_EQ(result.exit, 2);
   EXPECT_EQ(run_.read_record().message, "model: no");

@@ -9,6 +9,9 @@
 // The run directory of a command: made, or taken up again.
 namespace lockstep::cli {
 
+// Whether the config names a run that a rerun of the same command resumes.
+bool names_resumable_run(const config::Config& config);
+
 // Returns the lock of the run directory that the config names, if there is such a run.
 // May wait for a process of another machine, so a signal must still end this program.
 // Fault::config if somebody works on that run.
