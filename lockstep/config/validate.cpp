@@ -18,16 +18,6 @@ void check_run(Checker& check, const RunConfig& run) {
   constexpr std::size_t kLongestName = 100;
   if (run.dir.empty())
     check.refuse("run.dir", "is empty; name a folder, for example runs");
-  for (const auto& [key, value] :
-       {std::pair{"run.dir", run.dir}, std::pair{"run.name", run.name}}) {
-    const auto at = std::find_if(value.begin(), value.end(),
-                                 [](unsigned char c) { return c < 0x20 || c == 0x7F; });
-    if (at == value.end()) continue;
-    check.refuse(key, str("has a control character (",
-                          *at == '\n' ? "a line break" : str(static_cast<int>(*at)),
-                          ") at byte ", at - value.begin() + 1,
-                          "; name the directory without it"));
-  }
   if (run.name.find('/') != std::string::npos) {
     check.refuse("run.name", str("'", run.name,
                                  "' is not a plain name; the folder goes to "

@@ -144,7 +144,9 @@ std::vector<std::string> names_in(const Path& directory) {
   for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
     names.push_back(at->path().filename().string());
   }
-  if (error && error != std::errc::no_such_file_or_directory) {
+  // Below a file there is no directory, either.
+  if (error && error != std::errc::no_such_file_or_directory &&
+      error != std::errc::not_a_directory) {
     files::fail("list", directory, error.value());
   }
   std::sort(names.begin(), names.end());

@@ -136,15 +136,12 @@ TEST(Files, AtomicWriteGoesThroughALinkAndTheLinkStays) {
 }
 
 TEST(Files, AtomicWriteWritesToADeviceAndLeavesItOne) {
-  const auto device = [](const char* path) {
-    return std::filesystem::is_character_file(path);
-  };
+  const files::TemporaryDirectory directory;
+  const auto full = test::full_device(directory.path());
   EXPECT_THAT(
-      test::error_text(Fault::io, [] { files::write_atomically("/dev/full", "x"); }),
-      HasSubstr("can not write '/dev/full': No space left on device"));
-  EXPECT_TRUE(device("/dev/full"));
-  files::write_atomically("/dev/null", "x");
-  EXPECT_TRUE(device("/dev/null"));
+      test::error_text(Fault::io, [&] { files::write_atomically(full, "x"); }),
+      HasSubstr("can not write '" + full.string() + "': No space left on device"));
+  EXPECT_TRUE(std::filesystem::is_character_file(full));
 }
 
 TEST(Files, AtomicWriteIntoAPipeReachesItsReader) {
@@ -192,7 +189,8 @@ TEST(Files, WhatCanNeitherBeReplacedNorWrittenToIsRefused) {
                 HasSubstr(std::string("it is a ") +
                           (path == socket_path ? "socket" : "directory")));
   }
-  EXPECT_THAT(test::error_text(Fault::io, [] { files::replaceable("/dev/null"); }),
+  const auto device = test::full_device(directory.path());
+  EXPECT_THAT(test::error_text(Fault::io, [&] { files::replaceable(device); }),
               HasSubstr("it is a device"));
   EXPECT_TRUE(std::filesystem::is_socket(socket_path));
 }

@@ -208,7 +208,7 @@ TEST(GpusCommand, WithoutAGpuSaysSo) {
   EXPECT_EQ(list.out, "");
   EXPECT_THAT(list.err, HasSubstr("no GPU: the NVIDIA driver shows no GPU"));
   const auto choice = on(machine, {"gpus", "--free", "--strict"});
-  EXPECT_EQ(choice.out, "\n");
+  EXPECT_EQ(choice.out, "");
   EXPECT_EQ(choice.end.exit_status, 3);
 }
 

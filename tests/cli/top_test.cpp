@@ -209,10 +209,11 @@ TEST(ReportCommand, WritesAPageIntoTheRun) {
   EXPECT_THAT(test::read_file(rig.path("both.html")),
               HasSubstr("<td>optim.lr</td><td>0.001</td><td>0.5</td>"));
   EXPECT_THAT(rig.run({"report", "0001", "-o", "-"}).out, HasSubstr("<!doctype html>"));
-  const auto full = rig.run({"report", "0001", "-o", "/dev/full"});
+  const auto device = test::full_device(rig.path(""));
+  const auto full = rig.run({"report", "0001", "-o", device.string()});
   EXPECT_EQ(full.end.exit_status, 3);
-  EXPECT_THAT(full.err, HasSubstr("can not write '/dev/full': No space left"));
-  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+  EXPECT_THAT(full.err, HasSubstr("full': No space left"));
+  EXPECT_TRUE(std::filesystem::is_character_file(device));
   EXPECT_THAT(rig.run({"report", "0001", "-o", "runs"}).err,
               HasSubstr("can not write 'runs': it is a directory"));
   EXPECT_THAT(rig.run({"report", "0001", "0009"}).err,

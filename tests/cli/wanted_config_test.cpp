@@ -78,9 +78,9 @@ TEST_F(WantedConfig, RunDirNamesTheVeryDirectory) {
   EXPECT_EQ(wanted({"--run-dir", "here"}, "run: {seed: 7}\n").config.run.dir, ".");
   EXPECT_EQ(wanted({"--run-dir", "/a/b"}, "run: {seed: 7}\n").config.run.dir, "/a");
   EXPECT_THAT(refusal({"--run-dir", "a/b\nc\"d\\"}),
-              HasSubstr("run.name: has a control character (a line break) at byte 2"));
+              HasSubstr("run.name: has control character 10; write it on one line"));
   EXPECT_THAT(refusal({"--run-dir", "a\x07/b"}),
-              HasSubstr("run.dir: has a control character (7) at byte 2"));
+              HasSubstr("run.dir: has control character 7"));
   for (const auto* path : {"", ".", "..", "/"}) {
     EXPECT_THAT(refusal({"--run-dir", path}), HasSubstr("is not a new directory"))
         << path;

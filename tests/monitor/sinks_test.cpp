@@ -211,13 +211,14 @@ TEST_F(Sinks, PrometheusReplacesRegularFilesOnly) {
   const files::TemporaryDirectory collector;
   const auto fifo = collector.path() / "fifo";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-  for (const auto& path : {fifo.string(), std::string("/dev/null")}) {
+  const auto device = test::full_device(collector.path());
+  for (const auto& path : {fifo.string(), device.string()}) {
     config_.prometheus_file = path;
     EXPECT_THAT(test::error_text(Fault::io, [&] { tell(config::Sink::prometheus); }),
                 HasSubstr("monitor.prometheus_file: can not write '" + path));
   }
   EXPECT_TRUE(std::filesystem::is_fifo(fifo));
-  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+  EXPECT_TRUE(std::filesystem::is_character_file(device));
   const auto link = collector.path() / "link";
   std::filesystem::create_symlink("target", link);
   config_.prometheus_file = link.string();

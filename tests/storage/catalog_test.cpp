@@ -69,6 +69,8 @@ TEST_F(Catalog, ADirectoryThatIsNotThereHasNoCheckpoints) {
   EXPECT_EQ(storage::newest_valid(place() / "none", storage::Depth::full).path,
             std::nullopt);
   EXPECT_EQ(storage::named(place() / "none", "best"), std::nullopt);
+  write_file(place() / "file", "");
+  EXPECT_THAT(storage::list_steps(place() / "file" / "none"), IsEmpty());
   EXPECT_THAT(storage::clean_up(FileSystem::real(), place() / "none"), IsEmpty());
 }
 

@@ -6,10 +6,15 @@
 #include <sstream>
 #include <thread>
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "lockstep/base/files.h"
 
 namespace lockstep::test {
 namespace {
@@ -93,6 +98,14 @@ void limit_file_size(long bytes) {
   ::signal(SIGXFSZ, SIG_IGN);  // write() then fails with EFBIG
   const rlimit limit{static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes)};
   ::setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+Path full_device(const Path& folder) {
+  auto own = folder / "full";
+  const auto made = ::mknod(own.c_str(), S_IFCHR | 0666, ::makedev(1, 7)) == 0;
+  if (made && files::Descriptor(::open(own.c_str(), O_WRONLY | O_CLOEXEC))) return own;
+  std::filesystem::remove(own);
+  return "/dev/full";
 }
 
 bool become_nobody() {

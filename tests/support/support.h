@@ -44,6 +44,10 @@ int in_child(const std::function<int()>& body);
 // What a full disk does to a process: no file may grow beyond `bytes`.
 void limit_file_size(long bytes);
 
+// A device that is always full, as /dev/full: one of its own in `folder`, where that
+// can be made, so that code which replaces it harms nobody.
+Path full_device(const Path& folder);
+
 // Files may be read and written only by others: root is above permissions, so a test of
 // them has to be somebody else. False if that is not possible.
 bool become_nobody();

@@ -165,7 +165,7 @@ TEST_F(BadInput, EveryMessageNamesWhatIsWrong) {
       {{"train", recipe, "--run-dir", place("taken")},
        "the run directory '" + place("taken") + "' exists already"},
       {{"train", recipe, "--run-dir", place("a\nb")},
-       "run.name: has a control character (a line break) at byte 2"},
+       "run.name: has control character 10; write it on one line"},
       {{"train", recipe, "--run-dir", place("r1"), "model.weights=" + place("x.pt")},
        "lockstep checkpoint import " + place("x.pt") + " --to " +
            place("x.safetensors")},
