@@ -104,6 +104,7 @@ constexpr auto kNeeds = std::to_array<Need>({
     {"comm.modelled_busy", "comm.backend=modelled and parallel.device=cpu"},
 
     {"watch.step_factor", "watch.step_floor>0"},
+    {"watch.step_timeout", "watch.step_floor>0"},
     {"watch.startup", "watch.step_floor>0"},
     {"watch.first_step", "watch.step_floor>0"},
     {"watch.evaluation", "watch.step_floor>0"},

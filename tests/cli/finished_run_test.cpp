@@ -93,7 +93,8 @@ TEST(FinishedRun, OneThatRanOutOfTimeIsNotOver) {
 
 // The words after "this goes on from there:" of a run that was stopped.
 std::string resume_line(const Rig& rig, std::vector<std::string> words) {
-  rig.worker("mkdir -p $2/checkpoints/step_3 $2/checkpoints/step_12; exit 130\n");
+  rig.worker(
+      "mkdir -p \"$2\"/checkpoints/step_3 \"$2\"/checkpoints/step_12; exit 130\n");
   words.insert(words.begin(), "train");
   const auto output = rig.run(std::move(words));
   EXPECT_EQ(output.end.exit_status, 130) << output.err;

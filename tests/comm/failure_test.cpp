@@ -174,7 +174,9 @@ TEST(Failure, RanksThatAskForDifferentThingsOverGlooAreNamed) {
           });
           ASSERT_TRUE(error) << one.said;
           EXPECT_THAT(error->what(), HasSubstr("ranks issue different collectives"));
-          if (c.rank() == 0) EXPECT_THAT(error->what(), HasSubstr(one.said));
+          if (c.rank() == 0) {
+            EXPECT_THAT(error->what(), HasSubstr(one.said));
+          }
           // Threads of gloo wait for a peer, and main() would for them.
           ::_exit(::testing::Test::HasFailure() ? 99 : 0);
         },

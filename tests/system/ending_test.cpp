@@ -70,7 +70,9 @@ TEST_F(RunEnding, APreparedRunThatIsOverEndsWellOnEveryRank) {
     const auto output = test::run(command);
     EXPECT_EQ(output.end.shell_status(), 0) << output.err;
     EXPECT_EQ(test::record_of(run_).state, RunState::done);
-    if (again) EXPECT_EQ(kept(), before);
+    if (again) {
+      EXPECT_EQ(kept(), before);
+    }
   }
 }
 
