@@ -1,5 +1,6 @@
 // Parameters that take part in some steps only, and ranks that have no samples in some:
 // as PyTorch's own optimizers, in one process over all samples, have it.
+#include <algorithm>
 #include <filesystem>
 
 #include <torch/optim/adam.h>
@@ -37,7 +38,10 @@ bool uses_branch(int step) {
 std::unique_ptr<torch::optim::Optimizer> pytorchs(config::Optimizer name, OddNet& net) {
   std::vector<Tensor> parameters;
   for (const auto& p : net->parameters()) {
-    if (p.requires_grad()) parameters.push_back(p);
+    // A module lists a tied one once for each of its names.
+    const bool listed = std::any_of(parameters.begin(), parameters.end(),
+                                    [&](const Tensor& one) { return one.is_same(p); });
+    if (p.requires_grad() && !listed) parameters.push_back(p);
   }
   namespace to = torch::optim;
   switch (name) {
