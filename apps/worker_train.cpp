@@ -180,10 +180,13 @@ bool show(const train::Result& result) {
   }
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
   if (errno == EPIPE) return true;
-  fmt::print(stderr,
-             "lockstep_worker: error: can not write the result to standard output: {}; "
-             "the run is done all the same\n",
-             std::strerror(errno));
+  // Standard error may be as full, and that changes nothing either.
+  const auto line = fmt::format(
+      "lockstep_worker: error: can not write the result to standard output: {}; the "
+      "run "
+      "is done all the same\n",
+      std::strerror(errno));
+  std::fputs(line.c_str(), stderr);
   return false;
 }
 
@@ -289,7 +292,14 @@ int run_training(const monitor::RunDirectory& run, ConfigLoader load,
       ::_exit(report(path, Fault::comm, why));
     });
   }
-  const Record record(run, loaded.config, environment);
+  std::optional<Record> kept;
+  try {
+    kept.emplace(run, loaded.config, environment);
+  } catch (const Error& error) {
+    // The run is another's: nothing is left in its directory.
+    return report("", error.fault(), error.what());
+  }
+  const auto& record = *kept;
   try {
     const bool threads =
         loaded.config.parallel.strategy == config::Strategy::data_parallel;

@@ -84,6 +84,13 @@ Path follow_links(const Path& path) {
   fail("write", path, ELOOP);
 }
 
+// What a shell has opened for us, perhaps to append to it, is not ours to replace.
+bool names_a_stream(const Path& path) {
+  const auto text = path.string();
+  return text == "/dev/stdout" || text == "/dev/stderr" ||
+         text.starts_with("/dev/fd/") || text.starts_with("/proc/self/fd/");
+}
+
 bool is_same_file(const Path& a, const Path& b) {
   struct stat of_a {};
   struct stat of_b {};
@@ -94,7 +101,8 @@ bool is_same_file(const Path& a, const Path& b) {
 // What can not be replaced is written to as it is.
 void write_through(const Path& path, const std::function<void(int fd)>& write) {
   // Opening a pipe that nobody reads would wait for a reader, perhaps for ever.
-  Descriptor file(::open(path.c_str(), O_WRONLY | O_TRUNC | O_NONBLOCK | O_CLOEXEC));
+  const int how = names_a_stream(path) ? O_APPEND : O_TRUNC;
+  Descriptor file(::open(path.c_str(), O_WRONLY | how | O_NONBLOCK | O_CLOEXEC));
   if (!file && errno == ENXIO) {
     throw Error(Fault::io, "can not write '", path.string(),
                 "': it is a pipe that nobody reads; start its reader first");
@@ -214,6 +222,7 @@ void write_atomically(const Path& path, const std::function<void(int fd)>& write
   const auto target = replaceable(path);
   // The links of /proc (/dev/stdout is one) may lead to what has no name any more.
   if (kind == S_IFREG && !is_same_file(path, target)) return write_through(path, write);
+  if (names_a_stream(path)) return write_through(path, write);
   const Path directory = target.has_parent_path() ? target.parent_path() : Path(".");
   // Of a long name a part is enough: the temporary's must not be too long for the disk.
   constexpr std::size_t kShown = 64;

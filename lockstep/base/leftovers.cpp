@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <fstream>
 #include <optional>
 
 #include <fmt/format.h>
@@ -25,7 +26,11 @@ std::string host_mark() {
   ::uname(&names);
   char space[64] = "";
   static_cast<void>(::readlink("/proc/self/ns/pid", space, sizeof space - 1));
-  const auto hash = hash_of(space, hash_of(names.nodename));
+  // Machines may share their name, and the number of their first name space.
+  std::ifstream boot("/proc/sys/kernel/random/boot_id");
+  std::string kernel;
+  std::getline(boot, kernel);
+  const auto hash = hash_of(kernel, hash_of(space, hash_of(names.nodename)));
   return fmt::format("{:08x}", static_cast<std::uint32_t>(hash));
 }
 

@@ -114,7 +114,10 @@ std::optional<int> say_if_over(const planner::Plan& plan, const Arguments& argum
   if (!run) return std::nullopt;
   const auto done = monitor::last_done(run->events());
   if (!done || !done->over) return std::nullopt;
-  if (asks_for_the_same(*run, plan.config)) {
+  const auto& steps = config.train.steps;
+  const bool asks_for_less =
+      !steps.is_auto() && steps.value() <= done->steps && done->reason == "done";
+  if (asks_for_less || asks_for_the_same(*run, plan.config)) {
     say_over(*run, *done, arguments, context);
     return kExitOk;
   }

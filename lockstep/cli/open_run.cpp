@@ -90,8 +90,16 @@ OpenedRun open_run(const planner::Plan& plan, std::optional<monitor::RunLock> lo
   wanted.record.command = context.command_line;
   if (lock) return {take_up(path_of(config), wanted, context), std::move(*lock)};
   wanted.lock = &lock;
-  auto directory = monitor::RunDirectory::create(config.run.dir, wanted);
-  return {std::move(directory), std::move(*lock)};
+  try {
+    auto directory = monitor::RunDirectory::create(config.run.dir, wanted);
+    return {std::move(directory), std::move(*lock)};
+  } catch (const Error&) {
+    // Somebody may have made it since we looked: then that one is told.
+    lock.reset();
+    auto theirs = lock_existing_run(config, /*take_over=*/false, context);
+    if (!theirs) throw;
+    return {take_up(path_of(config), wanted, context), std::move(*theirs)};
+  }
 }
 
 }  // namespace lockstep::cli

@@ -64,7 +64,9 @@ void assign_gpus(const config::ParallelConfig& parallel,
                  std::vector<launcher::RankOptions>& ranks) {
   for (auto& rank : ranks) rank.gpus.emplace();
   if (parallel.device != config::Device::cuda) return;
-  for (int gpu = 0; gpu < parallel.ranks.value(); ++gpu) {
+  for (const int gpu : parallel.device_ids) ranks[0].gpus->push_back(gpu);
+  for (int gpu = 0; parallel.device_ids.empty() && gpu < parallel.ranks.value();
+       ++gpu) {
     ranks[static_cast<std::size_t>(gpu) % ranks.size()].gpus->push_back(gpu);
   }
 }

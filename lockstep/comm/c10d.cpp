@@ -166,7 +166,10 @@ auto guarded(State& state, const Call& call, const Body& body) {
     const bool late = why.find("imed out") != std::string::npos;
     const auto difference = explain(state, call, mismatch || late);
     state.abort();
-    if (!difference.empty()) throw Error(Fault::config, difference);
+    // After a timeout it may be a peer that is gone which has left the others apart.
+    if (!difference.empty()) {
+      throw Error(mismatch ? Fault::config : Fault::comm, difference);
+    }
     fail(state, call,
          mismatch ? "a peer sends more than this rank expects; all ranks must issue "
                     "the same collectives in the same order (comm.debug=true names "

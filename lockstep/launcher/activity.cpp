@@ -1,7 +1,10 @@
 #include "lockstep/launcher/activity.h"
 
+#include <condition_variable>
+#include <mutex>
 #include <numeric>
 #include <string>
+#include <thread>
 
 #include <unistd.h>
 
@@ -16,6 +19,7 @@ constexpr std::int64_t kLimitBytes = 64 << 10;
 
 // The driver averages over up to a second, so asking more often tells nothing new.
 constexpr std::chrono::milliseconds kGpuInterval{500};
+constexpr std::chrono::milliseconds kGpuStale{3'000};
 
 std::int64_t whole(const std::string& word) {
   return text::to_integer(word).value_or(0);
@@ -30,29 +34,38 @@ std::int64_t counter(const std::string& io, const std::string& name) {
   return 0;
 }
 
-// What threads that could run have waited for a CPU: a process that a crowded machine
-// starves is no idle one.
-double seconds_in_run_queues(const std::filesystem::path& tasks) {
-  double seconds = 0;
-  std::error_code error;
-  std::filesystem::directory_iterator at(tasks, error);
-  for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
-    try {
-      const auto words =
-          text::split(files::read(at->path() / "schedstat", kLimitBytes), ' ');
-      if (words.size() > 1) seconds += 1e-9 * static_cast<double>(whole(words[1]));
-    } catch (const Error&) {  // the thread has ended meanwhile
-    }
-  }
-  return seconds;
-}
-
 // Returns the words of "4711 (name, which may hold anything) S ..." behind the name.
 std::vector<std::string> stat_words(const std::filesystem::path& process) {
   const auto stat = files::read(process / "stat", kLimitBytes);
   const auto name_end = stat.rfind(')');
   if (name_end == std::string::npos || name_end + 2 >= stat.size()) return {};
   return text::split(stat.substr(name_end + 2), ' ');
+}
+
+struct Threads {
+  // What those that could run have waited for a CPU: a process that a crowded machine
+  // starves is no idle one.
+  double queued_seconds = 0;
+  bool in_kernel = false;  // one is in state D
+};
+
+Threads look_at_threads(const std::filesystem::path& tasks) {
+  Threads threads;
+  std::error_code error;
+  std::filesystem::directory_iterator at(tasks, error);
+  for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
+    try {
+      const auto words =
+          text::split(files::read(at->path() / "schedstat", kLimitBytes), ' ');
+      if (words.size() > 1) {
+        threads.queued_seconds += 1e-9 * static_cast<double>(whole(words[1]));
+      }
+      const auto stat = stat_words(at->path());
+      threads.in_kernel |= !stat.empty() && stat[0] == "D";
+    } catch (const Error&) {  // the thread has ended meanwhile
+    }
+  }
+  return threads;
 }
 
 }  // namespace
@@ -75,41 +88,69 @@ std::optional<Activity> activity_of(pid_t pid, const std::filesystem::path& proc
     if (words.size() <= kUserTime + 1) return std::nullopt;
     const auto io = files::read(process / "io", kLimitBytes);
     const auto ticks = whole(words[kUserTime]) + whole(words[kUserTime + 1]);
+    const auto threads = look_at_threads(process / "task");
     return Activity{
         .cpu_seconds =
             static_cast<double>(ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK)) +
-            seconds_in_run_queues(process / "task"),
+            threads.queued_seconds,
         .io_bytes = counter(io, "rchar") + counter(io, "wchar"),
         .storage_bytes = counter(io, "read_bytes") + counter(io, "write_bytes"),
-        .major_page_faults = whole(words[kMajorFaults])};
+        .major_page_faults = whole(words[kMajorFaults]),
+        .in_kernel = threads.in_kernel};
   } catch (const Error&) {
     return std::nullopt;
   }
 }
 
+struct GpuWatch::Shared {
+  std::mutex mutex;  // guards all of these
+  std::condition_variable wake;
+  bool over = false;
+  std::vector<hardware::GpuStatus> statuses;
+  std::optional<SteadyTime> read;
+};
+
 GpuWatch::GpuWatch(std::vector<GpusOfRank> gpus_by_rank, const Clock& clock)
     : gpus_by_rank_(std::move(gpus_by_rank)), clock_(clock) {}
 
-void GpuWatch::refresh() {
-  const auto now = clock_.now();
-  if (read_ && now - *read_ < kGpuInterval) return;
-  if (!meter_) meter_ = std::make_unique<hardware::GpuMeter>();
-  statuses_ = meter_->read(hardware::Counters::quick);
-  read_ = now;
+GpuWatch::~GpuWatch() {
+  if (!shared_) return;
+  const std::lock_guard guard(shared_->mutex);
+  shared_->over = true;
+  shared_->wake.notify_all();
 }
 
 std::optional<bool> GpuWatch::is_busy(int local_rank) {
   auto gpus = gpus_by_rank_.at(static_cast<std::size_t>(local_rank));
   if (gpus && gpus->empty()) return false;
-  refresh();
+  if (!shared_) {
+    shared_ = std::make_shared<Shared>();
+    // Left alone at the end: one that waits for a driver can not be waited for.
+    std::thread([shared = shared_, &clock = clock_] {
+      const hardware::GpuMeter meter;
+      std::unique_lock lock(shared->mutex);
+      while (!shared->over) {
+        lock.unlock();
+        auto statuses = meter.read(hardware::Counters::quick);
+        const auto now = clock.now();
+        lock.lock();
+        shared->statuses = std::move(statuses);
+        shared->read = now;
+        shared->wake.wait_for(lock, kGpuInterval, [&] { return shared->over; });
+      }
+    }).detach();
+  }
+  const std::lock_guard guard(shared_->mutex);
+  if (!shared_->read || clock_.now() - *shared_->read > kGpuStale) return std::nullopt;
+  const auto& statuses = shared_->statuses;
   if (!gpus) {
-    gpus.emplace(statuses_.size());
+    gpus.emplace(statuses.size());
     std::iota(gpus->begin(), gpus->end(), 0);
   }
   for (const int gpu : *gpus) {
     const auto index = static_cast<std::size_t>(gpu);
-    if (index >= statuses_.size()) return std::nullopt;
-    const auto percent = statuses_[index].utilization_percent;
+    if (index >= statuses.size()) return std::nullopt;
+    const auto percent = statuses[index].utilization_percent;
     if (!percent) return std::nullopt;
     if (*percent > 0) return true;
   }

@@ -13,13 +13,13 @@
 
 namespace lockstep::launcher {
 
-// What a process has done since its start, as far as the kernel counts it. All numbers
-// only grow.
+// What a process has done since its start, as far as the kernel counts it.
 struct Activity {
   double cpu_seconds = 0;              // used, and waited for by threads that could run
   std::int64_t io_bytes = 0;           // asked for by read(2), write(2) and their like
   std::int64_t storage_bytes = 0;      // of those, what went to or came from a disk
   std::int64_t major_page_faults = 0;  // each one waited for a disk
+  bool in_kernel = false;  // now: a thread waits for a disk or a driver (state D)
 };
 
 // Returns the kernel's letter for what a process is at: 'R' running, 'S' and 'D'
@@ -32,28 +32,28 @@ char process_state(pid_t pid, const std::filesystem::path& proc = "/proc");
 std::optional<Activity> activity_of(pid_t pid,
                                     const std::filesystem::path& proc = "/proc");
 
-// Whether the GPUs of ranks compute.
-//
-// Threads: one at a time.
+// Whether the GPUs of ranks compute. They are asked by a thread of its own: a driver
+// that hangs must not hold up whoever wants to know.
 class GpuWatch {
  public:
   // By local rank the GPUs of each, as CUDA counts them here; nothing: it may be any.
   using GpusOfRank = std::optional<std::vector<int>>;
   explicit GpuWatch(std::vector<GpusOfRank> gpus_by_rank,
                     const Clock& clock = Clock::system());
+  ~GpuWatch();
+  GpuWatch(const GpuWatch&) = delete;
+  GpuWatch& operator=(const GpuWatch&) = delete;
 
   // Whether one of the rank's GPUs has run a kernel lately. Nothing if that can not be
   // known; false for a rank without GPUs.
   std::optional<bool> is_busy(int local_rank);
 
  private:
-  void refresh();
+  struct Shared;  // with the thread, which may outlive this object
 
   const std::vector<GpusOfRank> gpus_by_rank_;
   const Clock& clock_;
-  std::unique_ptr<hardware::GpuMeter> meter_;  // opened at the first question
-  std::vector<hardware::GpuStatus> statuses_;
-  std::optional<SteadyTime> read_;
+  std::shared_ptr<Shared> shared_;  // from the first question on
 };
 
 }  // namespace lockstep::launcher

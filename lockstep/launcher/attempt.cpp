@@ -29,6 +29,7 @@ constexpr milliseconds kLastLines{2'000};
 // How long a process may take to die of SIGKILL. One that waits inside the kernel, for
 // a disk or a driver, does not die at all.
 constexpr milliseconds kDying{5'000};
+constexpr milliseconds kLastPress{1'000};
 
 // How often somebody else is asked whether the run is still ours.
 constexpr milliseconds kOwnerInterval{1'000};
@@ -55,6 +56,7 @@ Attempt::Attempt(const Scene& scene, int number)
                   job.first.nodes > 1, scene_.clock);
     next_look_ = scene_.clock.now();
   }
+  if (job.lost_to) next_owner_look_ = scene_.clock.now();
 }
 
 Attempt::~Attempt() {
@@ -263,7 +265,11 @@ void Attempt::quit() {
   const auto is_killed = [](const Rank& rank) {
     return !rank.running || rank.end.killed;
   };
-  if (std::all_of(ranks_.begin(), ranks_.end(), is_killed)) return abandon();
+  if (std::all_of(ranks_.begin(), ranks_.end(), is_killed)) {
+    // Who keeps pressing is not made to wait for long, but the kernel has its moment.
+    if (deadline_) deadline_ = std::min(*deadline_, scene_.clock.now() + kLastPress);
+    return;
+  }
   kill_running();
   scene_.notes.say("quitting at once (second SIGINT)");
 }
@@ -271,6 +277,7 @@ void Attempt::quit() {
 // Nobody can end what does not die of SIGKILL, and nobody is helped by waiting for it.
 void Attempt::abandon() {
   deadline_.reset();
+  reap();
   const double time = unix_seconds(scene_.clock.wall());
   for (auto& rank : ranks_) {
     if (!rank.running) continue;
@@ -341,8 +348,11 @@ RankLook Attempt::look_at(Rank& rank) {
   const auto pid = look.beat ? look.beat->pid : rank.end.pid;
   look.state = process_state(pid);
   const auto now = scene_.clock.now();
+  const bool wanted = hang_->wants_evidence(rank.end.local_rank);
+  if (!wanted) rank.evidence_at.reset();
   const bool due = !rank.evidence_at || now - *rank.evidence_at >= kEvidenceInterval;
-  if (due && hang_->wants_evidence(rank.end.local_rank)) {
+  if (wanted && due) {
+    look.is_first_sample = !rank.evidence_at;
     rank.evidence_at = now;
     rank.activity = activity_of(pid);
     rank.gpu_busy = gpus_.is_busy(rank.end.local_rank);
@@ -365,14 +375,12 @@ void Attempt::tell_slow(const SlowRank& slow) {
 // Somebody has taken the run over: what these ranks would still write is not wanted.
 void Attempt::look_for_new_owner() {
   const auto now = scene_.clock.now();
-  if (!scene_.job.lost_to || told_ || (next_owner_look_ && now < *next_owner_look_)) {
-    return;
-  }
+  if (told_) next_owner_look_.reset();
+  if (!next_owner_look_ || now < *next_owner_look_) return;
   next_owner_look_ = now + kOwnerInterval;
   const auto owner = scene_.job.lost_to();
   if (owner.empty()) return;
   told_ = true;
-  next_owner_look_.reset();
   for (auto& rank : ranks_) rank.end.lost_to = owner;
   kill_running();
   scene_.notes.say(

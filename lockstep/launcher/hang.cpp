@@ -110,12 +110,19 @@ void HangJudge::note_activity(Rank& rank, const RankLook& look,
                               nanoseconds passed) const {
   rank.idle += passed;
   rank.window += passed;
+  const bool is_stopped = look.state == 'T';
+  rank.stopped =
+      is_stopped && rank.was_stopped ? rank.stopped + passed : nanoseconds(0);
+  rank.was_stopped = is_stopped;
   const bool unknown = !look.activity || !look.gpu_busy;
-  const bool works = look.state != 'T' &&
-                     (unknown || *look.gpu_busy || look.state == 'D' ||
-                      (rank.before && does_something(*rank.before, *look.activity)));
+  const bool compares = !unknown && rank.before && !look.is_first_sample;
+  const bool works =
+      look.state != 'T' &&
+      (unknown || *look.gpu_busy || look.state == 'D' || look.activity->in_kernel ||
+       (compares && does_something(*rank.before, *look.activity)));
   if (works) rank.idle = nanoseconds(0);
-  if (!works && rank.before && rank.window < kWindow) return;
+  const bool is_within_window = rank.before && rank.window < kWindow;
+  if (!works && !look.is_first_sample && is_within_window) return;
   rank.before = look.activity;
   rank.window = nanoseconds(0);
 }
@@ -175,14 +182,22 @@ bool HangJudge::is_within_steps(const Rank& rank, bool all_wait) const {
          (rank.beat->phase == Phase::exchanging && all_wait && !several_nodes_);
 }
 
-// Of ranks that all wait for each other one may be at the work: they are idle together.
-nanoseconds HangJudge::idle_time(const Rank& rank, const std::vector<RankLook>& looks,
-                                 bool all_wait) const {
-  auto least = rank.idle;
-  for (std::size_t i = 0; all_wait && i < looks.size(); ++i) {
-    if (looks[i].running) least = std::min(least, ranks_[i].idle);
+// Nothing was seen of it, nor of anybody whom it may wait for: those who wait with it,
+// if all do, else those who do not.
+bool HangJudge::is_idle_for(std::size_t index, nanoseconds limit,
+                            const std::vector<RankLook>& looks, bool all_wait) const {
+  if (ranks_[index].idle < limit) return false;
+  // Ranks of other machines are not seen here.
+  if (several_nodes_ && !all_wait) return false;
+  for (std::size_t i = 0; i < looks.size(); ++i) {
+    const auto& other = ranks_[i];
+    if (i == index || !looks[i].running || looks[i].state == 'T') continue;
+    if (!all_wait && waits(other.beat)) continue;
+    const bool within = other.beat && (other.beat->phase == Phase::training ||
+                                       other.beat->phase == Phase::exchanging);
+    if (!within || other.idle < limit) return false;
   }
-  return least;
+  return true;
 }
 
 bool HangJudge::is_late(std::size_t index, const std::vector<RankLook>& looks,
@@ -193,11 +208,11 @@ bool HangJudge::is_late(std::size_t index, const std::vector<RankLook>& looks,
   if (look.state == 'T' && limits_.step_floor.count() > 0) {
     // A stopped process is at no work that could take its time.
     const auto step = rank.steps.empty() ? limits_.step_floor : step_limit(rank);
-    return rank.quiet >= std::min(allowed, nanoseconds(step));
+    return rank.stopped >= nanoseconds(step) || rank.quiet >= allowed;
   }
   if (rank.quiet < allowed) return false;
   if (!is_within_steps(rank, all_wait)) return true;
-  return idle_time(rank, looks, all_wait) >= allowed ||
+  return is_idle_for(index, allowed, looks, all_wait) ||
          rank.quiet >= step_timeout(rank);
 }
 

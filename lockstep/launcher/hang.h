@@ -37,6 +37,7 @@ struct RankLook {
   char state = 'S';
   // Nothing: it can not be known, so that the rank counts as one that works.
   std::optional<Activity> activity = Activity{};
+  bool is_first_sample = false;  // `activity` is only what later ones are compared with
   std::optional<bool> gpu_busy = false;
 };
 
@@ -62,7 +63,9 @@ struct Verdict {
 //
 // Time counts only while somebody looks: of the time between two looks, one second at
 // most, so that a laptop's sleep or a Ctrl-Z is no hang. A rank that waits for the
-// others (exchanging) is a victim as long as there is one that does not.
+// others (exchanging) is a victim as long as there is one that does not; so is one that
+// does nothing in its step while another one works, saves, loads or evaluates: layers
+// and buffers may wait for other ranks in the middle of a step.
 //
 // A false alarm is worse than a late one: within a step a rank is a hang only when it
 // is stopped, or when it did nothing at all for the short limit, or after the long one.
@@ -85,6 +88,8 @@ class HangJudge {
     std::chrono::nanoseconds window{0};  // since `before` was taken
     std::optional<Activity> before;
     std::chrono::nanoseconds longest{0};     // step of this run
+    bool was_stopped = false;                // at the last look
+    std::chrono::nanoseconds stopped{0};     // in state T
     bool told_slow = false;                  // since the last new beat
     std::chrono::nanoseconds since_step{0};  // since the last new step
     bool plain = false;  // nothing but training since the last new step
@@ -98,9 +103,8 @@ class HangJudge {
   std::chrono::nanoseconds step_timeout(const Rank& rank) const;
   std::chrono::nanoseconds limit(const Rank& rank, bool all_wait) const;
   bool is_within_steps(const Rank& rank, bool all_wait) const;
-  std::chrono::nanoseconds idle_time(const Rank& rank,
-                                     const std::vector<RankLook>& looks,
-                                     bool all_wait) const;
+  bool is_idle_for(std::size_t index, std::chrono::nanoseconds limit,
+                   const std::vector<RankLook>& looks, bool all_wait) const;
   bool is_late(std::size_t index, const std::vector<RankLook>& looks,
                bool all_wait) const;
   std::optional<SlowRank> slow(const std::vector<RankLook>& looks, bool all_wait);

@@ -46,13 +46,12 @@ constexpr rlim_t kFilesForAPeer = 16;
 
 // Without this a rank that can not open a socket waits for its peers for minutes.
 void check_open_files(const Job& job) {
-  const auto needed =
-      kFilesOfARank + kFilesForAPeer * static_cast<rlim_t>(job.first.world_size);
+  const auto needed = kFilesOfARank + kFilesForAPeer * job.ranks.size();
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
   if (limit.rlim_max < needed) {
     throw Error(Fault::hardware, "launcher: a process may open ", limit.rlim_max,
-                " files here, and one of ", job.first.world_size, " ranks needs about ",
+                " files here, and one of ", job.ranks.size(), " ranks needs about ",
                 needed, "; raise the limit (ulimit -n ", needed, ")");
   }
   limit.rlim_cur = needed;

@@ -207,6 +207,18 @@ bool lease_ends(const Path& run, const LockHolder& holder, const LockOptions& op
   }
 }
 
+// A process that lives looks at its lock every so often, and then kills its ranks: what
+// they were about to write is not ours to clean up before.
+void wait_for_loser(const LockHolder& holder, const LockOptions& options) {
+  constexpr milliseconds kToEnd{2'000};
+  const auto time = options.renew_every + kToEnd;
+  if (options.say) {
+    options.say(str("taken from ", holder.text(), "; it has ", time.count() / 1000,
+                    " s to notice and to end"));
+  }
+  std::this_thread::sleep_for(time);
+}
+
 // The open, locked file, which names `options.self`; nothing: look again.
 std::optional<Descriptor> try_take(const Path& run, const LockOptions& options) {
   const auto path = lock_file(run);
@@ -233,7 +245,10 @@ std::optional<Descriptor> try_take(const Path& run, const LockOptions& options) 
       std::this_thread::sleep_for(kLookEvery);
     }
     if (!claim || !is_in_place(file.get(), path)) return std::nullopt;
-    return replaced(run, options.self);
+    const bool may_live = age(file.get(), run) < options.lease;
+    auto mine = replaced(run, options.self);
+    if (may_live) wait_for_loser(*holder, options);
+    return mine;
   }
   write_holder(file.get(), options.self, 0, path);
   return file;
@@ -298,20 +313,24 @@ class RunLock::Impl {
     std::mutex waiting;
     for (std::int64_t renewed = 1;; ++renewed) {
       std::unique_lock lock(waiting);
-      wake_.wait_for(lock, stop, every, [] { return false; });
+      // The first time sooner: where there is no flock two may have taken it together.
+      const auto first = std::min(every, milliseconds(1'000));
+      wake_.wait_for(lock, stop, renewed == 1 ? first : every, [] { return false; });
       if (stop.stop_requested()) return;
       if (!renew_once(renewed)) break;
     }
     if (on_lost_) on_lost_(lost_to());
   }
 
-  // False if it is another's now.
+  // False if it is another's now. The mutex is not held over what a stalled file system
+  // may hold up.
   bool renew_once(std::int64_t renewed) {
-    const std::lock_guard guard(mutex_);
-    const auto path = lock_file(run_);
+    const auto path = lock_file(place());
     const Descriptor there(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (there && !is_in_place(file_.get(), path)) {
-      const auto holder = holder_in(there.get());
+    if (!there) return put_back(path);
+    const auto holder = holder_in(there.get());
+    if (!is_in_place(file_.get(), path) || (holder && !is_self(*holder))) {
+      const std::lock_guard guard(mutex_);
       lost_to_ = holder ? holder->text() : "another process";
       return false;
     }
@@ -322,7 +341,34 @@ class RunLock::Impl {
     return true;
   }
 
-  const Descriptor file_;
+  // Somebody has removed the file: the run is still ours, unless another one is
+  // quicker.
+  bool put_back(const Path& path) {
+    Descriptor file(::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644));
+    if (!file) return true;  // the directory is gone, or the next look will tell
+    static_cast<void>(try_flock(file.get()));
+    try {
+      write_holder(file.get(), self_, 0, path);
+    } catch (const Error&) {
+    }
+    // The old descriptor stays open: a guard has a copy of it.
+    replacements_.push_back(std::move(file_));
+    file_ = std::move(file);
+    return true;
+  }
+
+  bool is_self(const LockHolder& holder) const {
+    return holder.boot == self_.boot && holder.pid == self_.pid &&
+           holder.host == self_.host && holder.process_start == self_.process_start;
+  }
+
+  Path place() const {
+    const std::lock_guard guard(mutex_);
+    return run_;
+  }
+
+  Descriptor file_;                       // of the renewer, once there is one
+  std::vector<Descriptor> replacements_;  // what file_ was before
   const LockHolder self_;
   const std::function<void(const std::string&)> on_lost_;
   mutable std::mutex mutex_;  // guards the two below
@@ -345,7 +391,7 @@ LockHolder this_process() {
 }
 
 RunLock RunLock::take(const Path& run, const LockOptions& options) {
-  constexpr int kTries = 100;  // each one lost to somebody who was quicker
+  constexpr int kTries = 1'000;  // each one lost to somebody who was quicker
   for (int i = 0; i < kTries; ++i) {
     if (auto file = try_take(run, options)) {
       return RunLock(std::make_unique<Impl>(std::move(*file), run, options));

@@ -312,7 +312,9 @@ void Checkpoints::save(const parallel::Strategy& strategy, const Save& save) {
 
 void Checkpoints::make_way(std::int64_t step) {
   const bool waits = parts_.config.checkpoint.on_busy == config::OnBusy::wait;
-  if (waits && is_due(step)) finish();
+  if (!waits || !is_due(step) || !saver_.is_busy()) return;
+  parts_.reporter.beat(step - 1, monitor::Phase::saving);
+  finish();
 }
 
 // Ranks go on exchanging ballots until it is there.

@@ -167,8 +167,8 @@ Step::Divisor Step::divisor_of(const data::Batch& batch) {
   }
   if (failure) std::rethrow_exception(failure);
   // Targets that all weigh nothing have no loss; PyTorch's would be 0 / 0.
-  return {count,
-          weight_sum_.clamp_min_(std::numeric_limits<float>::min()).select(0, 0)};
+  const auto sum = weight_sum_.select(0, 0);
+  return {count, torch::where(sum > 0, sum, std::numeric_limits<double>::infinity())};
 }
 
 void Step::set_micro_batch(std::int64_t size) {

@@ -300,6 +300,58 @@ TEST_F(Beats, ALongLimitOfZeroIsNone) {
             std::nullopt);
 }
 
+// Buffers of rank 0 are waited for at the start of a step, sums of batch normalisation
+// in the middle of it: in the phase `training`, without doing anything.
+TEST_F(Beats, OneThatDoesNothingMayWaitForOneThatDoes) {
+  const std::vector<std::pair<Phase, bool>> others{{Phase::saving, false},
+                                                   {Phase::loading, false},
+                                                   {Phase::evaluating, false},
+                                                   {Phase::warming_up, false},
+                                                   {Phase::training, true}};
+  for (const auto& [phase, works] : others) {
+    watch(2);
+    train(10, milliseconds(100));
+    beat(0, step_, phase);
+    beat(1, step_);
+    const auto work = [&, busy = works] {
+      if (busy) looks_[0].activity->cpu_seconds += 0.1;
+    };
+    EXPECT_EQ(quiet_until_hang(milliseconds(60'000), work), std::nullopt)
+        << name_of(phase);
+  }
+}
+
+TEST_F(Beats, OneThatDoesNothingWhileTheOthersWaitIsFound) {
+  watch(2);
+  train(10, milliseconds(100));
+  beat(0, step_, Phase::exchanging);
+  beat(1, step_);
+  // Whoever waits may well spin.
+  const auto found = quiet_until_hang(milliseconds(60'000),
+                                      [&] { looks_[0].activity->cpu_seconds += 0.1; });
+  EXPECT_EQ(found, milliseconds(3'000));
+  EXPECT_EQ(hang_->local_rank, 1);
+}
+
+TEST_F(Beats, AThreadThatWaitsForADiskIsNoHang) {
+  watch(1);
+  train(10, milliseconds(100));
+  looks_[0].activity->in_kernel = true;  // the saver's; the step waits for it
+  EXPECT_EQ(quiet_until_hang(milliseconds(60'000)), std::nullopt);
+}
+
+// A batch system stops all processes of a job and lets them go on, in any order.
+TEST_F(Beats, AShortStopInALongSaveIsNoHang) {
+  watch(1);
+  train(3, milliseconds(200));
+  beat(0, step_, Phase::saving);
+  EXPECT_EQ(quiet_until_hang(milliseconds(30'000)), std::nullopt);
+  looks_[0].state = 'T';
+  EXPECT_EQ(quiet_until_hang(milliseconds(1'000)), std::nullopt);
+  looks_[0].state = 'S';
+  EXPECT_EQ(quiet_until_hang(milliseconds(30'000)), std::nullopt);
+}
+
 // The short last batch of an epoch, for which cuDNN tunes itself anew.
 TEST_F(Beats, SomethingDoneForTheFirstTimeHasTheLimitOfAFirstStep) {
   watch(1);
@@ -393,12 +445,12 @@ TEST_F(HangingRanks, AHangOutsideOfACollectiveIsFoundAndNamed) {
                                       "beat=5:exchanging", "answer=15", "hang"}));
   EXPECT_EQ(result.state, monitor::RunState::failed);
   EXPECT_EQ(result.exit, 1);
-  EXPECT_THAT(result.message, AllOf(StartsWith("rank 1 (pid "),
-                                    HasSubstr(") hangs: no heartbeat for 1."),
-                                    HasSubstr(" s at step 5 (training)"),
-                                    HasSubstr("told to end, exit status 143")));
+  EXPECT_THAT(result.message,
+              AllOf(StartsWith("rank 1 (pid "), HasSubstr(") hangs: no heartbeat for "),
+                    HasSubstr(" s at step 5 (training)"),
+                    HasSubstr("told to end, exit status 143")));
   EXPECT_TRUE(is_gone(pid_noted("child")));
-  EXPECT_EQ(said_.at(0), "rank 1 hangs; the others are told to end");
+  EXPECT_THAT(said_, ::testing::Contains("rank 1 hangs; the others are told to end"));
   EXPECT_THAT(value(events("failure").at(0), "hang"), HasSubstr("no heartbeat for"));
 }
 
@@ -436,8 +488,8 @@ TEST_F(HangingRanks, OneThatComputesOrReadsIsSlowAndLeftAlone) {
     const auto result =
         run(watched(1, {"steps=5:5", work, "steps=5:5", "beat=10:finished"}));
     EXPECT_EQ(result.state, monitor::RunState::done) << work << result.message;
-    ASSERT_EQ(said_.size(), 1) << work;
-    EXPECT_THAT(said_[0], AllOf(StartsWith("rank 0 is slow: no heartbeat for 1."),
+    ASSERT_FALSE(said_.empty()) << work;
+    EXPECT_THAT(said_[0], AllOf(StartsWith("rank 0 is slow: no heartbeat for "),
                                 HasSubstr("at step 5 (training)")));
   }
   const auto told = events("slow").at(0);
@@ -464,7 +516,7 @@ TEST_F(HangingRanks, ARankThatNeverBeatsIsFound) {
 TEST_F(HangingRanks, ASingleRankIsWatchedToo) {
   const auto result = run(watched(1, {"steps=5:5", "hang"}));
   EXPECT_EQ(result.state, monitor::RunState::failed);
-  EXPECT_THAT(result.message, StartsWith("rank 0 hangs: no heartbeat for 1."));
+  EXPECT_THAT(result.message, StartsWith("rank 0 hangs: no heartbeat for "));
 }
 
 }  // namespace

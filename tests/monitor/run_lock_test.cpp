@@ -146,7 +146,7 @@ TEST_F(Lock, OfAnotherMachineWhoseLeaseHasEndedIsFree) {
 }
 
 TEST_F(Lock, OfAnotherMachineIsWaitedForAndThenTaken) {
-  leave_lock(on_another_machine(), milliseconds(59'000));
+  leave_lock(on_another_machine(), milliseconds(55'000));
   LockOptions options;
   std::vector<std::string> said;
   options.say = [&](std::string_view text) { said.emplace_back(text); };
@@ -174,6 +174,7 @@ TEST_F(Lock, ThatIsTakenOverIsLostByItsHolder) {
   auto lost = std::make_optional(RunLock::take(path(), theirs));
   LockOptions options;
   options.take_over = true;
+  options.renew_every = milliseconds(5);
   const auto lock = RunLock::take(path(), options);
   EXPECT_TRUE(test::eventually([&] { return told.load(); }));
   EXPECT_EQ(lost->lost_to(), monitor::this_process().text());

@@ -37,7 +37,7 @@ class KilledRun {
 
   void start() {
     jobs_.clear();
-    before_ = lines().size();
+    before_ = last_attempt();
     const auto port = std::to_string(test::free_port());
     const auto ranks = std::to_string(ranks_);
     for (int rank = 0; rank < ranks_; ++rank) {
@@ -69,7 +69,7 @@ class KilledRun {
   }
 
   // It has ended, or written lines since it was started.
-  bool has_moved() { return has_ended() || lines().size() > before_; }
+  bool has_moved() { return has_ended() || last_attempt() > before_; }
   bool has_ended() { return jobs_[0]->wait_for({}).has_value(); }
 
   // Whether it ended well.
@@ -85,6 +85,11 @@ class KilledRun {
     return true;
   }
 
+  std::int64_t last_attempt() const {
+    std::int64_t last = 0;
+    for (const auto& line : lines()) last = std::max(last, line.attempt);
+    return last;
+  }
   SavedLines lines() const { return monitor::read_metrics(run_ / "metrics.jsonl"); }
 
   // Every line of a step, however often it was done, has the loss of the unbroken run.
@@ -107,9 +112,8 @@ class KilledRun {
   // What is on disk right after a kill.
   void expect_usable() {
     const auto all = lines();
-    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(before_);
-    const auto first = std::find_if(begin, all.end(), [](const auto& line) {
-      return line.split == monitor::Split::train;  // all steps may be done
+    const auto first = std::find_if(all.begin(), all.end(), [&](const auto& line) {
+      return line.attempt > before_ && line.split == monitor::Split::train;
     });
     if (first != all.end()) {
       EXPECT_EQ(first->step, newest_ + 1) << "it went on elsewhere";
@@ -164,7 +168,7 @@ class KilledRun {
   files::TemporaryDirectory folder_;
   test::Path run_ = folder_.path() / "run";
   std::vector<std::unique_ptr<test::Job>> jobs_;
-  std::size_t before_ = 0;   // lines before the last start
+  std::int64_t before_ = 0;  // attempt that has written lines before the last start
   std::int64_t newest_ = 0;  // checkpoint after the last kill
   std::int64_t most_lost_ = 0;
   std::uint32_t in_a_save_ = 0;

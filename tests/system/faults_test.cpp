@@ -61,13 +61,13 @@ std::vector<FaultCell> all_faults() {
                                Phase::saving};
   std::vector<FaultCell> cells;
   for (const auto phase : kPhases) {
-    for (const auto* backend : {"shm", "gloo", "modelled"}) {
+    for (const auto* backend : {"shm", "gloo", "sharded"}) {
       for (const auto& fault : of_ranks) {
         for (int rank = 0; rank < kFaultRanks; ++rank) {
           cells.push_back({fault, phase, rank, backend});
         }
       }
-      if (std::string(backend) == "modelled") continue;
+      if (std::string(backend) == "sharded") continue;
       for (const auto& fault : of_launchers) {
         cells.push_back({fault, phase, kLauncher, backend});
       }
@@ -108,7 +108,10 @@ class FaultyRun {
         run_, kFaultRanks,
         {"model.name=mlp", "model.hidden=256", "checkpoint.every=2", "eval.every=3",
          "data.eval_samples=3000", "batch.eval=50", "comm.timeout=8s", length,
-         "comm.backend=" + cell_.backend, "--grace-period", "8s"});
+         cell_.backend == "shm" ? "comm.backend=shm" : "comm.backend=gloo",
+         cell_.backend == "sharded" ? "parallel.shard_update=on"
+                                    : "parallel.shard_update=auto",
+         "--grace-period", "8s"});
   }
 
   std::int64_t newest() const {

@@ -155,7 +155,10 @@ TEST(Report, WhatSinksHaveToSayNeedsNoConsole) {
     monitor::Console console({.write = [&](std::string_view text) { shown += text; }});
     config::MonitorConfig monitor{.sinks = {config::Sink::wandb}};
     monitor.verbosity = verbosity;
-    Reporter(run, monitor, console, {}).finished({});
+    Reporter reporter(run, monitor, console, {});
+    reporter.started(1, 1);
+    reporter.train(ten_steps());
+    reporter.finished({});
     const bool quiet = verbosity == config::Verbosity::quiet;
     EXPECT_EQ(shown.find("wandb sync ") == std::string::npos, quiet) << shown;
   }

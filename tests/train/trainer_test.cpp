@@ -61,7 +61,8 @@ TEST(Trainer, TrainsForTheEpochsAskedForAndEvaluatesAtTheEnd) {
   EXPECT_EQ(run.metrics.size(), 27u);
   EXPECT_EQ(run.metrics.back().split, monitor::Split::eval);
   EXPECT_LT(run.metrics[25].loss, run.metrics[0].loss);
-  EXPECT_THAT(run.events, testing::ElementsAre("started", "memory", "done"));
+  EXPECT_THAT(run.events,
+              testing::ElementsAre("started", "memory", "checkpoint", "done"));
   EXPECT_TRUE(run.has_weights);
 }
 
