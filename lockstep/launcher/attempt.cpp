@@ -31,12 +31,6 @@ constexpr milliseconds kLastLines{2'000};
 constexpr milliseconds kDying{5'000};
 constexpr milliseconds kLastPress{1'000};
 
-// How often somebody else is asked whether the run is still ours.
-constexpr milliseconds kOwnerInterval{1'000};
-
-// Between two looks at what a quiet rank does.
-constexpr milliseconds kEvidenceInterval{500};
-
 std::vector<GpuWatch::GpusOfRank> gpus_of(const Job& job) {
   std::vector<GpuWatch::GpusOfRank> gpus;
   for (const auto& rank : job.ranks) gpus.push_back(rank.gpus);
@@ -153,6 +147,18 @@ void Attempt::reap() {
     if (!rank.running && ending_of(scene_.job, rank.end) == Ending::failed) {
       return fail(rank);
     }
+  }
+  pass_on_stop();
+}
+
+// A rank of ours that was asked to stop by somebody else, and has stopped: the others
+// may wait for it, if they had not met yet, so they are asked, too.
+void Attempt::pass_on_stop() {
+  if (running_ == 0 || asked_by_ != 0 || !beats()) return;
+  for (const auto& rank : ranks_) {
+    if (rank.running || ending_of(scene_.job, rank.end) != Ending::stopped) continue;
+    const int status = rank.end.end.shell_status();
+    return stop(status == kExitStopped ? SIGTERM : status - 128);
   }
 }
 
@@ -307,84 +313,6 @@ void Attempt::pause() {
   for (auto& rank : ranks_) rank.child.signal(SIGSTOP);
   ::raise(SIGSTOP);
   for (auto& rank : ranks_) rank.child.signal(SIGCONT);
-}
-
-// The ranks make the file.
-const monitor::HeartbeatReader* Attempt::heartbeat() {
-  if (!heartbeat_) {
-    try {
-      heartbeat_.emplace(scene_.run.heartbeat());
-    } catch (const Error&) {
-      return nullptr;
-    }
-  }
-  return &*heartbeat_;
-}
-
-void Attempt::look_for_hang() {
-  if (!hang_ || !next_look_) return;
-  if (told_ || asked_by_ != 0) {
-    next_look_.reset();  // they are on their way out, and the deadline is theirs
-    return;
-  }
-  if (scene_.clock.now() < *next_look_) return;
-  next_look_ = scene_.clock.now() + scene_.job.monitor_interval;
-  std::vector<RankLook> looks;
-  for (auto& rank : ranks_) looks.push_back(look_at(rank));
-  const auto verdict = hang_->look(looks);
-  if (verdict.slow) tell_slow(*verdict.slow);
-  if (!verdict.hang) return;
-  auto& rank = ranks_[static_cast<std::size_t>(verdict.hang->local_rank)];
-  rank.end.hang = verdict.hang->because;
-  rank.child.signal(SIGKILL);
-  fail(rank);
-}
-
-RankLook Attempt::look_at(Rank& rank) {
-  RankLook look{.running = rank.running, .beat = {}};
-  if (!rank.running) return look;
-  if (const auto* file = heartbeat()) look.beat = file->read(rank.end.rank);
-  // A rank may be wrapped into another program: the one that beats counts.
-  const auto pid = look.beat ? look.beat->pid : rank.end.pid;
-  look.state = process_state(pid);
-  const auto now = scene_.clock.now();
-  const bool wanted = hang_->wants_evidence(rank.end.local_rank);
-  if (!wanted) rank.evidence_at.reset();
-  const bool due = !rank.evidence_at || now - *rank.evidence_at >= kEvidenceInterval;
-  if (wanted && due) {
-    look.is_first_sample = !rank.evidence_at;
-    rank.evidence_at = now;
-    rank.activity = activity_of(pid);
-    rank.gpu_busy = gpus_.is_busy(rank.end.local_rank);
-  }
-  look.activity = rank.activity;
-  look.gpu_busy = rank.gpu_busy;
-  return look;
-}
-
-void Attempt::tell_slow(const SlowRank& slow) {
-  const int rank = ranks_[static_cast<std::size_t>(slow.local_rank)].end.rank;
-  scene_.notes.event("slow",
-                     {{"rank", std::int64_t{rank}},
-                      {"step", slow.beat.step},
-                      {"phase", std::string(name_of(slow.beat.phase))},
-                      {"seconds", std::chrono::duration<double>(slow.quiet).count()}});
-  scene_.notes.say(str("rank ", rank, " is slow: ", slow.text));
-}
-
-// Somebody has taken the run over: what these ranks would still write is not wanted.
-void Attempt::look_for_new_owner() {
-  const auto now = scene_.clock.now();
-  if (told_) next_owner_look_.reset();
-  if (!next_owner_look_ || now < *next_owner_look_) return;
-  next_owner_look_ = now + kOwnerInterval;
-  const auto owner = scene_.job.lost_to();
-  if (owner.empty()) return;
-  told_ = true;
-  for (auto& rank : ranks_) rank.end.lost_to = owner;
-  kill_running();
-  scene_.notes.say(
-      str("the run was taken over by ", owner, "; its ranks here are killed"));
 }
 
 void Attempt::sweep_up() {

@@ -37,7 +37,12 @@ class Prediction : public testing::Test {
                 "parallel.device=cpu",
                 "checkpoint.final_weights=false"};
     words.insert(words.end(), more.begin(), more.end());
-    const auto output = test::run(words, {{"XDG_STATE_HOME", state.string()}});
+    // The first time a model is described, which takes as long as the machine is slow.
+    const auto output =
+        process::run({.arguments = words,
+                      .environment = {{"XDG_STATE_HOME", state.string()}},
+                      .directory = {}},
+                     std::chrono::minutes(2));
     EXPECT_TRUE(output.end.ok()) << output.err;
     last_state_ = state;
     const auto record = monitor::RunDirectory::open(directory).read_record();

@@ -52,6 +52,7 @@ class Attempt {
   void reap();
   void finish(Rank& rank, const process::End& end, double time);
   bool is_early(const Rank& rank, const process::End& end);
+  void pass_on_stop();
   void receive(int number);
   void interrupt();
   void stop(int number);
