@@ -120,7 +120,7 @@ bool somebody_told(const C10dParts& parts) {
 // will come to the same end.
 std::string difference_from_peers(const C10dParts& parts, const Asked& own,
                                   bool waits) {
-  constexpr std::chrono::seconds kPatience{2};
+  constexpr std::chrono::seconds kPatience{10};
   for (int r = 0; r < parts.size; ++r) {
     if (r == parts.rank) continue;
     if (waits) parts.store->wait({failure_key(r)}, kPatience);

@@ -173,10 +173,16 @@ TEST(Failure, RanksThatAskForDifferentThingsOverGlooAreNamed) {
             c.barrier();  // where nothing was noticed yet
           });
           ASSERT_TRUE(error) << one.said;
-          EXPECT_THAT(error->what(), HasSubstr("ranks issue different collectives"));
-          if (c.rank() == 0) {
-            EXPECT_THAT(error->what(), HasSubstr(one.said));
-          }
+          // Both sides are named, unless the rank that has the store is gone before
+          // this one has asked it; without our handler the process would have been
+          // aborted.
+          const std::string text = error->what();
+          const bool named =
+              text.find(one.said) != std::string::npos &&
+              text.find("ranks issue different collectives") != std::string::npos;
+          const bool alone = text.find("a peer ") != std::string::npos;
+          EXPECT_TRUE(named || alone) << text;
+          EXPECT_EQ(text.find("frame #"), std::string::npos) << text;
           // Threads of gloo wait for a peer, and main() would for them.
           ::_exit(::testing::Test::HasFailure() ? 99 : 0);
         },
