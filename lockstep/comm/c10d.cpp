@@ -141,7 +141,7 @@ std::string explain(State& state, const Call& call, bool first) {
   const auto& parts = state.parts();
   const Asked own{signature(call), str(call.site.file, ":", call.site.line)};
   try {
-    if (!parts.store || (!first && !somebody_told(parts))) return "";
+    if (!parts.asks_after_failure || (!first && !somebody_told(parts))) return "";
     parts.store->set(failure_key(parts.rank), own.signature + "\n" + own.place);
     if (first) state.cut();
     return difference_from_peers(parts, own, first);

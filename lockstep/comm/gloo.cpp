@@ -68,8 +68,9 @@ std::unique_ptr<Communicator> make_gloo(const GroupOptions& options) {
     parts.group = make_group(options, *connections, parts.complaint);
     parts.name = "gloo";
     parts.device = options.device;
+    parts.store = options.store;
     // Between machines a store that is asked after a failure may be as far as the peer.
-    if (options.interface == "127.0.0.1") parts.store = options.store;
+    parts.asks_after_failure = options.interface == "127.0.0.1";
     parts.rank = options.rank;
     parts.size = options.size;
     parts.cut = [connections, complaint = parts.complaint] {

@@ -19,7 +19,8 @@ struct C10dParts {
   c10::intrusive_ptr<c10d::Backend> group;
   std::string name;
   torch::Device device = torch::kCPU;
-  Store store;  // for split(); keys of this group only
+  Store store;                      // for split(); keys of this group only
+  bool asks_after_failure = false;  // the store: what did the others ask for?
   int rank = 0;
   int size = 1;
   bool can_average = false;  // the backend itself divides
