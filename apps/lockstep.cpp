@@ -66,14 +66,17 @@ int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);
   // A limit of file sizes (ulimit -f) is an error of a write, not the end.
   ::signal(SIGXFSZ, SIG_IGN);
+  const std::string program = argc > 0 ? argv[0] : "lockstep";
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  const auto variables = environment();
   std::error_code ignored;
   Context context{
       .out = std::cout,
       .err = std::cerr,
-      .environment = environment(),
+      .environment = variables,
       .executable = std::filesystem::read_symlink("/proc/self/exe", ignored).string(),
-      .command_line = lockstep::cli::command_line(words)};
+      .command_line = lockstep::cli::command_line(program, words, variables),
+      .program = program};
   context.color_out = wants_color(context, STDOUT_FILENO);
   context.color_err = wants_color(context, STDERR_FILENO);
   return check_output(lockstep::cli::run(words, context));

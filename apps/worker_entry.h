@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/config/load.h"
 #include "lockstep/launcher/rank_environment.h"
 #include "lockstep/monitor/error_file.h"
@@ -31,8 +32,10 @@ inline int own_rank() noexcept {
 }
 
 // Leaves the error where whoever started this rank looks for it: in the run directory,
-// and in torchrun's error file. Without a launcher of ours, or when it can not be left,
-// it is said here. Returns the status to exit with.
+// and in torchrun's error file. Without a launcher of ours it is said here. When it can
+// not be left, on a full disk for instance, it is logged: the last block of a log that
+// is there already may have room, and our launcher looks there. Returns the status to
+// exit with.
 inline int report(const std::string& run_dir, Fault fault, const std::string& message) {
   const char* named = std::getenv("TORCHELASTIC_ERROR_FILE");
   bool left = false;
@@ -51,7 +54,10 @@ inline int report(const std::string& run_dir, Fault fault, const std::string& me
   } catch (const std::exception&) {
     // Said below, unless one of the two was written.
   }
-  if (!left || std::getenv("LOCKSTEP_LAUNCHER") == nullptr) {
+  const bool ours = std::getenv("LOCKSTEP_LAUNCHER") != nullptr;
+  if (!left && ours && !run_dir.empty()) {
+    log::error("train", message);
+  } else if (!left || !ours) {
     std::cerr << "lockstep_worker: error: " << message << std::endl;
   }
   return exit_status(fault);

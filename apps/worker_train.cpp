@@ -1,12 +1,14 @@
 // lockstep_worker --run-dir DIR: one rank of a training run.
 #include "apps/worker_train.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <numeric>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -16,11 +18,11 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/text.h"
 #include "lockstep/comm/join.h"
+#include "lockstep/launcher/host.h"
 #include "lockstep/launcher/job.h"
 #include "lockstep/launcher/parent_watch.h"
 #include "lockstep/monitor/console.h"
 #include "lockstep/monitor/run_lock.h"
-#include "lockstep/storage/catalog.h"
 #include "lockstep/train/device.h"
 #include "lockstep/train/replicas.h"
 #include "lockstep/train/report.h"
@@ -50,25 +52,56 @@ log::Level level_of(config::Verbosity verbosity) {
   }
 }
 
-// Log lines go to the console while it lives, and to standard error afterwards.
-class LogToConsole {
+// Whether our launcher has made the directory for just this job, and looks after it.
+// Any other one, a prepared one for instance, may be another job's at the moment.
+bool is_launchers_own(const monitor::RunDirectory& run) {
+  return variable("LOCKSTEP_HEARTBEAT") ==
+         std::filesystem::absolute(run.heartbeat()).string();
+}
+
+// What this rank may leave in the run directory: its log and its errors. Nothing before
+// it is known that the run is this job's; rank 0 knows when it has the lock, the others
+// when they have met rank 0.
+//
+// Log lines go to the console while that lives, and to standard error afterwards.
+class Traces {
  public:
-  LogToConsole(const monitor::RunDirectory& run, int rank, config::Verbosity verbosity,
-               monitor::Console& console) {
+  Traces(const monitor::RunDirectory& run, int rank, config::Verbosity verbosity,
+         monitor::Console& console)
+      : run_(run) {
     // Our launcher writes what this rank prints to the same file: all goes there.
     const bool captured = variable("LOCKSTEP_LOG_FILE") ==
                           std::filesystem::absolute(run.log(rank)).string();
-    log::start({.level = log::Level::debug,
+    if (!captured) file_ = run.log(rank);
+    options_ = {.level = log::Level::debug,
                 .shown = captured ? log::Level::debug : level_of(verbosity),
-                .file = captured ? std::filesystem::path() : run.log(rank),
+                .file = {},
                 .writer = [&](log::Level level, std::string_view line) {
                   console.log_line(level, line);
-                }});
+                }};
+    log::start(options_);
     log::set_rank(rank);
+    if (is_launchers_own(run)) allow();
   }
-  LogToConsole(const LogToConsole&) = delete;
-  LogToConsole& operator=(const LogToConsole&) = delete;
-  ~LogToConsole() { log::set_writer({}); }
+  Traces(const Traces&) = delete;
+  Traces& operator=(const Traces&) = delete;
+  ~Traces() { log::set_writer({}); }
+
+  bool are_allowed() const noexcept { return allowed_; }
+  void allow() {
+    if (allowed_.exchange(true)) return;
+    options_.file = file_;
+    log::start(options_);
+  }
+
+  // For report(); "" as long as nothing may be left.
+  std::string error_place() const { return allowed_ ? run_.path().string() : ""; }
+
+ private:
+  const monitor::RunDirectory& run_;
+  std::filesystem::path file_;
+  log::Options options_;
+  std::atomic<bool> allowed_{false};  // the watch for the parent asks, too
 };
 
 comm::JoinOptions join_options(const monitor::RunDirectory& run,
@@ -83,26 +116,16 @@ comm::JoinOptions join_options(const monitor::RunDirectory& run,
           .interrupted = [&stop] { return stop.signal() != 0; }};
 }
 
-// Of a run that was asked to stop; it may have been before it made a step of its own.
-int exit_of_stop(int signal, const monitor::RunDirectory& run,
-                 const config::Config& config) {
-  const bool resumes = config.checkpoint.resume != "never" &&
-                       !storage::list_steps(run.checkpoints()).empty();
-  return stop_status(signal, resumes);
-}
-
 // Our launcher keeps the run.json of the directory that it has made; of any other, a
 // prepared one for instance, and under a launcher of others, nobody else does.
 class Record {
  public:
   Record(const monitor::RunDirectory& run, const config::Config& config,
-         const RankEnvironment& environment)
+         const RankEnvironment& environment, const train::StopRequest& stop)
       : run_(run), config_(config) {
-    const bool keeps = environment.rank == 0 &&
-                       variable("LOCKSTEP_HEARTBEAT") !=
-                           std::filesystem::absolute(run.heartbeat()).string();
-    if (!keeps) return;
+    if (environment.rank != 0 || is_launchers_own(run)) return;
     monitor::LockOptions options;
+    options.interrupted = [&stop] { return stop.signal() != 0; };
     options.say = [](std::string_view text) {
       log::warning("comm", std::string(text));
     };
@@ -118,7 +141,9 @@ class Record {
   // Says how it ended; returns the exit status.
   int done(const train::Result& result) const {
     const int signal = result.stopped_by;
-    const int exit = signal == 0 ? kExitOk : exit_of_stop(signal, run_, config_);
+    const bool resumes = config_.checkpoint.resume != "never";
+    const int exit =
+        signal == 0 ? kExitOk : launcher::exit_of_stop(run_, resumes, signal);
     if (!is_ours()) return exit;
     run_.update_record(
         signal != 0 ? monitor::RunState::stopped : monitor::RunState::done, exit,
@@ -190,12 +215,13 @@ bool show(const train::Result& result) {
   return false;
 }
 
-int leave_early(int signal, train::Reporter& reporter, const Record& record) {
+int leave_early(int signal, std::optional<train::Reporter>& reporter,
+                const Record& record) {
   log::warning("comm", fmt::format("stopped by {} before the ranks had met",
                                    ::strsignal(signal)));
   train::Result result;
   result.stopped_by = signal;
-  reporter.finished(result);
+  if (reporter) reporter->finished(result);
   return record.done(result);
 }
 
@@ -238,38 +264,72 @@ std::vector<int> gpus_here(const config::ParallelConfig& parallel,
   return gpus;
 }
 
+// Nothing if they can not, and the config or a signal says what to do then.
+std::optional<comm::World> try_to_meet(const monitor::RunDirectory& run,
+                                       const config::Config& config,
+                                       const RankEnvironment& environment,
+                                       const train::StopRequest& stop) {
+  try {
+    return meet(run, config, environment, stop);
+  } catch (const Error&) {
+    if (stop.signal() == 0) throw;
+    return std::nullopt;
+  }
+}
+
 int train_as(const RankEnvironment& environment, const monitor::RunDirectory& run,
              const config::Config& config, const Record& record,
              monitor::Console& console, const train::StopRequest& stop,
-             const Traced& trace) {
-  train::Reporter reporter(run, config.monitor, console,
-                           {.rank = environment.rank,
-                            .ranks = environment.world_size,
-                            .gpus = gpus_here(config.parallel, environment)});
-  log::info("comm", launcher::describe(environment));
+             const Traced& trace, Traces& traces) {
+  std::optional<train::Reporter> reporter;
+  const auto begin_to_report = [&] {
+    traces.allow();
+    reporter.emplace(
+        run, config.monitor, console,
+        train::Reporter::Who{.rank = environment.rank,
+                             .ranks = environment.world_size,
+                             .gpus = gpus_here(config.parallel, environment)});
+    log::info("comm", launcher::describe(environment));
+  };
+  if (traces.are_allowed()) begin_to_report();
   if (!environment.note.empty()) log::warning("comm", environment.note);
-  auto world = [&]() -> std::optional<comm::World> {
-    try {
-      return meet(run, config, environment, stop);
-    } catch (const Error&) {
-      if (stop.signal() == 0) throw;
-      return std::nullopt;
-    }
-  }();
+  auto world = try_to_meet(run, config, environment, stop);
   if (const int signal = stop.signal(); !world && signal != 0) {
     return leave_early(signal, reporter, record);
   }
   if (!world) {
-    reporter.beat(0, monitor::Phase::finished);
+    if (reporter) reporter->beat(0, monitor::Phase::finished);
     return kExitOk;
   }
+  if (!reporter) begin_to_report();
   if (!world->note().empty()) log::warning("comm", world->note());
   const auto result = train::train(
-      config, run, reporter, stop, *world,
+      config, run, *reporter, stop, *world,
       {.job_end = end_of_job(), .restarts = environment.restart_count, .trace = trace});
   const bool shown = world->rank() != 0 || show(result);
   world->close();
   return leave(result, record, shown);
+}
+
+// Ends this rank when the launcher has; ranks that a person starts by hand may outlive
+// the shell.
+std::optional<launcher::ParentWatch> watch_launcher(const RankEnvironment& environment,
+                                                    const Traces& traces) {
+  const bool by_hand =
+      environment.by == launcher::StartedBy::torchrun && environment.job_id.empty();
+  if (environment.by == launcher::StartedBy::single || by_hand) return std::nullopt;
+  return std::optional<launcher::ParentWatch>(std::in_place, [&traces] {
+    const std::string why = "the launcher of this rank has ended";
+    log::error("comm", why);
+    ::_exit(report(traces.error_place(), Fault::comm, why));
+  });
+}
+
+int leave_waiting(int signal, const monitor::RunDirectory& run,
+                  const config::Config& config) {
+  log::warning("comm", fmt::format("stopped by {} while it waited for the run's lock",
+                                   ::strsignal(signal)));
+  return launcher::exit_of_stop(run, config.checkpoint.resume != "never", signal);
 }
 
 }  // namespace
@@ -277,39 +337,39 @@ int train_as(const RankEnvironment& environment, const monitor::RunDirectory& ru
 int run_training(const monitor::RunDirectory& run, ConfigLoader load,
                  const train::StopRequest& stop, const Traced& trace) {
   const auto loaded = load(run.config());
+  const auto& config = loaded.config;
   const auto environment = launcher::detect(launcher::process_variables());
   monitor::Console console(monitor::standard_error_options(variable));
-  const LogToConsole logging(run, environment.rank, loaded.config.monitor.verbosity,
-                             console);
-  std::optional<launcher::ParentWatch> watch;
-  // Ranks that a person starts by hand may outlive the shell.
-  const bool by_hand =
-      environment.by == launcher::StartedBy::torchrun && environment.job_id.empty();
-  if (environment.by != launcher::StartedBy::single && !by_hand) {
-    watch.emplace([path = run.path().string()] {
-      const std::string why = "the launcher of this rank has ended";
-      log::error("comm", why);
-      ::_exit(report(path, Fault::comm, why));
-    });
-  }
+  Traces traces(run, environment.rank, config.monitor.verbosity, console);
+  const auto watch = watch_launcher(environment, traces);
   std::optional<Record> kept;
   try {
-    kept.emplace(run, loaded.config, environment);
+    kept.emplace(run, config, environment, stop);
   } catch (const Error& error) {
+    if (const int signal = stop.signal()) return leave_waiting(signal, run, config);
     // The run is another's: nothing is left in its directory.
     return report("", error.fault(), error.what());
   }
   const auto& record = *kept;
+  if (environment.rank == 0) traces.allow();
   try {
-    const bool threads =
-        loaded.config.parallel.strategy == config::Strategy::data_parallel;
-    return (threads ? train_threads : train_as)(environment, run, loaded.config, record,
-                                                console, stop, trace);
+    // Our launcher has done so.
+    if (environment.by != launcher::StartedBy::lockstep) {
+      launcher::check_host(environment);
+    }
+    if (config.parallel.strategy == config::Strategy::data_parallel) {
+      return train_threads(environment, run, config, record, console, stop, trace);
+    }
+    return train_as(environment, run, config, record, console, stop, trace, traces);
   } catch (const Error& error) {
     record.failed(error.fault(), error.what());
+    if (!traces.are_allowed()) return report("", error.fault(), error.what());
     throw;
   } catch (const std::exception& error) {
     record.failed(Fault::internal, without_frames(error));
+    if (!traces.are_allowed()) {
+      return report("", Fault::internal, str("internal: ", without_frames(error)));
+    }
     throw;
   }
 }

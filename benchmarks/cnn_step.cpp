@@ -16,6 +16,7 @@
 #include <torch/torch.h>
 
 #include "lockstep/base/memory.h"
+#include "lockstep/task/build.h"
 #include "lockstep/train/device.h"
 #include "lockstep/train/step.h"
 
@@ -36,9 +37,14 @@ int main(int argc, char** argv) {
   config.parallel.strategy = config::Strategy::single;
   auto world = comm::join({}, {});
   const auto strategy = parallel::make_strategy(config, *model, world);
-  train::Step step(
-      {model, *strategy, {config::Precision::fp32, torch::kCPU}, spec, batch_size});
-  train::Tally tally(torch::kCPU);
+  const auto task = task::make_task(config, spec, {});
+  train::Step step({model,
+                    task,
+                    *strategy,
+                    {config::Precision::fp32, torch::kCPU},
+                    spec,
+                    batch_size});
+  train::Tally tally(task, torch::kCPU);
   const data::Batch batch{
       .global_size = batch_size,
       .size = batch_size,

@@ -63,6 +63,6 @@ function(lockstep_tests name)
     target_link_options(test_${name} PRIVATE ${LOCKSTEP_TORCH_LINK_OPTIONS})
   endif()
   # One thread each: threads of tests that run side by side spin against each other.
-  gtest_discover_tests(test_${name} DISCOVERY_MODE PRE_TEST
+  gtest_discover_tests(test_${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS "${arg_LABEL}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT OMP_NUM_THREADS=1)
 endfunction()

@@ -11,6 +11,7 @@
 #include "lockstep/data/open.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/parallel/engine.h"
+#include "lockstep/parallel/update.h"
 
 struct Net : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
@@ -41,7 +42,7 @@ int main() {
                       static_cast<double>(batch.global_size);
     engine.zero_gradients();
     loss.backward();
-    adamw->step(engine.values(0), engine.gradients(0), 3e-3);
+    parallel::update(engine, 0, *adamw, {.lr = 3e-3});
 
     const auto whole = loss.detach().clone();
     world.data().all_reduce(whole).wait();

@@ -157,7 +157,7 @@ provide_oracle() {
     return
   fi
   # The last three read what our sinks write; later ones of wandb have no reader in Python.
-  local wanted="torch==$torch_version numpy safetensors tensorboard==2.21.0 wandb==0.28.0 prometheus-client==0.26.0"
+  local wanted="torch==$torch_version numpy safetensors scikit-learn==1.7.2 transformers==5.22.2 tensorboard==2.21.0 wandb==0.28.0 prometheus-client==0.26.0"
   local python="$oracle/bin/python"
   # Its interpreter may have gone with an upgrade of the system.
   complete "$oracle" "$wanted" && "$python" -c '' 2>/dev/null && [[ -x "$oracle/bin/promtool" ]] && return

@@ -14,6 +14,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/leftovers.h"
+#include "lockstep/base/system_error.h"
 #include "lockstep/base/units.h"
 
 namespace lockstep::files {
@@ -30,6 +31,9 @@ std::string remedy_for(int error) {
     case EPERM:
     case EROFS:
       return "; check the permissions or choose another place";
+    case EMFILE:
+    case ENFILE:
+      return "; raise the limit of open files (ulimit -n)";
     default:
       return "";
   }
@@ -91,13 +95,6 @@ bool names_a_stream(const Path& path) {
          text.starts_with("/dev/fd/") || text.starts_with("/proc/self/fd/");
 }
 
-bool is_same_file(const Path& a, const Path& b) {
-  struct stat of_a {};
-  struct stat of_b {};
-  return ::stat(a.c_str(), &of_a) == 0 && ::stat(b.c_str(), &of_b) == 0 &&
-         of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
-}
-
 // What can not be replaced is written to as it is.
 void write_through(const Path& path, const std::function<void(int fd)>& write) {
   // Opening a pipe that nobody reads would wait for a reader, perhaps for ever.
@@ -122,8 +119,8 @@ void wait_until_readable(int fd) {
 }  // namespace
 
 void fail(std::string_view what, const Path& path, int error) {
-  throw Error(Fault::io, "can not ", what, " '", path.string(),
-              "': ", std::strerror(error), remedy_for(error));
+  throw SystemError(error, "can not ", what, " '", path.string(),
+                    "': ", std::strerror(error), remedy_for(error));
 }
 
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
@@ -221,7 +218,10 @@ void write_atomically(const Path& path, const std::function<void(int fd)>& write
   if (kind == S_IFCHR || kind == S_IFIFO) return write_through(path, write);
   const auto target = replaceable(path);
   // The links of /proc (/dev/stdout is one) may lead to what has no name any more.
-  if (kind == S_IFREG && !is_same_file(path, target)) return write_through(path, write);
+  std::error_code ignored;
+  if (kind == S_IFREG && !std::filesystem::equivalent(path, target, ignored)) {
+    return write_through(path, write);
+  }
   if (names_a_stream(path)) return write_through(path, write);
   const Path directory = target.has_parent_path() ? target.parent_path() : Path(".");
   // Of a long name a part is enough: the temporary's must not be too long for the disk.

@@ -1,6 +1,7 @@
 #include "lockstep/base/log.h"
 
 #include <algorithm>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -97,11 +98,16 @@ std::unique_ptr<spdlog::formatter> line_format() {
   return formatter;
 }
 
-struct State {
-  std::shared_ptr<WriterSink> terminal = std::make_shared<WriterSink>();
-  std::shared_ptr<spdlog::logger> logger;
+class State {
+ public:
+  const std::shared_ptr<WriterSink> terminal = std::make_shared<WriterSink>();
 
   State() { reset({}); }
+
+  std::shared_ptr<spdlog::logger> logger() {
+    const std::lock_guard lock(mutex_);
+    return logger_;
+  }
 
   void reset(const Options& options) {
     std::vector<spdlog::sink_ptr> sinks{terminal};
@@ -116,11 +122,18 @@ struct State {
     }
     terminal->set(options.writer);
     terminal->set_level(spdlog_level(options.shown));
-    logger = std::make_shared<spdlog::logger>("lockstep", sinks.begin(), sinks.end());
-    logger->set_level(spdlog_level(std::min(options.level, options.shown)));
-    logger->flush_on(spdlog::level::debug);  // a crash loses no line
-    logger->set_formatter(line_format());
+    const auto next =
+        std::make_shared<spdlog::logger>("lockstep", sinks.begin(), sinks.end());
+    next->set_level(spdlog_level(std::min(options.level, options.shown)));
+    next->flush_on(spdlog::level::debug);  // a crash loses no line
+    next->set_formatter(line_format());
+    const std::lock_guard lock(mutex_);
+    logger_ = next;
   }
+
+ private:
+  std::mutex mutex_;  // guards the one below
+  std::shared_ptr<spdlog::logger> logger_;
 };
 
 // The one process-wide thing here: a log is per process by nature.
@@ -132,7 +145,7 @@ State& state() {
 void write(spdlog::level::level_enum level, std::string_view module,
            std::string_view sentence) {
   const auto rank = this_rank < 0 ? std::string("--") : fmt::format("r{}", this_rank);
-  state().logger->log(level, "{} {:<8} {}", rank, module, sentence);
+  state().logger()->log(level, "{} {:<8} {}", rank, module, sentence);
 }
 
 }  // namespace

@@ -26,8 +26,9 @@ struct Options {
   Writer writer;               // empty: standard error
 };
 
-// Throws Fault::io if the file can not be opened.
-// Threads: start() before other threads log; the rest from anywhere.
+// May be called again: what is logged from then on goes where it says. Throws Fault::io
+// if the file can not be opened.
+// Threads: start() by one at a time; the rest from anywhere.
 void start(const Options& options);
 void set_writer(Writer writer);
 

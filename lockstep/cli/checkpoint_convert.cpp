@@ -26,9 +26,20 @@ constexpr std::string_view kModel = "model.";
 constexpr std::string_view kAverage = "ema.";
 
 Path target_of(const Arguments& arguments, const std::string& example) {
-  if (const auto path = arguments.value("--to")) return *path;
+  const auto path = arguments.value("--to").value_or("");
+  if (!path.empty()) return path;
   throw Error(Fault::config, "checkpoint ", *arguments.operand("ACTION"),
               ": say what to write: --to ", example);
+}
+
+// Before the work of reading: a file needs a folder that is there.
+void check_folder(const Path& file, const Arguments& arguments) {
+  const auto folder = file.parent_path();
+  std::error_code ignored;
+  if (folder.empty() || std::filesystem::is_directory(folder, ignored)) return;
+  throw Error(Fault::io, "checkpoint ", *arguments.operand("ACTION"), ": --to ",
+              file.string(), ": '", folder.string(),
+              "' is no folder; make it first (mkdir -p)");
 }
 
 void order_and_place(Entries& entries) {
@@ -175,11 +186,12 @@ Entries import_safetensors(const Path& from, const Path& to,
 
 int export_checkpoint(const Arguments& arguments, Context& context) {
   const auto to = target_of(arguments, "model.safetensors");
+  const auto format = arguments.value("--format").value_or("safetensors");
+  if (format != "hf") check_folder(to, arguments);
   const auto place = checkpoint_place(arguments, context, arguments.operand("WHERE"));
   const storage::Reader reader(
       one_checkpoint(place, arguments, context, storage::Depth::marked));
   const bool average = arguments.has("--ema");
-  const auto format = arguments.value("--format").value_or("safetensors");
   if (format != "hf") {
     const auto write =
         format == "pt" ? storage::write_torch_file : storage::write_safetensors;
@@ -201,6 +213,7 @@ int import_weights(const Arguments& arguments, Context& context) {
   const auto from = arguments.operand("WHERE");
   if (!from) throw Error(Fault::config, "checkpoint import: name a file");
   const auto to = target_of(arguments, "weights.safetensors");
+  check_folder(to, arguments);
   const auto prefix = arguments.value("--strip").value_or("");
   const auto entries = storage::is_torch_file(*from)
                            ? import_torch(*from, to, prefix, context)

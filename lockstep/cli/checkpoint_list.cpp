@@ -174,11 +174,21 @@ int prune_checkpoints(const Arguments& arguments, Context& context) {
   for (const auto& bad : pruned.damaged) {
     context.err << printable(str("counts for no rule: ", bad.reason)) << "\n";
   }
+  for (const auto& unread : pruned.unreadable) {
+    context.err << printable(str("could not be read, stays and counts for no rule: ",
+                                 unread.path.string(), ": ", unread.reason))
+                << "\n";
+  }
   if (arguments.has("--json")) {
     Json json = {{"dry_run", dry}, {"freed_bytes", pruned.freed_bytes}};
     for (const auto* list : {&pruned.removed, &pruned.kept}) {
       auto& names = json[list == &pruned.removed ? "removed" : "kept"] = Json::array();
       for (const auto& path : *list) names.push_back(path.string());
+    }
+    json["unreadable"] = Json::array();
+    for (const auto& unread : pruned.unreadable) {
+      json["unreadable"].push_back(
+          {{"path", unread.path.string()}, {"reason", unread.reason}});
     }
     context.out << json_line(json);
     return kExitOk;

@@ -66,12 +66,27 @@ Path one_checkpoint(const CheckpointPlace& place, const Arguments& arguments,
   }
   if (step) return by_step(place.checkpoints, *step);
   const auto found = storage::newest_valid(place.checkpoints, depth);
+  if (!found.path && !found.skipped.empty()) {
+    refuse_damaged("checkpoint", place.checkpoints, found.skipped);
+  }
   for (const auto& skipped : found.skipped) {
     context.err << printable(str("skipped ", skipped.reason)) << "\n";
   }
   if (found.path) return *found.path;
   throw Error(Fault::config, "checkpoint: there is no good checkpoint in '",
               place.checkpoints.string(), "'");
+}
+
+void refuse_damaged(std::string_view what, const Path& checkpoints,
+                    const std::vector<storage::Skipped>& damaged) {
+  std::string list;
+  for (const auto& one : damaged) {
+    list += str("\n  ", one.path.filename().string(), ": ", one.reason);
+  }
+  throw Error(Fault::io, what, ": none of the ", damaged.size(), " in '",
+              checkpoints.string(), "' is good:", list,
+              "\nput back a copy of one, name a run that has a good one, or train from "
+              "the beginning (--resume never)");
 }
 
 }  // namespace lockstep::cli

@@ -85,6 +85,7 @@ struct Context {
   std::vector<std::pair<std::string, std::string>> environment;
   std::string executable;  // our own path; the worker lies beside it
   std::string command_line;
+  std::string program = "lockstep";  // as it was typed
   bool color_out = false;
   bool color_err = false;
 
@@ -141,8 +142,11 @@ Arguments parse(const Command& command, const std::vector<std::string>& words);
 std::string overview();  // `lockstep help`
 std::string help_for(const Command& command);
 
-// `lockstep` and `words` as they would be typed into a shell.
-std::string command_line(const std::vector<std::string>& words);
+// What was typed, for a shell: the variables that set knobs, the program and its words.
+// Typed again in the same directory it asks for the same, whatever the shell.
+std::string command_line(
+    const std::string& program, const std::vector<std::string>& words,
+    const std::vector<std::pair<std::string, std::string>>& environment);
 
 // The whole program: `words` is argv without the program. Never throws; an error is one
 // line on context.err.

@@ -44,7 +44,7 @@ bool asks_for_the_same(const monitor::RunDirectory& run, const config::Loaded& n
   }
 }
 
-// The run of that name, if it is one that is done.
+// The run of that name, if there is one that is done.
 std::optional<monitor::RunDirectory> done_run(const config::RunConfig& run) {
   if (run.name.empty()) return std::nullopt;
   try {
@@ -56,13 +56,53 @@ std::optional<monitor::RunDirectory> done_run(const config::RunConfig& run) {
   }
 }
 
+// Whether `resume` is where the run would go on from anyway: itself.
+bool names_the_end_of(const monitor::RunDirectory& run, const std::string& resume) {
+  std::error_code ignored;
+  const auto place = fs::weakly_canonical(resume, ignored);
+  const auto is = [&](const fs::path& own) {
+    return place == fs::weakly_canonical(own, ignored);
+  };
+  const auto steps = storage::list_steps(run.checkpoints());
+  return is(run.path()) || is(run.checkpoints()) ||
+         (!steps.empty() && is(steps.back().path));
+}
+
+// Whether the run was started with the same words for where to go on from.
+bool began_with(const monitor::RunDirectory& run, const std::string& resume) {
+  try {
+    return config::load(run.config(), {}, {}).config.checkpoint.resume == resume;
+  } catch (const Error&) {
+    return false;  // of another version
+  }
+}
+
+// A run that is over is repeated or extended; whoever wants something else of it would
+// be surprised by what the worker does, or by what is in the directory afterwards.
+void refuse_what_is_over(const monitor::RunDirectory& run, std::int64_t steps,
+                         const std::string& resume) {
+  if (resume == "auto") return;
+  if (resume == "never") {
+    throw Error(Fault::config, "train: the run in '", run.path().string(),
+                "' is over after step ", steps,
+                " and does not begin anew (checkpoint.resume=never); name another "
+                "--run-dir, or remove it");
+  }
+  if (names_the_end_of(run, resume) || began_with(run, resume)) return;
+  throw Error(Fault::config, "checkpoint.resume: the run in '", run.path().string(),
+              "' is over after step ", steps,
+              " and goes on from its own last checkpoint only; to go on from '", resume,
+              "', name it with another --run-dir");
+}
+
 std::string result_text(const monitor::RunDirectory& run) {
   const auto eval = monitor::last_metrics(run.metrics(), monitor::Split::eval);
   if (!eval) return "";
-  const auto accuracy = eval->find("accuracy");
+  const auto primary = monitor::primary_of(*eval);
+  const bool shows = primary && primary->name != "loss";
   return fmt::format(
       ", test loss {:.4f}{}", eval->loss,
-      accuracy ? fmt::format(", accuracy {:.2f} %", 100 * *accuracy) : "");
+      shows ? fmt::format(", {} {:.4f}", primary->name, primary->value) : "");
 }
 
 std::string weights_of(const monitor::RunDirectory& run) {
@@ -105,15 +145,20 @@ bool was_typed(const Arguments& arguments, std::string_view key) {
 
 }  // namespace
 
+bool is_over(const monitor::RunDirectory& run, monitor::RunState state) {
+  if (state != monitor::RunState::done) return false;
+  const auto done = monitor::last_done(run.events());
+  return !done || done->over;
+}
+
 std::optional<int> say_if_over(const planner::Plan& plan, const Arguments& arguments,
                                Context& context) {
   const auto& config = plan.config.config;
-  // Who wants to begin anew has not repeated anything.
-  if (config.checkpoint.resume == "never") return std::nullopt;
   const auto run = done_run(config.run);
   if (!run) return std::nullopt;
   const auto done = monitor::last_done(run->events());
   if (!done || !done->over) return std::nullopt;
+  refuse_what_is_over(*run, done->steps, config.checkpoint.resume);
   const auto& steps = config.train.steps;
   const bool asks_for_less =
       !steps.is_auto() && steps.value() <= done->steps && done->reason == "done";
@@ -134,8 +179,9 @@ std::string resume_command(const planner::Plan& plan, const Arguments& arguments
   const auto path = run.path().string();
   const bool begins_anew = config.checkpoint.resume == "never";
   if (begins_anew || arguments.operand("RECIPE") == "-") {
-    return str("lockstep train ", shell_word(run.config().string()), " --run-dir ",
-               shell_word(path), begins_anew ? " --resume auto" : "");
+    return str(shell_word(context.program), " train ",
+               shell_word(run.config().string()), " --run-dir ", shell_word(path),
+               begins_anew ? " --resume auto" : "");
   }
   if (!config.run.name.empty()) return context.command_line;
   // run.dir would be set twice.
@@ -147,8 +193,10 @@ std::string resume_command(const planner::Plan& plan, const Arguments& arguments
 }
 
 void say_how_to_resume(const planner::Plan& plan, const Arguments& arguments,
-                       const monitor::RunDirectory& run, Context& context,
-                       bool failed) {
+                       const monitor::RunDirectory& run,
+                       const launcher::JobResult& result, Context& context) {
+  // Its message has said that there is nothing left.
+  if (!result.ends.empty() && result.ends[0].homeless) return;
   std::error_code ignored;
   if (!fs::exists(run.record_file(), ignored)) {
     context.err << "lockstep: the run directory " << printable(run.path().string())
@@ -157,8 +205,12 @@ void say_how_to_resume(const planner::Plan& plan, const Arguments& arguments,
   }
   context.err << "lockstep: the run is kept in " << printable(run.path().string())
               << "\n";
+  if (result.fault == Fault::diverged) {
+    return say_how_it_diverged(plan.config.config, run, context);
+  }
   const auto saved = storage::list_steps(run.checkpoints());
   if (saved.empty()) {
+    const bool failed = result.state == monitor::RunState::failed;
     if (!failed) context.err << "lockstep: no checkpoint was saved\n";
     return;
   }

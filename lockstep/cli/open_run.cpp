@@ -5,6 +5,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
+#include "lockstep/base/text.h"
+#include "lockstep/cli/detail/finished_run.h"
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/config/print.h"
 #include "lockstep/storage/catalog.h"
@@ -21,32 +23,45 @@ bool has_checkpoint(const std::filesystem::path& run) {
 }
 
 // A run that is not over is taken up again, from its newest checkpoint or, if it was
-// cut before it had one, from its beginning. One that is over only if it has a
-// checkpoint.
+// cut before it had one or is told to, from its beginning. One that is over only if it
+// has a checkpoint to go on from.
 bool can_be_taken_up(const std::filesystem::path& path, const config::Config& config) {
   std::error_code ignored;
   if (config.run.name.empty() || !std::filesystem::exists(path / "run.json", ignored)) {
     return false;
   }
-  if (has_checkpoint(path)) return config.checkpoint.resume != "never";
-  const auto state = monitor::RunDirectory::open(path).read_record().state;
-  return state != monitor::RunState::done;
+  const auto run = monitor::RunDirectory::open(path);
+  if (!is_over(run, run.read_record().state)) return true;
+  return config.checkpoint.resume != "never" && has_checkpoint(path);
 }
 
+// Of the ranks of an earlier command, however many they were.
 void remove_errors(const monitor::RunDirectory& run) {
-  constexpr int kMostRanks = 1024;  // of parallel.ranks
-  for (int rank = 0; rank < kMostRanks; ++rank) {
-    std::filesystem::remove(run.error(rank));
+  std::error_code ignored;
+  for (const auto& name : storage::names_in(run.path())) {
+    if (text::starts_with(name, "error_rank_")) {
+      std::filesystem::remove(run.path() / name, ignored);
+    }
   }
 }
 
-monitor::RunDirectory take_up(const std::filesystem::path& path,
-                              const monitor::NewRun& wanted, Context& context) {
+// Why it begins again what it has begun before; "" if it does not.
+std::string why_again(const std::filesystem::path& run, const planner::Plan& plan,
+                      monitor::RunState before) {
+  if (before == monitor::RunState::planned) return "";
+  if (!has_checkpoint(run)) return "has no checkpoint";
+  const bool told = plan.config.config.checkpoint.resume == "never";
+  return told ? "is not to go on from its checkpoints (checkpoint.resume=never)" : "";
+}
+
+monitor::RunDirectory take_up(const planner::Plan& plan, const monitor::NewRun& wanted,
+                              Context& context) {
+  const auto path = path_of(plan.config.config);
   auto run = monitor::RunDirectory::open(path);
   const auto before = run.read_record();
-  if (!has_checkpoint(path) && before.state != monitor::RunState::planned) {
-    context.err << "lockstep: the run in '" << printable(path.string())
-                << "' has no checkpoint; it begins again\n";
+  if (const auto why = why_again(path, plan, before.state); !why.empty()) {
+    context.err << "lockstep: the run in '" << printable(path.string()) << "' " << why
+                << "; it begins again\n";
   }
   auto record = wanted.record;
   record.id = before.id;
@@ -88,7 +103,7 @@ OpenedRun open_run(const planner::Plan& plan, std::optional<monitor::RunLock> lo
   if (!watched) wanted.record.pid = 0;
   wanted.record.recipe = plan.config.recipe;
   wanted.record.command = context.command_line;
-  if (lock) return {take_up(path_of(config), wanted, context), std::move(*lock)};
+  if (lock) return {take_up(plan, wanted, context), std::move(*lock)};
   wanted.lock = &lock;
   try {
     auto directory = monitor::RunDirectory::create(config.run.dir, wanted);
@@ -98,7 +113,7 @@ OpenedRun open_run(const planner::Plan& plan, std::optional<monitor::RunLock> lo
     lock.reset();
     auto theirs = lock_existing_run(config, /*take_over=*/false, context);
     if (!theirs) throw;
-    return {take_up(path_of(config), wanted, context), std::move(*theirs)};
+    return {take_up(plan, wanted, context), std::move(*theirs)};
   }
 }
 

@@ -1,9 +1,11 @@
 #include "lockstep/cli/detail/output.h"
 
+#include <algorithm>
 #include <ostream>
 
 #include "lockstep/base/str.h"
 #include "lockstep/base/text.h"
+#include "lockstep/config/load.h"
 
 namespace lockstep::cli {
 namespace {
@@ -23,6 +25,18 @@ std::string_view code_of(Tone tone) {
     default:
       return "0";
   }
+}
+
+// "LOCKSTEP_OPTIM_LR", of optim.lr.
+bool sets_a_knob(const std::string& variable) {
+  constexpr std::string_view kPrefix = "LOCKSTEP_";
+  if (!text::starts_with(variable, kPrefix)) return false;
+  const auto rest = text::lower(std::string_view(variable).substr(kPrefix.size()));
+  for (auto key : config::keys()) {
+    std::replace(key.begin(), key.end(), '.', '_');
+    if (key == rest) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -80,8 +94,16 @@ std::string shell_word(std::string_view word) {
   return quoted + "'";
 }
 
-std::string command_line(const std::vector<std::string>& words) {
-  std::string line = "lockstep";
+std::string command_line(
+    const std::string& program, const std::vector<std::string>& words,
+    const std::vector<std::pair<std::string, std::string>>& environment) {
+  std::string line;
+  for (const auto& [name, value] : environment) {
+    if (!value.empty() && sets_a_knob(name)) {
+      line += str(name, "=", shell_word(value), " ");
+    }
+  }
+  line += shell_word(program);
   for (const auto& word : words) line += " " + shell_word(word);
   return line;
 }

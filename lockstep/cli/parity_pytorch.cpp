@@ -28,7 +28,8 @@ std::string request_json(const planner::Plan& plan, const ParityRequest& request
   return nlohmann::ordered_json{{"model",
                                  {{"name", config.model.name},
                                   {"hidden", config.model.hidden},
-                                  {"layers", config.model.layers}}},
+                                  {"layers", config.model.layers},
+                                  {"file", config.model.file}}},
                                 {"optim",
                                  {{"name", config::name_of(optim.name)},
                                   {"lr", optim.lr},
@@ -55,15 +56,32 @@ std::string last_line(std::string_view text) {
   return lines.back();
 }
 
+// The script computes plain cross-entropy: anything else would be told apart, and
+// blamed on the exchange.
+void refuse_tasks(const config::Config& config) {
+  config::Loaded wanted, plain;
+  wanted.config = config;
+  for (const auto& key : config::keys()) {
+    if (!text::starts_with(key, "task.") ||
+        config::get(wanted, key) == config::get(plain, key)) {
+      continue;
+    }
+    throw Error(Fault::config, "--against pytorch: ", key,
+                " is not computed there, only plain cross-entropy; leave it at its "
+                "default, or leave --against out");
+  }
+}
+
 }  // namespace
 
 void require_pytorch(const std::string& python, const config::Config& config) {
   // Those of parity_pytorch.py; a model of ours may have no twin there.
-  static constexpr std::array<std::string_view, 2> kModels = {"cnn", "mlp"};
+  static constexpr std::array<std::string_view, 3> kModels = {"cnn", "mlp",
+                                                              "torchscript"};
   if (std::find(kModels.begin(), kModels.end(), config.model.name) == kModels.end()) {
     throw Error(Fault::config, "--against pytorch: there is no PyTorch version of ",
-                "model.name=", config.model.name, " here, only of cnn and mlp; ",
-                "leave --against out");
+                "model.name=", config.model.name,
+                " here, only of cnn, mlp and torchscript; ", "leave --against out");
   }
   // Its weights follow from all samples, of which the script sees those of a few steps.
   if (config.data.balanced_loss) {
@@ -71,6 +89,7 @@ void require_pytorch(const std::string& python, const config::Config& config) {
                 "--against pytorch: data.balanced_loss is not computed there; give the "
                 "weights in data.class_weights, or leave --against out");
   }
+  refuse_tasks(config);
   constexpr std::string_view kRemedy =
       "; name one that has PyTorch with --python PATH or in PYTHON_EXEC, or leave "
       "--against out";

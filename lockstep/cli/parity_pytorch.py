@@ -98,10 +98,16 @@ MODELS = {"cnn": Cnn, "mlp": Mlp}
 
 
 def build_model(config, start, shape):
+    values = {name.removeprefix("parameter/"): tensor for name, tensor in start.items()}
+    if config["name"] == "torchscript":
+        model = torch.jit.load(config["file"], map_location="cpu").double()
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(values[name])
+        return model
     if config["name"] not in MODELS:
         sys.exit(f"there is no PyTorch version of model.name={config['name']} here; "
-                 f"there are {', '.join(MODELS)}")
-    values = {name.removeprefix("parameter/"): tensor for name, tensor in start.items()}
+                 f"there are {', '.join(MODELS)}, torchscript")
     model = MODELS[config["name"]](config, shape, values["output.weight"].shape[0]).double()
     model.load_state_dict(values, strict=True)
     return model

@@ -20,9 +20,9 @@ std::string loss_of(const RunView& run) {
   return run.train ? fmt::format("{:.4f}", run.train->loss) : "-";
 }
 
-std::string accuracy_of(const RunView& run) {
-  const auto accuracy = run.eval ? run.eval->find("accuracy") : std::nullopt;
-  return accuracy ? fmt::format("{:.4f}", accuracy.value_or(0)) : "-";
+std::string primary_of(const RunView& run) {
+  const auto primary = run.eval ? monitor::primary_of(*run.eval) : std::nullopt;
+  return primary ? fmt::format("{} {:.4f}", primary->name, primary->value) : "-";
 }
 
 std::vector<std::string> row_of(const RunView& run) {
@@ -33,7 +33,7 @@ std::vector<std::string> row_of(const RunView& run) {
           run.duration_text(),
           run.step ? fmt::format("{}", *run.step) : "-",
           loss_of(run),
-          accuracy_of(run)};
+          primary_of(run)};
 }
 
 struct Listing {
@@ -85,9 +85,9 @@ int runs(const Arguments& arguments, Context& context) {
     return kExitOk;
   }
   std::vector<std::vector<std::string>> rows{
-      {"ID", "STATE", "RECIPE", "STARTED", "DURATION", "STEP", "LOSS", "ACCURACY"}};
+      {"ID", "STATE", "RECIPE", "STARTED", "DURATION", "STEP", "LOSS", "EVALUATION"}};
   for (const auto& run : list.runs) rows.push_back(row_of(run));
-  context.out << text::table(rows, {4, 5, 6, 7});
+  context.out << text::table(rows, {4, 5, 6});
   return kExitOk;
 }
 
@@ -98,7 +98,7 @@ Command runs_command() {
           .summary = "List the runs, newest first.",
           .usage = "lockstep runs [DIR] [--json]",
           .details =
-              "LOSS is the last one of training, ACCURACY that of the last "
+              "LOSS is the last one of training, EVALUATION what counts of the last "
               "evaluation.\n",
           .operands = {{.name = "DIR",
                         .help = "The directory that holds the runs (default: "

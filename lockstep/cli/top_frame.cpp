@@ -133,10 +133,11 @@ class Picture {
                       sparkline(state_.losses, 30, screen_)));
     }
     if (run.eval) {
-      const auto accuracy = run.eval->find("accuracy");
+      const auto primary = monitor::primary_of(*run.eval);
+      const bool shows = primary && primary->name != "loss";
       add(fmt::format(
           "eval  step {}  loss {:.5g}{}", run.eval->step, run.eval->loss,
-          accuracy ? fmt::format("  accuracy {:.2f} %", 100 * *accuracy) : ""));
+          shows ? fmt::format("  {} {:.4f}", primary->name, primary->value) : ""));
     }
   }
 

@@ -11,6 +11,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/cli/command.h"
+#include "lockstep/cli/detail/checkpoint.h"
 #include "lockstep/cli/detail/finished_run.h"
 #include "lockstep/cli/detail/launch.h"
 #include "lockstep/cli/detail/open_run.h"
@@ -21,7 +22,6 @@
 #include "lockstep/hardware/json.h"
 #include "lockstep/launcher/job.h"
 #include "lockstep/launcher/placement.h"
-#include "lockstep/monitor/events.h"
 #include "lockstep/monitor/run_directory.h"
 #include "lockstep/planner/plan.h"
 #include "lockstep/storage/catalog.h"
@@ -128,27 +128,10 @@ void report(const launcher::JobResult& result, Context& context) {
   }
 }
 
-// train.max_time ends a run as if it were done; it is not over.
-bool is_over(const launcher::JobResult& result, const monitor::RunDirectory& run) {
-  if (result.state != monitor::RunState::done) return false;
-  const auto done = monitor::last_done(run.events());
-  return !done || done->over;
-}
-
 int show_plan(const planner::Plan& plan, const Arguments& arguments, Context& context) {
   context.out << (arguments.has("--json") ? planner::to_json(plan)
                                           : plan_text(plan, context.color_out));
   return kExitOk;
-}
-
-// For a shell, where it needs it.
-std::string quoted(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
-  if (word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
-  return text + "'";
 }
 
 // The launcher does not read the recipe: what it says of watching goes by variables.
@@ -163,7 +146,7 @@ std::string watch_variables(const config::Loaded& loaded) {
     auto name = "LOCKSTEP_WATCH_" + key.substr(std::string_view("watch.").size());
     std::transform(name.begin(), name.end(), name.begin(),
                    [](unsigned char c) { return std::toupper(c); });
-    text += str(name, "=", quoted(config::get(loaded, key)), " ");
+    text += str(name, "=", shell_word(config::get(loaded, key)), " ");
   }
   return text;
 }
@@ -174,7 +157,7 @@ std::string with_variables(const planner::Plan& plan, const std::string& command
   if (plan.environment.empty()) return command;
   std::string text = "env ";
   for (const auto& variable : plan.environment) {
-    text += str(variable.name, "=", quoted(variable.value), " ");
+    text += str(variable.name, "=", shell_word(variable.value), " ");
   }
   return text + command;
 }
@@ -191,7 +174,7 @@ int prepare(const planner::Plan& plan, const hardware::Machine& machine, bool ta
   const auto path = std::filesystem::absolute(run.path()).string();
   const auto ranks = processes(plan.config.config.parallel);
   const auto rank =
-      with_variables(plan, str(quoted(worker), " --run-dir ", quoted(path)));
+      with_variables(plan, str(shell_word(worker), " --run-dir ", shell_word(path)));
   context.out << path << "\n";
   context.err << "lockstep: the run is prepared; start its ranks with one of\n"
               << "  " << watch_variables(plan.config)
@@ -202,14 +185,16 @@ int prepare(const planner::Plan& plan, const hardware::Machine& machine, bool ta
   return kExitOk;
 }
 
-// A checkpoint, or a run or folder that has one.
+// A checkpoint, or a run or folder that has one. Every byte of it the worker looks at.
 void check_resume(const std::string& resume) {
   if (resume == "auto" || resume == "never") return;
   const std::filesystem::path path(resume);
   std::error_code ignored;
-  const bool itself = std::filesystem::exists(path / storage::kManifestName, ignored);
-  if (itself || !storage::list_steps(path).empty() ||
-      !storage::list_steps(path / "checkpoints").empty()) {
+  if (std::filesystem::exists(path / storage::kManifestName, ignored)) return;
+  for (const auto& folder : {path, path / "checkpoints"}) {
+    if (storage::list_steps(folder).empty()) continue;
+    const auto found = storage::newest_valid(folder, storage::Depth::quick);
+    if (!found.path) refuse_damaged("checkpoint.resume", folder, found.skipped);
     return;
   }
   throw Error(Fault::config, "checkpoint.resume: '", resume,
@@ -259,9 +244,8 @@ int train(const Arguments& arguments, Context& context) {
     compare_with_plan(finished, run, context);
   }
   report(result, context);
-  if (!is_over(result, run)) {
-    say_how_to_resume(plan, arguments, run, context,
-                      result.state == monitor::RunState::failed);
+  if (!is_over(run, result.state)) {
+    say_how_to_resume(plan, arguments, run, result, context);
   }
   return result.exit;
 }

@@ -24,7 +24,9 @@ struct alignas(64) Place {
   std::atomic<std::int64_t> value;
   std::atomic<std::uint64_t> round;  // the last one cast here, from 1 on
   std::atomic<std::int32_t> pid;
+  std::array<std::atomic<double>, kMostWeights> weights;
 };
+static_assert(std::atomic<double>::is_always_lock_free);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 class SharedVotes : public Votes {
@@ -56,6 +58,9 @@ class SharedVotes : public Votes {
     auto& own = place(round_ % kSets, self());
     own.flags.store(ballot.flags, std::memory_order_relaxed);
     own.value.store(ballot.value, std::memory_order_relaxed);
+    for (std::size_t i = 0; i < kMostWeights; ++i) {
+      own.weights[i].store(ballot.weights[i], std::memory_order_relaxed);
+    }
     own.round.store(round_, std::memory_order_release);
     bell().ring();
   }
@@ -67,6 +72,9 @@ class SharedVotes : public Votes {
       wait_for(its, r, deadline);
       ballots_[r] = {its.flags.load(std::memory_order_relaxed),
                      its.value.load(std::memory_order_relaxed)};
+      for (std::size_t i = 0; i < kMostWeights; ++i) {
+        ballots_[r].weights[i] = its.weights[i].load(std::memory_order_relaxed);
+      }
     }
     return ballots_;
   }

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,11 +26,17 @@ inline constexpr Flags kSaveOpen = 1U << 6;       // rank 0: ranks may write
 inline constexpr Flags kSaveWritten = 1U << 7;    // this rank's part
 inline constexpr Flags kSavePublished = 1U << 8;  // rank 0: it is there
 inline constexpr Flags kSaveFailed = 1U << 9;
-inline constexpr Flags kEnough = 1U << 4;  // a callback wants no more steps
+inline constexpr Flags kEnough = 1U << 4;    // a callback wants no more steps
+inline constexpr Flags kWeighed = 1U << 10;  // `weights` are those of the next batch
+
+inline constexpr std::size_t kMostWeights = 4;
+using Weights = std::array<double, kMostWeights>;
 
 struct Ballot {
   Flags flags = 0;
   std::int64_t value = 0;  // with kStop: the signal
+  // With kWeighed: what the targets of this rank's share weigh in each loss.
+  Weights weights = {};
 };
 
 // Agreement, once a step: every rank casts a ballot, and all of them read the same
@@ -50,6 +58,9 @@ class Votes {
 
   // All flags that at least one rank has set.
   static Flags any(const std::vector<Ballot>& ballots);
+
+  // The weights of all ranks together, in their order; nothing unless all have told.
+  static std::optional<Weights> sum_of_weights(const std::vector<Ballot>& ballots);
 };
 
 // Of a single rank.

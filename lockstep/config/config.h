@@ -18,6 +18,7 @@
 #include "lockstep/config/profile.h"
 #include "lockstep/config/run.h"
 #include "lockstep/config/schedule.h"
+#include "lockstep/config/task.h"
 #include "lockstep/config/train.h"
 #include "lockstep/config/watch.h"
 
@@ -30,6 +31,7 @@ struct Config {
   ModelConfig model;
   DataConfig data;
   AugmentConfig augment;
+  TaskConfig task;
   BatchConfig batch;
   OptimConfig optim;
   ScheduleConfig schedule;
@@ -56,6 +58,7 @@ void describe(Config& c, Visitor& v) {
   v.section("model", c.model, "What is trained.");
   v.section("data", c.data, "What it is trained on.");
   v.section("augment", c.augment, "How training samples are varied.");
+  v.section("task", c.task, "What is learnt, and what is said of it.");
   v.section("batch", c.batch, "How many samples make a step.");
   v.section("optim", c.optim, "How the weights are updated.");
   v.section("schedule", c.schedule, "How the learning rate moves.");

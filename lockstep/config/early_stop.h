@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 3> names_of(BetterMode) {
 
 struct EarlyStopConfig {
   std::int64_t patience = 0;
-  std::string metric = "loss";
+  std::string metric = "auto";
   double min_delta = 0;
   BetterMode mode = BetterMode::automatic;
   double divergence = 0;
@@ -32,13 +32,14 @@ void describe(EarlyStopConfig& c, Visitor& v) {
            .range = count_from(0)});
   v.field("metric", c.metric,
           {.help = "What is watched, and what the best weights are the best in: loss, "
-                   "accuracy, or one of eval.metrics."});
+                   "or a metric that an evaluation computes; auto: the task's primary "
+                   "one."});
   v.field("min_delta", c.min_delta,
           {.help = "An evaluation is better only if it is so by more than this.",
            .range = at_least(0)});
   v.field("mode", c.mode,
-          {.help = "What is better: min or max; auto: less loss or perplexity, more of "
-                   "all else."});
+          {.help = "What is better: min or max; auto: what is of the metric.",
+           .task_decides = true});
   v.field("divergence", c.divergence,
           {.help = "Training ends when its loss, smoothed over the lines of metrics, "
                    "is so many times the least so far, or is no number any more; 0: "

@@ -14,11 +14,45 @@ namespace lockstep::config {
 // The value of eval.every that a recipe spells `epoch`.
 inline constexpr std::int64_t kEachEpoch = -1;
 
-// Beside loss and accuracy, which are always there.
-enum class EvalMetric { top_k, per_class, f1, auroc, perplexity };
+// Beside the loss and what a task always measures.
+enum class EvalMetric {
+  top_k,
+  per_class,
+  f1,
+  auroc,
+  perplexity,
+  confusion,
+  f1_micro,
+  f1_per_label,
+  auroc_micro,
+  auroc_per_label,
+  average_precision,
+  average_precision_micro,
+  average_precision_per_label,
+  bits_per_byte,
+  mae,
+  rmse,
+  r2,
+};
 
-constexpr std::array<std::string_view, 5> names_of(EvalMetric) {
-  return {"top_k", "per_class", "f1", "auroc", "perplexity"};
+constexpr std::array<std::string_view, 17> names_of(EvalMetric) {
+  return {"top_k",
+          "per_class",
+          "f1",
+          "auroc",
+          "perplexity",
+          "confusion",
+          "f1_micro",
+          "f1_per_label",
+          "auroc_micro",
+          "auroc_per_label",
+          "average_precision",
+          "average_precision_micro",
+          "average_precision_per_label",
+          "bits_per_byte",
+          "mae",
+          "rmse",
+          "r2"};
 }
 
 struct EvalConfig {
@@ -38,9 +72,12 @@ void describe(EvalConfig& c, Visitor& v) {
        .unit = Unit::steps,
        .affects = Affects::output,
        .word = Word{"epoch", kEachEpoch}});
-  v.field("metrics", c.metrics,
-          {.help = "What is computed beside loss and accuracy.",
-           .affects = Affects::output});
+  v.field(
+      "metrics", c.metrics,
+      {.help = "What is computed beside the loss and the metrics that a task always "
+               "has: accuracy of classes and labels, perplexity of tokens, the "
+               "primary one.",
+       .affects = Affects::output});
   v.field("top_k", c.top_k,
           {.help = "Of the metric top_k: an answer is right among the k most likely.",
            .range = count_from(1),

@@ -71,6 +71,9 @@ struct Field {
   Affects affects = Affects::results;
   std::span<const std::string_view> choices = {};  // of a string; enums bring their own
   std::optional<Word> word = {};
+  // Its `auto` stays until the data set is open and the task is made; all others are
+  // the planner's to fill in.
+  bool task_decides = false;
 };
 
 }  // namespace lockstep::config

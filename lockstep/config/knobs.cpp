@@ -29,7 +29,10 @@ class Collector {
          .read = [&member,
                   about](const Node& n) { return detail::read(n, about, member); },
          .write = [&member, about] { return detail::write(member, about); },
-         .is_auto = [&member] { return detail::is_auto(member); }});
+         .is_auto =
+             [&member, decided = about.task_decides] {
+               return !decided && detail::is_auto(member);
+             }});
   }
 
  private:

@@ -30,6 +30,7 @@ struct Loading {
   Loaded& loaded;
   Knobs knobs;
   Problems problems;
+  std::string file = {};  // the recipe that is being read
 
   explicit Loading(Loaded& target)
       : loaded(target), knobs(detail::knobs_of(target.config)) {
@@ -38,7 +39,9 @@ struct Loading {
 
   void assign(const detail::Knob& knob, const Node& value, Source source) {
     if (const auto problem = knob.read(value)) {
-      problems.add(place_of(source), knob.key, *problem);
+      const bool inside = problem.mark && source.origin == Origin::recipe;
+      problems.add(inside ? place(file, *problem.mark) : place_of(source), knob.key,
+                   *problem);
       return;
     }
     loaded.sources[knob.key] = std::move(source);
@@ -215,6 +218,7 @@ std::string read_recipe(const std::filesystem::path& recipe) {
 void apply_file(Loading& loading, const std::filesystem::path& recipe) {
   const auto file = recipe == kStandardInput ? "standard input" : recipe.string();
   const auto content = read_recipe(recipe);
+  loading.file = file;
   try {
     apply_recipe(loading, file, detail::parse_yaml(content));
   } catch (const detail::SyntaxError& error) {

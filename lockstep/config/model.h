@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/config/field.h"
 
@@ -11,35 +12,55 @@ namespace lockstep::config {
 
 // The names that the worker's registry knows; here so that a recipe can be checked
 // without LibTorch.
-inline constexpr std::array<std::string_view, 6> kModels = {
-    "cnn", "mlp", "resnet9", "resnet18", "resnet34", "resnet50"};
+inline constexpr std::array<std::string_view, 8> kModels = {
+    "cnn", "gpt", "mlp", "resnet9", "resnet18", "resnet34", "resnet50", "torchscript"};
 
 struct ModelConfig {
   std::string name = "cnn";
   std::int64_t hidden = 256;
   std::int64_t layers = 2;
+  std::int64_t heads = 4;
   double dropout = 0.0;
+  bool own_backward = false;
   std::string weights;
+  std::string file;
+  std::vector<std::string> inputs = {"input"};
+  std::vector<std::string> outputs = {"output"};
 };
 
 template <typename Visitor>
 void describe(ModelConfig& c, Visitor& v) {
   v.field("name", c.name, {.help = "The model to train.", .choices = kModels});
   v.field("hidden", c.hidden,
-          {.help = "Width of the hidden layers.",
+          {.help = "Width of the hidden layers; of the gpt, of its embeddings.",
            .range = between(1, 65536),
            .unit = Unit::units});
   v.field("layers", c.layers,
-          {.help = "Hidden layers of the mlp.",
+          {.help = "Hidden layers of the mlp, blocks of the gpt.",
            .range = between(1, 1000),
            .unit = Unit::layers});
+  v.field("heads", c.heads,
+          {.help = "Heads of the gpt's attention; a divisor of model.hidden.",
+           .range = between(1, 1024)});
   v.field("dropout", c.dropout,
           {.help = "Share of activations that training sets to zero.",
            .range = from_to_below(0, 1)});
+  v.field("own_backward", c.own_backward,
+          {.help = "mlp: gradients by a backward pass that is written out, instead of "
+                   "autograd's.",
+           .affects = Affects::speed});
   v.field("weights", c.weights,
           {.help = "A safetensors file with the weights to begin with; empty: random "
                    "ones. checkpoint.allow_missing and checkpoint.ignore hold here, "
                    "too."});
+  v.field("file", c.file,
+          {.help = "torchscript: the file that torch.jit.save has written."});
+  v.field("inputs", c.inputs,
+          {.help = "torchscript: the tensors of a sample that its forward takes, in "
+                   "their order."});
+  v.field("outputs", c.outputs,
+          {.help = "torchscript: names of the tensors that it returns, in their order; "
+                   "a dictionary has names of its own."});
 }
 
 }  // namespace lockstep::config

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::string_view kPeers = "parallel.ranks>1 or comm.backend=modelled";
 constexpr std::string_view kScaling = "precision.mode=fp16 and precision.loss_scale=0";
+// Those that look at the machine; others look at metrics.
 constexpr std::string_view kAlerts = "monitor.alerts=true and monitor.sample_every>0";
 
 constexpr auto kNeeds = std::to_array<Need>({
@@ -28,6 +29,17 @@ constexpr auto kNeeds = std::to_array<Need>({
     {"data.dtype", "data.name=synthetic"},
     {"data.synthetic_samples", "data.name=synthetic"},
     {"data.eval_samples", "train.overfit_batches=0"},
+
+    {"task.label_smoothing", "task.criterion=auto|cross_entropy"},
+    {"task.focal_gamma", "task.criterion=focal"},
+    {"task.huber_delta", "task.criterion=huber"},
+    {"task.ignore_index", "task.criterion=auto|cross_entropy|focal"},
+    {"task.positive_weights", "task.criterion=auto|binary_cross_entropy"},
+    {"task.uncertain", "task.criterion=auto|binary_cross_entropy"},
+    {"task.parts", "task.name=multi_task|auto"},
+    {"task.loss", "task.name=multi_task|auto"},
+    {"task.loss_final", "task.name=multi_task|auto and task.loss_ramp_steps>0"},
+    {"task.loss_ramp_steps", "task.name=multi_task|auto"},
 
     {"optim.base_batch", "optim.lr_scaling!=none"},
     {"optim.no_decay", "optim.weight_decay>0"},
@@ -58,6 +70,8 @@ constexpr auto kNeeds = std::to_array<Need>({
 
     {"train.deterministic", "parallel.device=cuda"},
     {"train.max_skipped", "train.on_nonfinite=skip"},
+
+    {"early_stop.min_delta", "early_stop.patience>0 or checkpoint.save_best=true"},
 
     {"eval.top_k", "eval.metrics=top_k"},
 
@@ -110,6 +124,7 @@ constexpr auto kNeeds = std::to_array<Need>({
     {"watch.evaluation", "watch.step_floor>0"},
     {"watch.saving", "watch.step_floor>0"},
     {"watch.loading", "watch.step_floor>0"},
+    {"watch.straggler", "parallel.ranks>1"},
 
     {"checkpoint.allow_missing", "checkpoint.resume!=never or model.weights!="},
     {"checkpoint.ignore", "checkpoint.resume!=never or model.weights!="},
@@ -123,11 +138,11 @@ constexpr auto kNeeds = std::to_array<Need>({
     {"monitor.wandb_project", "monitor.sinks=wandb"},
     {"monitor.wandb_entity", "monitor.sinks=wandb"},
     {"monitor.wandb_sync_every", "monitor.sinks=wandb"},
-    {"monitor.alert_after", kAlerts},
+    {"monitor.alert_after", "monitor.alerts=true"},
     {"monitor.alert_temperature", kAlerts},
     {"monitor.alert_memory", kAlerts},
     {"monitor.alert_utilization", kAlerts},
-    {"monitor.alert_data_wait", kAlerts},
+    {"monitor.alert_data_wait", "monitor.alerts=true"},
     {"monitor.alert_no_step", kAlerts},
 });
 

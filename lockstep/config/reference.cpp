@@ -22,7 +22,8 @@ value and where it came from. `auto` is filled in for the machine, and `--no-aut
 it.
 
 Sizes are written `25MB` (powers of 1000) or `25MiB` (powers of 1024), times `30s`, `5min`,
-`1h30m`, large counts `1e6`, lists `[console, jsonl]` or `console,jsonl`.
+`1h30m`, large counts `1e6`, lists `[console, jsonl]` or `console,jsonl`, maps
+`{vqa: 1, chexpert: 0.5}`.
 
 *Affects*: **results** changes the numbers that training computes, **speed** only time or
 memory, **output** only what is written and shown.

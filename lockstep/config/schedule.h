@@ -37,10 +37,10 @@ constexpr std::array<std::string_view, 2> names_of(ScheduleUnit) {
   return {"step", "epoch"};
 }
 
-enum class Goal { min, max };
+enum class Goal { automatic, min, max };
 
-constexpr std::array<std::string_view, 2> names_of(Goal) {
-  return {"min", "max"};
+constexpr std::array<std::string_view, 3> names_of(Goal) {
+  return {"auto", "min", "max"};
 }
 
 struct ScheduleConfig {
@@ -56,7 +56,7 @@ struct ScheduleConfig {
   double rise = 0.3;
   double start_ratio = 0.04;
   double decay_share = 0.1;
-  Goal goal = Goal::min;
+  Goal goal = Goal::automatic;
   std::int64_t patience = 10;
   double threshold = 1e-4;
   std::int64_t cooldown = 0;
@@ -111,7 +111,10 @@ void describe(ScheduleConfig& c, Visitor& v) {
            .range = between(0, 1)});
   describe_shapes(c, v);
   v.field("goal", c.goal,
-          {.help = "Of plateau: whether the observed metric should fall or rise."});
+          {.help = "Of plateau: what is observed; auto: the task's primary metric, "
+                   "which gets better; min: the loss, which falls; max: the primary "
+                   "one, which rises.",
+           .task_decides = true});
   v.field("patience", c.patience,
           {.help = "Of plateau: evaluations without progress that are borne.",
            .range = count_from(0)});

@@ -27,6 +27,7 @@ struct TrainConfig {
   std::int64_t limit_train_batches = 0;
   std::int64_t limit_eval_batches = 0;
   std::int64_t log_every = 50;
+  bool metrics = true;
   bool anomaly = false;
   bool deterministic = false;
   OnNonfinite on_nonfinite = OnNonfinite::stop;
@@ -60,6 +61,11 @@ void describe(TrainConfig& c, Visitor& v) {
            .range = count_from(1),
            .unit = Unit::steps,
            .affects = Affects::output});
+  v.field(
+      "metrics", c.metrics,
+      {.help = "Measure more than the loss while training, such as accuracy: a step "
+               "then looks for the most likely answers.",
+       .affects = Affects::output});
   v.field("anomaly", c.anomaly,
           {.help = "Name the operation whose gradient is not finite; slow.",
            .affects = Affects::speed});

@@ -291,6 +291,7 @@ void validate(const Loaded& loaded) {
   Checker check(loaded);
   check_run(check, loaded.config.run);
   check_data(check, loaded.config.data);
+  detail::check_task(check, loaded.config.task);
   detail::check_batch(check, loaded.config);
   check_optim(check, loaded.config.optim);
   check_schedule(check, loaded.config.schedule);

@@ -256,6 +256,10 @@ Problem read(const Node& node, const Field& field, std::vector<double>& out) {
   return read_list(node, field, "a list like [0.5, 1]", out);
 }
 
+Problem read(const Node& node, const Field& field, std::vector<std::string>& out) {
+  return read_list(node, field, "a list like [a, b]", out);
+}
+
 Written write(bool value, const Field&) {
   const std::string text = value ? "true" : "false";
   return {text, text};
@@ -301,6 +305,10 @@ Written write(const std::vector<double>& values, const Field& field) {
   return write_list(values, field);
 }
 
+Written write(const std::vector<std::string>& values, const Field& field) {
+  return write_list(values, field);
+}
+
 Type type_of(const bool&, const Field&) {
   return {"true or false", {}};
 }
@@ -333,6 +341,10 @@ Type type_of(const units::Duration&, const Field&) {
 
 Type type_of(const std::vector<double>&, const Field&) {
   return {"list of numbers", {}};
+}
+
+Type type_of(const std::vector<std::string>&, const Field&) {
+  return {"list of texts", {}};
 }
 
 Type type_of(const std::vector<int>&, const Field&) {

@@ -8,11 +8,11 @@ namespace lockstep::data {
 const torch::Tensor& Batch::at(std::string_view name) const {
   if (name == "input") return inputs;
   if (name == "target") return targets;
-  std::vector<std::string> names{"input", "target"};
   for (const auto& field : fields) {
     if (field.name == name) return field.tensor;
-    names.push_back(field.name);
   }
+  std::vector<std::string> names{"input", "target"};
+  for (const auto& field : fields) names.push_back(field.name);
   throw Error(Fault::config, "data: a sample has no field '", name, "'; it has ",
               text::join(names, ", "));
 }

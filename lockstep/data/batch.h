@@ -7,6 +7,8 @@
 
 #include <torch/torch.h>
 
+#include "lockstep/data/named.h"
+
 namespace lockstep::data {
 
 // Where in the data a run stands. Two integers, so that a resume is exact at any number
@@ -18,12 +20,6 @@ struct Position {
   auto operator<=>(const Position&) const = default;
 };
 
-// A tensor of a batch by its name in the data set's spec.
-struct NamedTensor {
-  std::string name;
-  torch::Tensor tensor;  // (size, ...)
-};
-
 // This rank's share of a global batch. The tensors belong to the loader and hold these
 // values until the next call of next().
 struct Batch {
@@ -33,8 +29,8 @@ struct Batch {
   std::int64_t size = 0;          // of the share; may be 0
   std::int64_t largest_size = 0;  // of the shares of all ranks
   torch::Tensor inputs;           // (size, ...) in the data set's dtype
-  // (size) or (size, T) int64; where samples are mixed (size, classes) float32: the
-  // share of each class.
+  // (size, ...) in the data set's dtype; where samples are mixed (size, classes)
+  // float32: the share of each class.
   torch::Tensor targets;
   bool ends_epoch = false;
   std::vector<NamedTensor> fields = {};  // what samples have beside these two

@@ -45,7 +45,9 @@ class Cifar : public Dataset {
     spec_.shape = {3, 32, 32};
     spec_.num_classes = kind.num_classes;
     spec_.channels = kind.channels;
-    if (kind.num_labels > 1) spec_.fields = {{"coarse", {}, torch::kInt64}};
+    if (kind.num_labels > 1) {
+      spec_.fields = {{.name = "coarse", .dtype = torch::kInt64, .num_classes = 20}};
+    }
     for (const auto& name : kind.files) {
       if (limit > 0 && size() >= limit) break;
       add_file(folder / name, limit);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,34 +11,54 @@
 
 namespace lockstep::data {
 
-// A tensor of a sample beside its input and its target: a second input, a mask, the
-// answer to another question.
-struct FieldSpec {
-  std::string name;
-  std::vector<std::int64_t> shape;  // without the batch
-  torch::Dtype dtype = torch::kFloat32;
-
-  std::int64_t num_bytes() const noexcept;
-};
-
 // scale * x + shift
 struct Affine {
   float scale = 1;
   float shift = 0;
+
+  bool operator==(const Affine&) const = default;
 };
 
-// What one sample of a data set looks like.
+// A tensor of a sample: an input, a target, a mask, the answer to another question.
+struct FieldSpec {
+  std::string name;
+  std::vector<std::int64_t> shape;  // without the batch
+  torch::Dtype dtype = torch::kFloat32;
+  std::int64_t num_classes = 0;  // whole numbers are 0 ... num_classes - 1; 0: any
+  // What model and loss see of bytes and floats is scale * x + shift, as float32; bytes
+  // stay bytes until they are on the device, where they take a quarter of the room.
+  Affine scaling = {};
+  std::vector<Affine> channels = {};  // instead, where channels differ
+  std::int64_t axis = 0;              // of `shape`: along which the channels lie
+  // The first dimension is as long as each sample says, at most shape[0]. A batch is
+  // filled up with `padding` to the longest of its samples and has a tensor of bool,
+  // "<name>_mask" (B, length), that is true where a sample is.
+  bool varies = false;
+  double padding = 0;
+
+  std::int64_t num_elements() const noexcept;
+  std::int64_t num_bytes() const noexcept;
+  bool is_scaled() const noexcept;  // what is seen differs from what is stored
+};
+
+// What one sample of a data set looks like. Most have an "input" and a "target", which
+// are described here; what else there is, in `fields`.
 struct SampleSpec {
   std::vector<std::int64_t> shape;     // of the input, without the batch: (C, H, W)
   torch::Dtype dtype = torch::kUInt8;  // of the input as it is stored
   std::int64_t num_classes = 0;        // targets are 0 ... num_classes - 1; 0: any
-  // What the model sees is scale * input + shift; bytes stay bytes until they are on
-  // the device, where they take a quarter of the room.
+  // What the model sees of the input, as in FieldSpec.
   float scale = 1;
   float shift = 0;
-  std::vector<Affine> channels = {};  // instead of these two, where channels differ
-  std::vector<std::int64_t> target_shape =
-      {};                              // {}: one class; (T): one for each token
+  std::vector<Affine> channels = {};
+  std::int64_t axis = 0;
+  bool varies = false;  // the length of the input
+  // {}: one number, a class for instance; (T): one for each token
+  std::vector<std::int64_t> target_shape = {};
+  torch::Dtype target_dtype = torch::kInt64;
+  bool target_varies = false;  // the length of the target
+  // Targets that are missing have this value, which is in no class.
+  std::optional<std::int64_t> ignore_index = std::nullopt;
   std::vector<FieldSpec> fields = {};  // more tensors of a sample
 
   std::int64_t num_elements() const noexcept;
@@ -45,6 +66,9 @@ struct SampleSpec {
   std::int64_t num_targets() const noexcept;
   bool is_tokens() const noexcept;  // whole numbers but bytes: as the model gets them
   bool is_image() const noexcept;   // (C, H, W) of uint8 or float32
+
+  // All of them alike, in the order of a Room: "input", "target", then `fields`.
+  std::vector<FieldSpec> tensors() const;
 };
 
 // Which sample is wanted, and all that chance may depend on: the same visit gives the
@@ -61,8 +85,12 @@ struct Visit {
 // Where a sample goes: memory of a batch.
 struct Room {
   std::span<std::byte> input;
-  std::span<std::int64_t> target;                // num_targets() of them
+  std::span<std::int64_t> target;  // num_targets() of them; empty if they are no int64
   std::span<const std::span<std::byte>> fields;  // in the order of spec().fields
+  std::span<std::byte> target_bytes = {};        // the target, whatever its type is
+  // By the order of spec().tensors(): how long those are whose length varies. They are
+  // all of the longest before.
+  std::span<std::int64_t> lengths = {};
 };
 
 // Labelled samples that can be read in any order. A class of one's own says its size
@@ -89,6 +117,10 @@ class Dataset {
 
   // The class of a sample. Unless overridden, the sample is read for it.
   virtual std::int64_t class_of(std::int64_t index) const;
+
+  // The length of a sample's input, where it varies. Unless overridden, the sample is
+  // read for it.
+  virtual std::int64_t length_of(std::int64_t index) const;
 };
 
 }  // namespace lockstep::data

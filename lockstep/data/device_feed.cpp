@@ -1,5 +1,6 @@
 #include "lockstep/data/device_feed.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
@@ -16,10 +17,11 @@ constexpr std::size_t kSlots = 3;
 // A copy of `tensor` in `memory`, which grows if need be and else is used again.
 torch::Tensor copy_into(torch::Tensor& memory, const torch::Tensor& tensor,
                         const torch::Device& device) {
-  if (!memory.defined() || memory.size(0) < tensor.size(0)) {
-    memory = torch::empty(tensor.sizes(), tensor.options().device(device));
+  if (!memory.defined() || memory.numel() < tensor.numel()) {
+    memory = torch::empty({tensor.numel()}, tensor.options().device(device));
   }
-  auto view = memory.narrow(0, 0, tensor.size(0));
+  // By elements: samples of a batch may be longer than those of another.
+  auto view = memory.narrow(0, 0, tensor.numel()).view(tensor.sizes());
   view.copy_(tensor, /*non_blocking=*/true);
   return view;
 }
@@ -30,8 +32,9 @@ torch::Tensor copy_into(torch::Tensor& memory, const torch::Tensor& tensor,
 // without CUDA compiles it, too.
 class DeviceFeed::Copies {
  public:
-  explicit Copies(const torch::Device& device)
+  Copies(const torch::Device& device, std::optional<std::vector<std::string>> wanted)
       : device_(device),
+        wanted_(std::move(wanted)),
         guard_(device.type()),
         stream_(guard_.getStreamFromGlobalPool(device)) {}
 
@@ -60,6 +63,8 @@ class DeviceFeed::Copies {
     return &used_->batch;
   }
 
+  const Batch* upcoming() const { return fetched_ != nullptr ? host_ : nullptr; }
+
  private:
   struct Slot {
     explicit Slot(c10::DeviceType type) : read(type), written(type) {}
@@ -75,6 +80,7 @@ class DeviceFeed::Copies {
     if (last_ != nullptr) last_->written.synchronize();
     const auto* batch = loader.next();
     over_ = batch == nullptr;
+    host_ = batch;
     if (over_) return;
     auto& slot = *slots_[turn_++ % kSlots];
     const c10::StreamGuard on_stream(stream_);
@@ -89,30 +95,45 @@ class DeviceFeed::Copies {
     slot.batch = batch;
     slot.batch.inputs = copy_into(slot.inputs, batch.inputs, device_);
     slot.batch.targets = copy_into(slot.targets, batch.targets, device_);
+    slot.batch.fields.clear();
     for (std::size_t i = 0; i < slot.fields.size(); ++i) {
-      slot.batch.fields[i].tensor =
-          copy_into(slot.fields[i], batch.fields[i].tensor, device_);
+      const auto& [name, tensor] = batch.fields[i];
+      if (!is_wanted(name)) continue;
+      slot.batch.fields.push_back({name, copy_into(slot.fields[i], tensor, device_)});
     }
   }
 
+  bool is_wanted(const std::string& name) const {
+    return !wanted_ ||
+           std::find(wanted_->begin(), wanted_->end(), name) != wanted_->end();
+  }
+
   torch::Device device_;
+  const std::optional<std::vector<std::string>> wanted_;
   c10::impl::VirtualGuardImpl guard_;
   c10::Stream stream_;
   std::array<std::unique_ptr<Slot>, kSlots> slots_ = {
       std::make_unique<Slot>(device_.type()), std::make_unique<Slot>(device_.type()),
       std::make_unique<Slot>(device_.type())};
   std::size_t turn_ = 0;
-  Slot* used_ = nullptr;     // by the caller
-  Slot* fetched_ = nullptr;  // waits for the caller
-  Slot* last_ = nullptr;     // that was copied to
-  bool over_ = false;        // the loader has no more
+  Slot* used_ = nullptr;         // by the caller
+  Slot* fetched_ = nullptr;      // waits for the caller
+  Slot* last_ = nullptr;         // that was copied to
+  const Batch* host_ = nullptr;  // the loader's, from which it was
+  bool over_ = false;            // the loader has no more
 };
 
-DeviceFeed::DeviceFeed(Loader& loader, const torch::Device& device)
+DeviceFeed::DeviceFeed(Loader& loader, const torch::Device& device,
+                       std::optional<std::vector<std::string>> wanted)
     : loader_(loader),
-      copies_(device.is_cpu() ? nullptr : std::make_unique<Copies>(device)) {}
+      copies_(device.is_cpu() ? nullptr
+                              : std::make_unique<Copies>(device, std::move(wanted))) {}
 
 DeviceFeed::~DeviceFeed() = default;
+
+const Batch* DeviceFeed::upcoming() const {
+  return copies_ ? copies_->upcoming() : loader_.peek();
+}
 
 const Batch* DeviceFeed::next() {
   return copies_ ? copies_->next(loader_) : loader_.next();

@@ -16,10 +16,18 @@ constexpr std::uint64_t kSwapPurpose = 0x626164;  // "bad"
 constexpr int kMostReplacements = 100;
 constexpr std::size_t kMostNamed = 10;
 
+void check_length(const FieldSpec& spec, std::int64_t length) {
+  if (length >= 0 && length <= spec.shape[0]) return;
+  throw Error(Fault::io, "its '", spec.name, "' has the length ", length,
+              ", the longest of the data set is ", spec.shape[0]);
+}
+
 void check_mixing(const SampleSpec& spec, const Mixing& mixing) {
   if (!mixing.any()) return;
   const char* knob = mixing.cutmix > 0 ? "augment.cutmix" : "augment.mixup";
-  if (!spec.is_image() || !spec.target_shape.empty() || spec.num_classes < 1) {
+  const bool classes = spec.target_shape.empty() && spec.num_classes > 0 &&
+                       spec.target_dtype == torch::kInt64 && !spec.ignore_index;
+  if (!spec.is_image() || !classes) {
     throw Error(Fault::config, knob, ": samples of shape ",
                 c10::IntArrayRef(spec.shape), " with ", spec.num_classes,
                 " classes can not be mixed; it is for images (C, H, W) of uint8 or "
@@ -30,7 +38,10 @@ void check_mixing(const SampleSpec& spec, const Mixing& mixing) {
 }  // namespace
 
 Filler::Filler(const Dataset& dataset, const Options& options)
-    : dataset_(dataset), options_(options), sampler_(dataset, options.order) {
+    : dataset_(dataset),
+      specs_(dataset.spec().tensors()),
+      options_(options),
+      sampler_(dataset, options.order) {
   check_mixing(dataset.spec(), options.mixing);
 }
 
@@ -49,12 +60,32 @@ void Filler::fill(Slot& slot, std::int64_t epoch, std::int64_t first,
 
 void Filler::read_checked(const Visit& visit, const Room& room) const {
   dataset_.read_sample(visit, room);
-  const auto classes = dataset_.spec().num_classes;
-  if (classes == 0) return;
-  for (const auto target : room.target) {
-    if (target >= 0 && target < classes) continue;
-    throw Error(Fault::io, "it has the label ", target,
-                ", the data set has the classes 0 to ", classes - 1);
+  const auto bytes_of = [&](std::size_t tensor) -> std::span<const std::byte> {
+    return tensor == 0   ? room.input
+           : tensor == 1 ? room.target_bytes
+                         : room.fields[tensor - 2];
+  };
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    if (specs_[i].varies) check_length(specs_[i], room.lengths[i]);
+    if (specs_[i].num_classes > 0 && specs_[i].dtype == torch::kInt64) {
+      check_classes(specs_[i], bytes_of(i), room.lengths[i]);
+    }
+  }
+}
+
+void Filler::check_classes(const FieldSpec& spec, std::span<const std::byte> bytes,
+                           std::int64_t length) const {
+  const auto all = bytes.size() / sizeof(std::int64_t);
+  const auto count = spec.varies ? all / static_cast<std::size_t>(spec.shape[0]) *
+                                       static_cast<std::size_t>(length)
+                                 : all;
+  const std::span labels(reinterpret_cast<const std::int64_t*>(bytes.data()), count);
+  for (const auto label : labels) {
+    if (label >= 0 && label < spec.num_classes) continue;
+    if (label == dataset_.spec().ignore_index) continue;
+    throw Error(Fault::io, "it has the label ", label,
+                spec.name == "target" ? "" : " in '" + spec.name + "'",
+                ", the data set has the classes 0 to ", spec.num_classes - 1);
   }
 }
 

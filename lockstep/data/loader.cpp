@@ -126,6 +126,14 @@ class Loader::Impl {
     return slot_of(number).ready == number || fails(number);
   }
 
+  const Batch* peek() {
+    const std::lock_guard lock(mutex_);
+    const auto number = current_ + 1;
+    if (end_ != kNever && number >= end_) return nullptr;
+    const auto& slot = slot_of(number);
+    return slot.ready == number ? &slot.current() : nullptr;
+  }
+
   double waited_seconds() const noexcept { return waited_seconds_; }
   std::int64_t ring_size() const { return static_cast<std::int64_t>(slots_.size()); }
   std::int64_t num_skipped() const noexcept { return filler_.num_skipped(); }
@@ -232,6 +240,7 @@ class Loader::Impl {
     const auto share = share_of(number, global);
     auto& batch = slot.view(share.size);
     filler_.fill(slot, begin.epoch, begin.consumed + share.first, share.size);
+    slot.pad();
     batch.begin = begin;
     batch.global_size = global;
     batch.first = share.first;
@@ -281,6 +290,10 @@ std::int64_t Loader::room() const noexcept {
 
 bool Loader::is_ready() const {
   return impl_->is_ready();
+}
+
+const Batch* Loader::peek() const {
+  return impl_->peek();
 }
 
 double Loader::waited_seconds() const noexcept {

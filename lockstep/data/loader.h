@@ -62,6 +62,9 @@ class Loader {
   // Whether next() would return at once.
   bool is_ready() const;
 
+  // What next() would return, if it is there already; nullptr: not yet, or it is none.
+  const Batch* peek() const;
+
   // From batch number `from` on (the first is 0), rank r's share is in proportion to
   // weights[r]; all ranks say the same. At least room() batches ahead: others may be
   // filled already.

@@ -1,6 +1,7 @@
 #include "lockstep/data/detail/slot.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace lockstep::data::detail {
 namespace {
@@ -12,6 +13,18 @@ std::span<std::byte> bytes_of(const torch::Tensor& tensor, std::int64_t row,
                               std::int64_t num_bytes) {
   return {static_cast<std::byte*>(tensor.data_ptr()) + row * num_bytes,
           static_cast<std::size_t>(num_bytes)};
+}
+
+// Lengths are multiples of this: few shapes, and ones that matrix units like.
+constexpr std::int64_t kRound = 8;
+
+constexpr std::size_t kInput = 0;
+constexpr std::size_t kTarget = 1;
+constexpr std::size_t kFirstField = 2;
+
+// Bytes of one of the rows that vary: a token, a frame.
+std::int64_t bytes_of_row(const FieldSpec& spec) {
+  return spec.num_bytes() / std::max<std::int64_t>(spec.shape[0], 1);
 }
 
 }  // namespace
@@ -27,23 +40,29 @@ void Slot::reserve(std::int64_t samples) {
   if (samples <= capacity_) return;
   capacity_ = samples;
   views_.clear();
-  fields_.clear();
-  inputs_ = make(spec_.shape, spec_.dtype);
-  targets_ = make(spec_.target_shape, torch::kInt64);
-  if (kind_.soft_targets) soft_ = make({spec_.num_classes}, torch::kFloat32);
-  for (const auto& field : spec_.fields) {
-    fields_.push_back(make(field.shape, field.dtype));
+  memory_.clear();
+  masks_.clear();
+  for (const auto& spec : specs_) {
+    memory_.push_back(make(spec.shape, spec.dtype));
+    masks_.push_back(spec.varies ? make({spec.shape[0]}, torch::kBool)
+                                 : torch::Tensor());
   }
-  spans_.resize(fields_.size());
+  if (kind_.soft_targets) soft_ = make({num_classes_}, torch::kFloat32);
+  spans_.resize(specs_.size());
+  lengths_.resize(static_cast<std::size_t>(capacity_ + kind_.spare) * specs_.size());
 }
 
 Batch Slot::make_view(std::int64_t size) const {
-  const auto& targets = kind_.soft_targets ? soft_ : targets_;
+  const auto& targets = kind_.soft_targets ? soft_ : memory_[kTarget];
   Batch batch{.size = size,
-              .inputs = inputs_.narrow(0, 0, size),
+              .inputs = memory_[kInput].narrow(0, 0, size),
               .targets = targets.narrow(0, 0, size)};
-  for (std::size_t i = 0; i < fields_.size(); ++i) {
-    batch.fields.push_back({spec_.fields[i].name, fields_[i].narrow(0, 0, size)});
+  for (auto i = kFirstField; i < specs_.size(); ++i) {
+    batch.fields.push_back({specs_[i].name, memory_[i].narrow(0, 0, size)});
+  }
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    if (!specs_[i].varies) continue;
+    batch.fields.push_back({specs_[i].name + "_mask", masks_[i].narrow(0, 0, size)});
   }
   return batch;
 }
@@ -60,20 +79,88 @@ Batch& Slot::view(std::int64_t size) {
   return views_.back();
 }
 
+std::int64_t& Slot::length(std::int64_t row, std::size_t tensor) {
+  return lengths_[static_cast<std::size_t>(row) * specs_.size() + tensor];
+}
+
 Room Slot::room(std::int64_t row) {
-  for (std::size_t i = 0; i < fields_.size(); ++i) {
-    spans_[i] = bytes_of(fields_[i], row, spec_.fields[i].num_bytes());
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    spans_[i] = bytes_of(memory_[i], row, specs_[i].num_bytes());
+    length(row, i) = specs_[i].varies ? specs_[i].shape[0] : 0;
   }
-  const auto num_targets = spec_.num_targets();
-  return {bytes_of(inputs_, row, spec_.num_bytes()),
-          {targets_.data_ptr<std::int64_t>() + row * num_targets,
-           static_cast<std::size_t>(num_targets)},
-          spans_};
+  const bool whole = specs_[kTarget].dtype == torch::kInt64;
+  const auto& target = spans_[kTarget];
+  const std::span<std::int64_t> numbers(
+      reinterpret_cast<std::int64_t*>(target.data()),
+      whole ? target.size() / sizeof(std::int64_t) : 0);
+  return {spans_[kInput], numbers, std::span(spans_).subspan(kFirstField), target,
+          std::span(lengths_).subspan(static_cast<std::size_t>(row) * specs_.size(),
+                                      specs_.size())};
 }
 
 std::span<float> Slot::soft_target(std::int64_t row) {
-  return {soft_.data_ptr<float>() + row * spec_.num_classes,
-          static_cast<std::size_t>(spec_.num_classes)};
+  return {soft_.data_ptr<float>() + row * num_classes_,
+          static_cast<std::size_t>(num_classes_)};
+}
+
+std::int64_t Slot::longest(std::int64_t size, std::size_t tensor) {
+  std::int64_t most = 1;
+  for (std::int64_t row = 0; row < size; ++row) {
+    most = std::max(most, length(row, tensor));
+  }
+  return std::min((most + kRound - 1) / kRound * kRound, specs_[tensor].shape[0]);
+}
+
+torch::Tensor Slot::packed(std::int64_t size, std::size_t tensor,
+                           std::int64_t length_of_all) {
+  const auto& spec = specs_[tensor];
+  auto shape = memory_[tensor].sizes().vec();
+  shape[0] = size;
+  shape[1] = length_of_all;
+  const auto unit = bytes_of_row(spec);
+  auto* memory = static_cast<std::byte*>(memory_[tensor].data_ptr());
+  auto view =
+      memory_[tensor]
+          .flatten()
+          .narrow(0, 0, size * length_of_all * (spec.num_elements() / spec.shape[0]))
+          .view(shape);
+  for (std::int64_t row = 0; row < size; ++row) {
+    const auto own = length(row, tensor);
+    // A row never goes beyond where it was: those behind it are still there.
+    std::memmove(memory + row * length_of_all * unit, memory + row * spec.num_bytes(),
+                 static_cast<std::size_t>(own * unit));
+    if (own == length_of_all) continue;
+    view.select(0, row).narrow(0, own, length_of_all - own).fill_(spec.padding);
+  }
+  return view;
+}
+
+torch::Tensor Slot::mask(std::int64_t size, std::size_t tensor,
+                         std::int64_t length_of_all) {
+  auto view = masks_[tensor]
+                  .flatten()
+                  .narrow(0, 0, size * length_of_all)
+                  .view({size, length_of_all});
+  auto* to = view.data_ptr<bool>();
+  for (std::int64_t row = 0; row < size; ++row, to += length_of_all) {
+    std::fill_n(to, length_of_all, false);
+    std::fill_n(to, length(row, tensor), true);
+  }
+  return view;
+}
+
+void Slot::pad() {
+  auto& batch = views_[current_];
+  auto next_mask = specs_.size() - kFirstField;  // they stand behind the fields
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    if (!specs_[i].varies) continue;
+    const auto all = longest(batch.size, i);
+    auto& place = i == kInput    ? batch.inputs
+                  : i == kTarget ? batch.targets
+                                 : batch.fields[i - kFirstField].tensor;
+    place = packed(batch.size, i, all);
+    batch.fields[next_mask++].tensor = mask(batch.size, i, all);
+  }
 }
 
 }  // namespace lockstep::data::detail

@@ -30,6 +30,9 @@ class Subset : public Dataset {
   std::int64_t class_of(std::int64_t index) const override {
     return dataset_->class_of(at(index));
   }
+  std::int64_t length_of(std::int64_t index) const override {
+    return dataset_->length_of(at(index));
+  }
 
  private:
   std::int64_t at(std::int64_t index) const {

@@ -39,6 +39,7 @@ void normalize(SampleSpec& spec, const Transforms& transforms) {
                 " are possible; write one for all channels");
   }
   spec.channels.clear();
+  spec.axis = 0;
   const auto all = affine_of(mean[0], deviation[0], spec.dtype);
   spec.scale = all.scale;
   spec.shift = all.shift;
@@ -126,7 +127,9 @@ class Transformed : public Dataset {
   template <typename T>
   Image<T> resized(const Visit& visit, const Room& room, Scratch& scratch) const {
     scratch.stored.resize(static_cast<std::size_t>(stored_.num_bytes()));
-    dataset_->read_sample(visit, {scratch.stored, room.target, room.fields});
+    auto aside = room;
+    aside.input = scratch.stored;
+    dataset_->read_sample(visit, aside);
     const auto stored = image_in<T>(scratch.stored.data(), stored_.shape);
     if (!resizes_) return stored;
     scratch.resized.resize(static_cast<std::size_t>(spec_.num_bytes()));

@@ -110,8 +110,8 @@ struct GpuWatch::Shared {
   std::optional<SteadyTime> read;
 };
 
-GpuWatch::GpuWatch(std::vector<GpusOfRank> gpus_by_rank, const Clock& clock)
-    : gpus_by_rank_(std::move(gpus_by_rank)), clock_(clock) {}
+GpuWatch::GpuWatch(std::vector<GpusOfRank> gpus_by_rank, const Clock& clock, Read read)
+    : gpus_by_rank_(std::move(gpus_by_rank)), clock_(clock), read_(std::move(read)) {}
 
 GpuWatch::~GpuWatch() {
   if (!shared_) return;
@@ -120,24 +120,32 @@ GpuWatch::~GpuWatch() {
   shared_->wake.notify_all();
 }
 
+void GpuWatch::ask_again_and_again(Shared& shared, const Clock& clock, Read read) {
+  std::optional<hardware::GpuMeter> meter;  // opening a driver may hang, too
+  if (!read) {
+    meter.emplace();
+    read = [&] { return meter->read(hardware::Counters::quick); };
+  }
+  std::unique_lock lock(shared.mutex);
+  while (!shared.over) {
+    lock.unlock();
+    auto statuses = read();
+    const auto now = clock.now();
+    lock.lock();
+    shared.statuses = std::move(statuses);
+    shared.read = now;
+    shared.wake.wait_for(lock, kGpuInterval, [&] { return shared.over; });
+  }
+}
+
 std::optional<bool> GpuWatch::is_busy(int local_rank) {
   auto gpus = gpus_by_rank_.at(static_cast<std::size_t>(local_rank));
   if (gpus && gpus->empty()) return false;
   if (!shared_) {
     shared_ = std::make_shared<Shared>();
     // Left alone at the end: one that waits for a driver can not be waited for.
-    std::thread([shared = shared_, &clock = clock_] {
-      const hardware::GpuMeter meter;
-      std::unique_lock lock(shared->mutex);
-      while (!shared->over) {
-        lock.unlock();
-        auto statuses = meter.read(hardware::Counters::quick);
-        const auto now = clock.now();
-        lock.lock();
-        shared->statuses = std::move(statuses);
-        shared->read = now;
-        shared->wake.wait_for(lock, kGpuInterval, [&] { return shared->over; });
-      }
+    std::thread([shared = shared_, &clock = clock_, read = read_] {
+      ask_again_and_again(*shared, clock, read);
     }).detach();
   }
   const std::lock_guard guard(shared_->mutex);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -38,8 +39,12 @@ class GpuWatch {
  public:
   // By local rank the GPUs of each, as CUDA counts them here; nothing: it may be any.
   using GpusOfRank = std::optional<std::vector<int>>;
+  // Returns what the GPUs are at, in CUDA's order; called by that thread alone, and
+  // once more at most after the watch is gone. Empty: a GpuMeter of that thread.
+  using Read = std::function<std::vector<hardware::GpuStatus>()>;
+  // `clock` is one that stays.
   explicit GpuWatch(std::vector<GpusOfRank> gpus_by_rank,
-                    const Clock& clock = Clock::system());
+                    const Clock& clock = Clock::system(), Read read = {});
   ~GpuWatch();
   GpuWatch(const GpuWatch&) = delete;
   GpuWatch& operator=(const GpuWatch&) = delete;
@@ -50,9 +55,11 @@ class GpuWatch {
 
  private:
   struct Shared;  // with the thread, which may outlive this object
+  static void ask_again_and_again(Shared& shared, const Clock& clock, Read read);
 
   const std::vector<GpusOfRank> gpus_by_rank_;
   const Clock& clock_;
+  const Read read_;
   std::shared_ptr<Shared> shared_;  // from the first question on
 };
 

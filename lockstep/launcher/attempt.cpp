@@ -45,12 +45,11 @@ Attempt::Attempt(const Scene& scene, int number)
   for (std::size_t i = 0; i < job.ranks.size(); ++i) {
     start_rank(static_cast<int>(i), number);
   }
-  if (job.hang_limits && job.hang_limits->step_floor.count() > 0) {
-    hang_.emplace(*job.hang_limits, static_cast<int>(job.ranks.size()),
-                  job.first.nodes > 1, scene_.clock);
+  if (scene_.hang != nullptr) {
+    scene_.hang->start_again();
     next_look_ = scene_.clock.now();
   }
-  if (job.lost_to) next_owner_look_ = scene_.clock.now();
+  if (job.lost_to || beats()) next_run_look_ = scene_.clock.now();
 }
 
 Attempt::~Attempt() {
@@ -93,7 +92,7 @@ std::vector<RankEnd> Attempt::until_end() {
     reap();
     if (running_ == 0) break;
     look_for_hang();
-    look_for_new_owner();
+    look_after_run();
     if (deadline_ && scene_.clock.now() >= *deadline_) {
       is_dying_ ? abandon() : give_up();
     }
@@ -121,7 +120,7 @@ int Attempt::wait_limit_ms() const {
   milliseconds limit = std::any_of(ranks_.begin(), ranks_.end(), has_none)
                            ? milliseconds(20)
                            : milliseconds::max();
-  for (const auto& time : {deadline_, next_look_, next_owner_look_}) {
+  for (const auto& time : {deadline_, next_look_, next_run_look_}) {
     if (!time) continue;
     const auto left = std::chrono::ceil<milliseconds>(*time - scene_.clock.now());
     limit = std::min(limit, std::max(left, milliseconds(0)));

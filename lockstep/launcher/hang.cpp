@@ -32,6 +32,10 @@ constexpr nanoseconds kNoticeable = std::chrono::milliseconds(500);
 // The share of its limit after which something that is done for the first time is slow.
 constexpr int kSlowFirstTime = 10;
 
+// So many floors are a slow batch of data or of an evaluation, or a slow save: they
+// take longer than steps, and nobody knows how much longer.
+constexpr int kSlowBesideSteps = 10;
+
 nanoseconds or_for_ever(std::chrono::milliseconds limit) {
   return limit.count() > 0 ? nanoseconds(limit) : kForEver;
 }
@@ -125,6 +129,15 @@ void HangJudge::note_activity(Rank& rank, const RankLook& look,
   if (!works && !look.is_first_sample && is_within_window) return;
   rank.before = look.activity;
   rank.window = nanoseconds(0);
+}
+
+void HangJudge::start_again() {
+  looked_.reset();
+  for (auto& rank : ranks_) {
+    const auto longest = rank.longest;
+    rank = {};
+    rank.longest = longest;
+  }
 }
 
 bool HangJudge::wants_evidence(int local_rank) const {
@@ -236,8 +249,33 @@ Verdict HangJudge::look(const std::vector<RankLook>& looks) {
           .slow = {}};
 }
 
-// The one that holds up the others, if that is a step or something done for the first
-// time; saving, evaluating and loading are told by the rank itself.
+// Nothing for one that waits for others, that starts, or that is about to end.
+std::optional<HangJudge::Patience> HangJudge::patience(const Rank& rank,
+                                                       bool all_wait) const {
+  const auto allowed = limit(rank, all_wait);
+  if (is_within_steps(rank, all_wait)) {
+    return Patience{allowed, step_timeout(rank),
+                    " while it uses CPU, disk or GPU (watch.step_timeout)"};
+  }
+  // Somebody may have set a limit that is shorter than the floors.
+  const auto beside_steps =
+      std::min(kSlowBesideSteps * nanoseconds(limits_.step_floor), allowed / 2);
+  switch (rank.beat->phase) {
+    case Phase::training:
+    case Phase::warming_up:
+      return Patience{allowed / kSlowFirstTime, allowed, " (watch.first_step)"};
+    case Phase::evaluating:
+      return Patience{beside_steps, allowed, " (watch.evaluation)"};
+    case Phase::loading:
+      return Patience{beside_steps, allowed, " (watch.loading)"};
+    case Phase::saving:
+      return Patience{beside_steps, allowed, " (watch.saving)"};
+    default:
+      return std::nullopt;
+  }
+}
+
+// The one that holds up the others.
 std::optional<SlowRank> HangJudge::slow(const std::vector<RankLook>& looks,
                                         bool all_wait) {
   for (std::size_t i = 0; i < looks.size(); ++i) {
@@ -245,24 +283,15 @@ std::optional<SlowRank> HangJudge::slow(const std::vector<RankLook>& looks,
     if (!looks[i].running || looks[i].state == 't' || !rank.beat || rank.told_slow) {
       continue;
     }
-    const bool within = is_within_steps(rank, all_wait);
-    const bool first = rank.beat->phase == Phase::warming_up ||
-                       (rank.beat->phase == Phase::training && rank.steps.empty());
-    if (!within && !first) continue;
-    const auto allowed = limit(rank, all_wait);
-    if (allowed == kForEver) continue;
-    if (rank.quiet < (first ? allowed / kSlowFirstTime : allowed)) continue;
+    const auto patience = this->patience(rank, all_wait);
+    if (!patience || rank.quiet < patience->named) continue;
     rank.told_slow = true;
-    auto text = describe(i, looks[i], all_wait);
-    const auto timeout = first ? allowed : step_timeout(rank);
-    text +=
-        timeout == kForEver
-            ? "; it is left alone"
-            : str("; it is left alone for ",
-                  units::exact_duration(
-                      std::chrono::duration_cast<std::chrono::milliseconds>(timeout)),
-                  first ? " (watch.first_step)"
-                        : " while it uses CPU, disk or GPU (watch.step_timeout)");
+    auto text = describe(i, looks[i], all_wait) + "; it is left alone";
+    if (patience->ended != kForEver) {
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(patience->ended);
+      text += str(" for ", units::exact_duration(left), patience->until);
+    }
     return SlowRank{.local_rank = static_cast<int>(i),
                     .beat = *rank.beat,
                     .quiet = rank.quiet,

@@ -4,6 +4,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/clock.h"
@@ -77,6 +78,9 @@ class HangJudge {
 
   Verdict look(const std::vector<RankLook>& ranks);
 
+  // The ranks are started again: all is forgotten but how long their steps may take.
+  void start_again();
+
   // Whether the rank has been quiet so long that its activity is worth a look.
   bool wants_evidence(int local_rank) const;
 
@@ -87,7 +91,7 @@ class HangJudge {
     std::chrono::nanoseconds idle{0};    // since it was last seen to do something
     std::chrono::nanoseconds window{0};  // since `before` was taken
     std::optional<Activity> before;
-    std::chrono::nanoseconds longest{0};     // step of this run
+    std::chrono::nanoseconds longest{0};     // step of this run, all attempts
     bool was_stopped = false;                // at the last look
     std::chrono::nanoseconds stopped{0};     // in state T
     bool told_slow = false;                  // since the last new beat
@@ -107,6 +111,13 @@ class HangJudge {
                    const std::vector<RankLook>& looks, bool all_wait) const;
   bool is_late(std::size_t index, const std::vector<RankLook>& looks,
                bool all_wait) const;
+  // How long a rank is quiet before it is named as slow, and before it is ended.
+  struct Patience {
+    std::chrono::nanoseconds named{0};
+    std::chrono::nanoseconds ended{0};
+    std::string_view until;  // behind the latter: "(watch.saving)"
+  };
+  std::optional<Patience> patience(const Rank& rank, bool all_wait) const;
   std::optional<SlowRank> slow(const std::vector<RankLook>& looks, bool all_wait);
   std::optional<std::size_t> latest(const std::vector<RankLook>& looks,
                                     bool all_wait) const;

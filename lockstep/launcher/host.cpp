@@ -1,13 +1,19 @@
 #include "lockstep/launcher/host.h"
 
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <set>
 
+#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -63,6 +69,55 @@ bool is_this_host(const std::string& address) {
 std::string endpoint_text(const std::string& address, int port) {
   const bool is_ipv6 = address.find(':') != std::string::npos;
   return (is_ipv6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
+}
+
+namespace {
+
+// A rank loads LibTorch, opens its data and has a few sockets to every other one.
+constexpr rlim_t kFilesOfARank = 128;
+constexpr rlim_t kFilesForAPeer = 16;
+
+// Without this a rank that can not open a socket waits for its peers for minutes.
+void check_open_files(int ranks) {
+  const auto needed = kFilesOfARank + kFilesForAPeer * static_cast<rlim_t>(ranks);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  if (limit.rlim_max < needed) {
+    throw Error(Fault::hardware, "launcher: a process may open ", limit.rlim_max,
+                " files here, and one of ", ranks, " ranks needs about ", needed,
+                "; raise the limit (ulimit -n ", needed, ")");
+  }
+  limit.rlim_cur = needed;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Ranks of one machine meet at this address: where it can not be reached they would
+// wait for each other until a timeout.
+void check_loopback(const RankEnvironment& environment) {
+  const auto& master = environment.master_address;
+  if (environment.world_size == 1 || !is_loopback(master) || master == "::1") return;
+  const files::Descriptor probe(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(9);  // of a datagram socket; nothing is sent
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (!probe || ::connect(probe.get(), reinterpret_cast<sockaddr*>(&address),
+                          sizeof address) == 0) {
+    return;
+  }
+  throw Error(Fault::hardware,
+              "launcher: 127.0.0.1, where the ranks meet, can not be "
+              "reached: ",
+              std::strerror(errno),
+              "; bring the loopback interface up "
+              "(ip link set lo up)");
+}
+
+}  // namespace
+
+void check_host(const RankEnvironment& environment) {
+  check_open_files(environment.local_world_size);
+  check_loopback(environment);
 }
 
 }  // namespace lockstep::launcher

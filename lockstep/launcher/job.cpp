@@ -1,14 +1,9 @@
 #include "lockstep/launcher/job.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
-#include <arpa/inet.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/leftovers.h"
@@ -17,6 +12,7 @@
 #include "lockstep/launcher/detail/guard.h"
 #include "lockstep/launcher/detail/judge.h"
 #include "lockstep/launcher/detail/sweep.h"
+#include "lockstep/launcher/host.h"
 #include "lockstep/launcher/port.h"
 
 namespace lockstep::launcher {
@@ -38,45 +34,6 @@ void check(const Job& job) {
     throw Error(Fault::hardware, "launcher: '", program,
                 "' is not there; build it, or check its path");
   }
-}
-
-// A rank loads LibTorch, opens its data and has a few sockets to every other one.
-constexpr rlim_t kFilesOfARank = 128;
-constexpr rlim_t kFilesForAPeer = 16;
-
-// Without this a rank that can not open a socket waits for its peers for minutes.
-void check_open_files(const Job& job) {
-  const auto needed = kFilesOfARank + kFilesForAPeer * job.ranks.size();
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
-  if (limit.rlim_max < needed) {
-    throw Error(Fault::hardware, "launcher: a process may open ", limit.rlim_max,
-                " files here, and one of ", job.ranks.size(), " ranks needs about ",
-                needed, "; raise the limit (ulimit -n ", needed, ")");
-  }
-  limit.rlim_cur = needed;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-// Ranks of one machine meet at this address: where it can not be reached they would
-// wait for each other until a timeout.
-void check_loopback(const Job& job) {
-  if (job.first.world_size == 1 || job.first.master_address != "127.0.0.1") return;
-  const files::Descriptor probe(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(9);  // of a datagram socket; nothing is sent
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (!probe || ::connect(probe.get(), reinterpret_cast<sockaddr*>(&address),
-                          sizeof address) == 0) {
-    return;
-  }
-  throw Error(Fault::hardware,
-              "launcher: 127.0.0.1, where the ranks meet, can not be "
-              "reached: ",
-              std::strerror(errno),
-              "; bring the loopback interface up "
-              "(ip link set lo up)");
 }
 
 // The port of the store, from before its host starts until after it has ended.
@@ -109,6 +66,11 @@ bool captures(const Job& job) {
                      [](const RankOptions& rank) { return !rank.owns_terminal; });
 }
 
+// There is nothing to write to any more, nor to start again in.
+bool is_homeless(const JobResult& result) {
+  return !result.ends.empty() && result.ends[0].homeless;
+}
+
 // All attempts of a job.
 class Runner {
  public:
@@ -120,9 +82,12 @@ class Runner {
         clock_(clock),
         notes_(run, job_, clock) {
     check(job_);
-    check_open_files(job_);
-    check_loopback(job_);
+    check_host(job_.first);
     port_ = hold_port(job_);
+    if (job_.hang_limits && job_.hang_limits->step_floor.count() > 0) {
+      hang_.emplace(*job_.hang_limits, static_cast<int>(job_.ranks.size()),
+                    job_.first.nodes > 1, clock_);
+    }
     guard_.emplace(mark_, job_.lock);  // before the pump's threads
     if (captures(job_)) pump_.emplace(LogPump::Options{.show = job_.show});
   }
@@ -131,6 +96,7 @@ class Runner {
     for (int attempt = 0;; ++attempt) {
       auto result = judge(run_, job_, one_life(attempt));
       result.restarts = attempt;
+      if (is_homeless(result)) return result;
       if (result.state == RunState::failed) note_failure(result, attempt);
       if (!is_worth_another(result, attempt)) return result;
       const auto delay = delay_before(attempt);
@@ -149,6 +115,7 @@ class Runner {
                      .pump = pump_ ? &*pump_ : nullptr,
                      .notes = notes_,
                      .signals = signals_,
+                     .hang = hang_ ? &*hang_ : nullptr,
                      .clock = clock_},
                     number);
     notes_.event(
@@ -220,7 +187,7 @@ class Runner {
 
   JobResult given_up(JobResult result, int number) const {
     result.state = RunState::stopped;
-    result.exit = exit_of_stop(run_, job_, number);
+    result.exit = exit_of_stop(run_, job_.resumes, number);
     result.message =
         str("stopped by ", signal_name(number), " before a restart; ", result.message);
     return result;
@@ -244,6 +211,7 @@ class Runner {
   Notes notes_;
   const std::string mark_ = make_mark();
   std::optional<HeldPort> port_;
+  std::optional<HangJudge> hang_;  // of all attempts: what it has learnt of steps holds
   std::optional<Guard> guard_;
   std::optional<LogPump> pump_;
 };
@@ -271,6 +239,7 @@ JobResult run_job(const monitor::RunDirectory& run, const Job& job, Signals& sig
   }
   // The record is its new owner's now.
   if (!result.ends.empty() && !result.ends[0].lost_to.empty()) return result;
+  if (is_homeless(result)) return result;
   // What ranks that were killed were about to write.
   files::sweep_leftovers(run.path());
   try {

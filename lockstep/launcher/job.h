@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
 #include "lockstep/base/process.h"
 #include "lockstep/launcher/hang.h"
 #include "lockstep/launcher/log_pump.h"
@@ -86,14 +87,15 @@ struct RankEnd {
   int local_rank = 0;
   pid_t pid = 0;
   process::End end;
-  double time = 0;      // when it was seen, seconds since 1970
-  int asked_by = 0;     // the first signal that asked the job to stop, else 0
-  bool told = false;    // to end, because another rank had failed
-  bool killed = false;  // by us, since it did not stop or was told to quit at once
-  std::string hang;     // why it counted as hanging and was killed, else ""
-  bool early = false;   // status 0, but its heartbeat does not say that it had finished
-  char left = 0;        // its state, if it did not even die of SIGKILL
-  std::string lost_to;  // who has taken over the run, else ""
+  double time = 0;        // when it was seen, seconds since 1970
+  int asked_by = 0;       // the first signal that asked the job to stop, else 0
+  bool told = false;      // to end, because another rank had failed
+  bool killed = false;    // by us, since it did not stop or was told to quit at once
+  std::string hang;       // why it counted as hanging and was killed, else ""
+  bool early = false;     // status 0, but its heartbeat does not say it had finished
+  char left = 0;          // its state, if it did not even die of SIGKILL
+  std::string lost_to;    // who has taken over the run, else ""
+  bool homeless = false;  // killed, because the run directory was gone
 };
 
 struct JobResult {
@@ -102,7 +104,12 @@ struct JobResult {
   std::string message;        // why, when it is not done
   std::vector<RankEnd> ends;  // of the last attempt, by local rank
   int restarts = 0;
+  std::optional<Fault> fault = {};  // of the rank that failed first, where it is known
 };
+
+// Returns the exit status of a run that was stopped by a signal. `resumes`: a rerun of
+// the same command goes on from a checkpoint, if there is one.
+int exit_of_stop(const monitor::RunDirectory& run, bool resumes, int signal);
 
 // Runs the ranks to their end, and keeps run.json at running, stopping and its final
 // state and events.jsonl at what happened.
@@ -116,7 +123,8 @@ struct JobResult {
 //
 // When one rank fails, or hangs, the others are told to end (SIGTERM), then killed;
 // then all are started again, up to first.max_restarts times, unless the fault can not
-// get better (config, diverged). The message names the rank that failed first.
+// get better (config, diverged). The message names the rank that failed first. Workers
+// of ours whose run directory is gone are killed: what they compute could not be kept.
 //
 // When this returns no process of the job is left, however it was started by the ranks,
 // unless it has cleared its environment. When this process dies, however that happens,

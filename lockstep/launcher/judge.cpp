@@ -86,12 +86,12 @@ JobResult judge_stop(const monitor::RunDirectory& run, const Job& job,
     const int number = killed->asked_by;
     auto message = str("rank ", killed->rank, " was killed after ", signal_name(number),
                        ", before it had stopped by itself");
-    return result(RunState::stopped, exit_of_stop(run, job, number), std::move(message),
-                  std::move(ends));
+    return result(RunState::stopped, exit_of_stop(run, job.resumes, number),
+                  std::move(message), std::move(ends));
   }
   const int status = is(Ending::stopped)->end.shell_status();
   const int exit =
-      status == kExitStopped ? status : exit_of_stop(run, job, status - 128);
+      status == kExitStopped ? status : exit_of_stop(run, job.resumes, status - 128);
   auto message = exit == kExitStopped ? "stopped by request; a rerun resumes"
                                       : str("stopped by ", signal_name(exit - 128));
   return result(RunState::stopped, exit, std::move(message), std::move(ends));
@@ -99,9 +99,9 @@ JobResult judge_stop(const monitor::RunDirectory& run, const Job& job,
 
 }  // namespace
 
-int exit_of_stop(const monitor::RunDirectory& run, const Job& job, int number) {
-  return stop_status(number,
-                     job.resumes && !storage::list_steps(run.checkpoints()).empty());
+int exit_of_stop(const monitor::RunDirectory& run, bool resumes, int signal) {
+  return stop_status(signal,
+                     resumes && !storage::list_steps(run.checkpoints()).empty());
 }
 
 Ending ending_of(const Job& job, const RankEnd& end) {
@@ -151,6 +151,13 @@ JobResult judge(const monitor::RunDirectory& run, const Job& job,
     auto message = str("the run was taken over by ", ends[0].lost_to);
     return result(RunState::failed, kExitFailed, std::move(message), std::move(ends));
   }
+  if (!ends.empty() && ends[0].homeless) {
+    auto gone = result(RunState::failed, shell_status(Fault::io),
+                       str("the run directory ", run.path().string(), " is gone"),
+                       std::move(ends));
+    gone.fault = Fault::io;
+    return gone;
+  }
   const auto first = first_failure(run, job, ends);
   // Ranks that were asked to stop may lose each other on the way.
   const bool lost_in_stop = first && is_consequence(run, job, ends[*first]) &&
@@ -158,13 +165,16 @@ JobResult judge(const monitor::RunDirectory& run, const Job& job,
                             ends.size() > 1;
   if (lost_in_stop) {
     const int number = std::find_if(ends.begin(), ends.end(), stopping)->asked_by;
-    return result(RunState::stopped, exit_of_stop(run, job, number),
+    return result(RunState::stopped, exit_of_stop(run, job.resumes, number),
                   str("stopped by ", signal_name(number)), std::move(ends));
   }
   if (first) {
     const int exit = exit_of_failure(run, job, ends[*first]);
+    const auto fault = known_fault(run, job, ends[*first]);
     auto message = failure_report(run, job, ends, *first);
-    return result(RunState::failed, exit, std::move(message), std::move(ends));
+    auto failed = result(RunState::failed, exit, std::move(message), std::move(ends));
+    failed.fault = fault;
+    return failed;
   }
   const auto well = [&](const RankEnd& end) {
     return ending_of(job, end) == Ending::well;

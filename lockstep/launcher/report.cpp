@@ -1,28 +1,65 @@
 // What a person reads when a job has failed.
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/base/units.h"
 #include "lockstep/launcher/detail/judge.h"
 #include "lockstep/monitor/error_file.h"
 
 namespace lockstep::launcher {
 namespace {
 
-std::string last_lines(const files::Path& path) {
+std::vector<std::string> tail_of(const files::Path& path) {
   constexpr std::int64_t kTailBytes = 8 << 10;
-  constexpr std::size_t kLines = 8;
-  std::string tail;
   try {
-    tail = files::read_tail(path, kTailBytes);
+    const auto tail = files::read_tail(path, kTailBytes);
+    const auto text = text::trim(tail);
+    return text.empty() ? std::vector<std::string>() : text::split(text, '\n');
   } catch (const Error&) {
-    return "";  // the log is a help, not the point
+    return {};  // the log is a help, not the point
   }
-  auto lines = text::split(text::trim(tail), '\n');
+}
+
+std::string last_lines(const files::Path& path) {
+  constexpr std::size_t kLines = 8;
+  auto lines = tail_of(path);
   if (lines.size() > kLines) lines.erase(lines.begin(), lines.end() - kLines);
   const auto text = text::join(lines, "\n  ");
   return text.empty() ? "" : str("; last lines of its log:\n  ", text);
+}
+
+// What a worker of ours says that could not leave its error file, on a full disk for
+// instance: the sentence of a last line such as "E 12:03:44.125 r0 train    sentence".
+std::string last_error_in(const files::Path& path) {
+  const auto lines = tail_of(path);
+  if (lines.empty() || !text::starts_with(lines.back(), "E ")) return "";
+  std::string_view rest = lines.back();
+  for (int word = 0; word < 4; ++word) {
+    const auto end = rest.find(' ');
+    if (end == std::string_view::npos) return "";
+    rest = text::trim(rest.substr(end));
+  }
+  return std::string(rest);
+}
+
+// The status by which the loader of programs, and a shell, say that there is nothing to
+// start.
+constexpr int kNotLoaded = 127;
+
+std::string why_not_loaded() {
+  rlimit limit{};
+  const bool limited =
+      ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return str(
+      "the program or a library that it needs could not be loaded: a missing "
+      "file, or too little memory",
+      limited ? str(" (a process may have ",
+                    units::format_bytes(static_cast<std::int64_t>(limit.rlim_cur)),
+                    " here, ulimit -v)")
+              : " (ulimit -v)");
 }
 
 std::string host_name() {
@@ -44,7 +81,10 @@ std::string how_it_ended(const RankEnd& end) {
   if (!left.empty()) return left;
   if (end.early) return "ended with exit status 0 before it had finished";
   const auto how = process::describe(end.end);
-  if (end.end.signal == 0) return str("ended with ", how);
+  if (end.end.signal == 0) {
+    return str("ended with ", how,
+               end.end.exit_status == kNotLoaded ? str(": ", why_not_loaded()) : "");
+  }
   return str(
       "ended by ", how,
       end.end.signal == SIGKILL ? ", often by the kernel for want of memory" : "");
@@ -52,6 +92,15 @@ std::string how_it_ended(const RankEnd& end) {
 
 std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
+}
+
+// Where to look for more about a rank that has said nothing; "" if there is no log.
+std::string where_it_logged(const monitor::RunDirectory& run, const RankEnd& end) {
+  std::error_code ignored;
+  const auto log = run.log(end.rank);
+  const bool said = end.end.exit_status == kNotLoaded &&
+                    std::filesystem::exists(log, ignored) && !tail_of(log).empty();
+  return said ? str("; see ", log.string()) : "";
 }
 
 // What the rank itself says; a file of an earlier moment says nothing about a signal.
@@ -87,12 +136,16 @@ std::string fate(const monitor::RunDirectory& run, const Job& job, const RankEnd
 std::string failure_line(const monitor::RunDirectory& run, const Job& job,
                          const RankEnd& end) {
   const auto error = own_words(run, end);
-  if (is_alone(job)) {
-    return error ? error->message : str("rank ", end.rank, " ", how_it_ended(end));
-  }
+  if (is_alone(job) && error) return error->message;
+  const auto logged = job.is_ours() && !error && end.end.signal == 0 && !end.end.ok()
+                          ? last_error_in(run.log(end.rank))
+                          : "";
+  const auto said =
+      error ? str(" (", name_of(error->fault), "): ", error->message)
+            : str(logged.empty() ? "" : ": ", logged, where_it_logged(run, end));
+  if (is_alone(job)) return str("rank ", end.rank, " ", how_it_ended(end), said);
   return str("rank ", end.rank, " (pid ", end.pid, " on ", host_name(), ") ",
-             how_it_ended(end),
-             error ? str(" (", name_of(error->fault), "): ", error->message) : "");
+             how_it_ended(end), said);
 }
 
 std::string failure_report(const monitor::RunDirectory& run, const Job& job,

@@ -1,8 +1,11 @@
 // How an attempt looks at its ranks while they run: do they move, and are they still
 // ours?
+#include <cerrno>
 #include <chrono>
+#include <utility>
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/launcher/detail/attempt.h"
@@ -12,8 +15,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How often somebody else is asked whether the run is still ours.
-constexpr milliseconds kOwnerInterval{1'000};
+// How often it is looked whether the run is still there, and ours.
+constexpr milliseconds kRunInterval{1'000};
 
 // Between two looks at what a quiet rank does.
 constexpr milliseconds kEvidenceInterval{500};
@@ -33,7 +36,7 @@ const monitor::HeartbeatReader* Attempt::heartbeat() {
 }
 
 void Attempt::look_for_hang() {
-  if (!hang_ || !next_look_) return;
+  if (!next_look_) return;
   if (told_ || asked_by_ != 0) {
     next_look_.reset();  // they are on their way out, and the deadline is theirs
     return;
@@ -42,7 +45,7 @@ void Attempt::look_for_hang() {
   next_look_ = scene_.clock.now() + scene_.job.monitor_interval;
   std::vector<RankLook> looks;
   for (auto& rank : ranks_) looks.push_back(look_at(rank));
-  const auto verdict = hang_->look(looks);
+  const auto verdict = scene_.hang->look(looks);
   if (verdict.slow) tell_slow(*verdict.slow);
   if (!verdict.hang) return;
   auto& rank = ranks_[static_cast<std::size_t>(verdict.hang->local_rank)];
@@ -59,7 +62,7 @@ RankLook Attempt::look_at(Rank& rank) {
   const auto pid = look.beat ? look.beat->pid : rank.end.pid;
   look.state = process_state(pid);
   const auto now = scene_.clock.now();
-  const bool wanted = hang_->wants_evidence(rank.end.local_rank);
+  const bool wanted = scene_.hang->wants_evidence(rank.end.local_rank);
   if (!wanted) rank.evidence_at.reset();
   const bool due = !rank.evidence_at || now - *rank.evidence_at >= kEvidenceInterval;
   if (wanted && due) {
@@ -83,19 +86,38 @@ void Attempt::tell_slow(const SlowRank& slow) {
   scene_.notes.say(str("rank ", rank, " is slow: ", slow.text));
 }
 
-// Somebody has taken the run over: what these ranks would still write is not wanted.
-void Attempt::look_for_new_owner() {
+// The run may be another's by now, or gone.
+void Attempt::look_after_run() {
   const auto now = scene_.clock.now();
-  if (told_) next_owner_look_.reset();
-  if (!next_owner_look_ || now < *next_owner_look_) return;
-  next_owner_look_ = now + kOwnerInterval;
-  const auto owner = scene_.job.lost_to();
-  if (owner.empty()) return;
+  if (told_) next_run_look_.reset();
+  if (!next_run_look_ || now < *next_run_look_) return;
+  next_run_look_ = now + kRunInterval;
+  if (!is_taken_over() && !is_homeless()) return;
   told_ = true;
-  for (auto& rank : ranks_) rank.end.lost_to = owner;
   kill_running();
+}
+
+// What these ranks would still write is not wanted.
+bool Attempt::is_taken_over() {
+  const auto owner = scene_.job.lost_to ? scene_.job.lost_to() : "";
+  if (owner.empty()) return false;
+  for (auto& rank : ranks_) rank.end.lost_to = owner;
   scene_.notes.say(
       str("the run was taken over by ", owner, "; its ranks here are killed"));
+  return true;
+}
+
+// Somebody has removed the directory, or moved it: nothing that workers of ours compute
+// could be kept. Seen twice, for on a network file system a file may be missing for a
+// moment while it is being replaced.
+bool Attempt::is_homeless() {
+  struct stat info {};
+  const bool is_gone = beats() &&
+                       ::stat(scene_.run.record_file().c_str(), &info) != 0 &&
+                       (errno == ENOENT || errno == ENOTDIR);
+  if (!std::exchange(seems_gone_, is_gone) || !is_gone) return false;
+  for (auto& rank : ranks_) rank.end.homeless = true;
+  return true;
 }
 
 }  // namespace lockstep::launcher

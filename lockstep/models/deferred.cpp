@@ -68,6 +68,51 @@ Three batch_norm_backward(const Tensor&, const Tensor& input, const Optional&,
           wanted[1] ? channels() : Tensor(), wanted[2] ? channels() : Tensor()};
 }
 
+Tensor index_select(const Tensor& self, std::int64_t dim, const Tensor& index) {
+  auto shape = self.sizes().vec();
+  shape[static_cast<std::size_t>(dim < 0 ? dim + self.dim() : dim)] = index.numel();
+  return at::empty(shape, self.options());
+}
+
+// Attention in one operator, which keeps no scores: as every GPU has one.
+std::tuple<Tensor, Tensor> attention(const Tensor& query, const Tensor&, const Tensor&,
+                                     double, bool, const Optional&,
+                                     std::optional<double>) {
+  return {at::empty_like(query),
+          at::empty({query.size(0), query.size(2), query.size(1)},
+                    query.options().dtype(at::kFloat))};
+}
+
+Three attention_backward(const Tensor&, const Tensor& query, const Tensor& key,
+                         const Tensor& value, const Tensor&, const Tensor&, double,
+                         bool, const Optional&, std::optional<double>) {
+  return {at::empty_like(query), at::empty_like(key), at::empty_like(value)};
+}
+
+Tensor embedding_dense_backward(const Tensor& gradient, const Tensor&,
+                                std::int64_t num_weights, std::int64_t, bool) {
+  return at::empty({num_weights, gradient.size(-1)}, gradient.options());
+}
+
+Three layer_norm(const Tensor& input, at::IntArrayRef normalized, const Optional&,
+                 const Optional&, double) {
+  auto shape = input.sizes().vec();
+  for (std::size_t i = shape.size() - normalized.size(); i < shape.size(); ++i) {
+    shape[i] = 1;
+  }
+  return {at::empty_like(input), at::empty(shape, input.options()),
+          at::empty(shape, input.options())};
+}
+
+Three layer_norm_backward(const Tensor&, const Tensor& input,
+                          at::IntArrayRef normalized, const Tensor&, const Tensor&,
+                          const Optional&, const Optional&,
+                          std::array<bool, 3> wanted) {
+  const auto affine = [&] { return at::empty(normalized, input.options()); };
+  return {wanted[0] ? at::empty_like(input) : Tensor(), wanted[1] ? affine() : Tensor(),
+          wanted[2] ? affine() : Tensor()};
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(_, DeferredInit, m) {
@@ -75,10 +120,16 @@ TORCH_LIBRARY_IMPL(_, DeferredInit, m) {
 }
 
 TORCH_LIBRARY_IMPL(aten, Meta, m) {
+  m.impl("_scaled_dot_product_flash_attention_for_cpu", attention);
+  m.impl("_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward);
   m.impl("convolution_overrideable", convolution);
   m.impl("convolution_backward_overrideable", convolution_backward);
+  m.impl("embedding_dense_backward", embedding_dense_backward);
+  m.impl("index_select", index_select);
   m.impl("native_batch_norm", batch_norm);
   m.impl("native_batch_norm_backward", batch_norm_backward);
+  m.impl("native_layer_norm", layer_norm);
+  m.impl("native_layer_norm_backward", layer_norm_backward);
 }
 
 DeferredMemory::DeferredMemory() : guard_(c10::DispatchKey::DeferredInit) {}

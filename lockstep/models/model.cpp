@@ -1,6 +1,17 @@
 #include "lockstep/models/model.h"
 
+#include "lockstep/base/error.h"
+
 namespace lockstep::models {
+
+torch::Tensor Model::forward(const torch::Tensor&) {
+  throw Error(Fault::internal,
+              "models: a model implements neither forward() nor forward_named()");
+}
+
+Named Model::forward_named(const Named& inputs) {
+  return {{"output", forward(inputs.at("input"))}};
+}
 
 void Model::add_block(std::shared_ptr<torch::nn::Module> module,
                       BlockFunction compute) {

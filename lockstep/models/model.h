@@ -8,6 +8,9 @@
 #include <torch/torch.h>
 
 #include "lockstep/config/model.h"
+#include "lockstep/data/dataset.h"
+#include "lockstep/data/named.h"
+#include "lockstep/models/own_backward.h"
 #include "lockstep/models/recompute.h"
 
 namespace lockstep::models {
@@ -16,13 +19,28 @@ namespace lockstep::models {
 struct Shape {
   std::vector<std::int64_t> input;  // of one sample: (C, H, W)
   std::int64_t num_classes = 0;
+  std::vector<data::FieldSpec> tensors =
+      {};  // all that a sample has, these two as well
 };
 
-// A classifier. Knows nothing of ranks, devices or optimizers.
+// What is trained: named tensors in, named tensors out. Knows nothing of ranks,
+// devices, optimizers or losses.
 class Model : public torch::nn::Module {
  public:
-  // (B, ...) -> logits (B, num_classes)
-  virtual torch::Tensor forward(const torch::Tensor& input) = 0;
+  // One tensor in, one tensor out: (B, ...) -> (B, num_classes), for instance. It is
+  // enough to write this one; or forward_named() instead.
+  virtual torch::Tensor forward(const torch::Tensor& input);
+
+  // The tensors of inputs() -> what the task looks at. Unless overridden: forward() of
+  // "input", as "output".
+  virtual Named forward_named(const Named& inputs);
+
+  // The tensors of a batch that forward_named() is given; those of a sample, and
+  // "<name>_mask" of one whose length varies.
+  virtual std::vector<std::string> inputs() const { return {"input"}; }
+
+  // Of a model that computes its gradients itself; else none: autograd does.
+  virtual OwnBackward* own_backward() noexcept { return nullptr; }
 
   // The layout in which parameters and inputs make this model fastest.
   virtual torch::MemoryFormat memory_format() const {
@@ -66,6 +84,7 @@ std::shared_ptr<Model> build(const config::ModelConfig& config, const Shape& sha
 // The constructors behind build(): a new model is a new file, a line here and a line in
 // registry.cpp.
 std::shared_ptr<Model> make_cnn(const config::ModelConfig& config, const Shape& shape);
+std::shared_ptr<Model> make_gpt(const config::ModelConfig& config, const Shape& shape);
 std::shared_ptr<Model> make_mlp(const config::ModelConfig& config, const Shape& shape);
 std::shared_ptr<Model> make_resnet9(const config::ModelConfig& config,
                                     const Shape& shape);
@@ -75,5 +94,7 @@ std::shared_ptr<Model> make_resnet34(const config::ModelConfig& config,
                                      const Shape& shape);
 std::shared_ptr<Model> make_resnet50(const config::ModelConfig& config,
                                      const Shape& shape);
+std::shared_ptr<Model> make_torchscript(const config::ModelConfig& config,
+                                        const Shape& shape);
 
 }  // namespace lockstep::models

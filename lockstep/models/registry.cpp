@@ -14,9 +14,10 @@ struct Entry {
 };
 
 constexpr std::array kEntries = {
-    Entry{"cnn", make_cnn},           Entry{"mlp", make_mlp},
-    Entry{"resnet9", make_resnet9},   Entry{"resnet18", make_resnet18},
-    Entry{"resnet34", make_resnet34}, Entry{"resnet50", make_resnet50},
+    Entry{"cnn", make_cnn},           Entry{"gpt", make_gpt},
+    Entry{"mlp", make_mlp},           Entry{"resnet9", make_resnet9},
+    Entry{"resnet18", make_resnet18}, Entry{"resnet34", make_resnet34},
+    Entry{"resnet50", make_resnet50}, Entry{"torchscript", make_torchscript},
 };
 
 }  // namespace

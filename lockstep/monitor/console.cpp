@@ -55,7 +55,7 @@ std::string progress_text(const Progress& p, std::chrono::duration<double> elaps
   auto line = fmt::format(
       "step {}/{}  {:.0f} %  {}<{}  loss {:.4f}", p.step, p.total_steps, 100 * share,
       units::format_clock(duration_cast<seconds>(elapsed)), remaining, p.loss);
-  if (p.accuracy) line += fmt::format("  accuracy {:.2f} %", 100 * *p.accuracy);
+  if (!p.metrics.empty()) line += "  " + p.metrics;
   line += fmt::format("  lr {:.2e}  {} samples/s  {}", p.lr,
                       units::format_rate(p.samples_per_second),
                       units::format_bytes(p.memory_bytes));

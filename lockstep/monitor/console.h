@@ -19,7 +19,7 @@ struct Progress {
   std::int64_t step = 0;
   std::int64_t total_steps = 0;
   double loss = 0;
-  std::optional<double> accuracy;  // 0 ... 1
+  std::string metrics;  // beside the loss: "accuracy 84.91 %"
   double lr = 0;
   double samples_per_second = 0;
   std::int64_t memory_bytes = 0;

@@ -76,6 +76,17 @@ std::string_view name_of(Split split) noexcept {
   return split == Split::train ? "train" : "eval";
 }
 
+std::optional<PrimaryMetric> primary_of(const Metrics& metrics) {
+  std::string name = "accuracy";
+  for (const auto& field : metrics.more) {
+    const auto* text = std::get_if<std::string>(&field.value);
+    if (field.name == "primary" && text != nullptr) name = *text;
+  }
+  const auto value = name == "loss" ? std::optional(metrics.loss) : metrics.find(name);
+  if (!value) return std::nullopt;
+  return PrimaryMetric{name, *value};
+}
+
 std::optional<double> Metrics::find(std::string_view name) const {
   for (const auto& field : more) {
     if (field.name == name) return number_of(field);

@@ -21,7 +21,7 @@ struct Metrics {
   std::int64_t step = 0;  // finished steps
   Split split = Split::train;
   double loss = 0;
-  std::vector<Field> more;  // epoch, accuracy, lr, samples_per_second, ...
+  std::vector<Field> more;  // epoch, lr, samples_per_second, ...
   double time = 0;          // seconds since 1970; set by the writer
   // Of the run, counted from 1 over restarts and later commands; 0: not known.
   std::int64_t attempt = 0;
@@ -29,6 +29,14 @@ struct Metrics {
   // A number among `more`, by name.
   std::optional<double> find(std::string_view name) const;
 };
+
+// The metric that counts, as the task of the run says in the line of an evaluation
+// ("primary"); nothing if the line has none. Runs of earlier versions have an accuracy.
+struct PrimaryMetric {
+  std::string name;
+  double value = 0;
+};
+std::optional<PrimaryMetric> primary_of(const Metrics& metrics);
 
 // Appends to metrics.jsonl; a line is with the kernel when write() returns, so a crash
 // of the process loses none.

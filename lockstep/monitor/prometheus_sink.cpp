@@ -1,11 +1,15 @@
 // The newest numbers for Prometheus: a file that is replaced with every sample, and a
 // port to ask at.
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <mutex>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/leftovers.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/monitor/catalogue.h"
@@ -32,6 +36,7 @@ class PrometheusSink : public Sink {
                   : files::Path(context.config.prometheus_file)),
         dcgm_names_(context.config.dcgm_names),
         gpus_(context.gpus) {
+    files::sweep_leftovers(file_.parent_path());
     try {
       write_file();  // one that can not be written shows now
     } catch (const Error& error) {
@@ -118,24 +123,25 @@ class PrometheusSink : public Sink {
       text = text_.render();
     }
     const auto target = files::replaceable(file_);
-    auto beside = target;
-    beside += str(".new-", ::getpid());
-    {
-      std::error_code ignored;
-      std::filesystem::remove(beside, ignored);
-      files::LineWriter writer(beside);
-      if (!text.empty())
-        writer.write(std::string_view(text).substr(0, text.size() - 1));
-    }
-    std::error_code error;
-    std::filesystem::rename(beside, target, error);
-    if (error) {
-      std::filesystem::remove(beside, error);
-      throw Error(Fault::io, "'", file_.string(), "' can not be replaced");
+    // A name by which the next start knows what a kill has left (base/leftovers.h).
+    const auto beside = target.parent_path() /
+                        str(".", target.filename().string(), ".", owner_, ".new");
+    try {
+      const files::Descriptor file(
+          ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+      if (!file) files::fail("write", file_, errno);
+      files::write_all(file.get(), text, file_);
+      if (::rename(beside.c_str(), target.c_str()) != 0) {
+        files::fail("replace", file_, errno);
+      }
+    } catch (...) {
+      ::unlink(beside.c_str());
+      throw;
     }
   }
 
   const std::string run_, host_;
+  const std::string owner_ = files::owner_mark();
   const files::Path file_;
   const bool dcgm_names_;
   const std::vector<hardware::Gpu>& gpus_;

@@ -1,5 +1,7 @@
 #include "lockstep/monitor/report.h"
 
+#include <algorithm>
+#include <cctype>
 #include <map>
 #include <set>
 
@@ -149,12 +151,36 @@ Chart over_time(const std::vector<Loaded>& runs, const std::string& title,
   return chart;
 }
 
+// What the tasks of the runs measure: the metric that counts, and each loss by its
+// name.
+std::map<std::string, std::string> task_metrics(const std::vector<Loaded>& runs) {
+  std::map<std::string, std::string> titles;
+  const auto add = [&](const std::string& name) {
+    auto title = name;
+    std::replace(title.begin(), title.end(), '_', ' ');
+    title[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(title[0])));
+    titles[name] = title;
+  };
+  for (const auto& run : runs) {
+    for (const auto& one : run.metrics) {
+      const auto primary = one.split == Split::eval ? primary_of(one) : std::nullopt;
+      if (primary && primary->name != "loss") add(primary->name);
+      for (const auto& field : one.more) {
+        if (field.name.starts_with("loss_")) add(field.name);
+      }
+    }
+  }
+  return titles;
+}
+
 std::string charts(const std::vector<Loaded>& runs) {
   auto loss = over_steps(runs, "Loss", {{Split::train, "loss"}, {Split::eval, "loss"}});
   loss.logarithmic = true;
   std::string svgs = svg_of(loss);
-  svgs += svg_of(over_steps(runs, "Accuracy",
-                            {{Split::train, "accuracy"}, {Split::eval, "accuracy"}}));
+  for (const auto& [name, title] : task_metrics(runs)) {
+    svgs +=
+        svg_of(over_steps(runs, title, {{Split::train, name}, {Split::eval, name}}));
+  }
   svgs += svg_of(over_steps(runs, "Learning rate", {{Split::train, "lr"}}));
   svgs += svg_of(
       over_steps(runs, "Samples a second", {{Split::train, "samples_per_second"}}));
@@ -182,14 +208,14 @@ std::string charts(const std::vector<Loaded>& runs) {
 
 std::string run_table(const std::vector<Loaded>& runs) {
   Rows rows{{"run", "state", "recipe", "started", "finished", "host", "step", "loss",
-             "accuracy of the last evaluation", "energy"}};
+             "last evaluation", "energy"}};
   for (const auto& run : runs) {
-    std::string step = "-", loss = "-", accuracy = "-", energy = "-";
+    std::string step = "-", loss = "-", primary = "-", energy = "-";
     for (const auto& one : run.metrics) {
       step = fmt::format("{}", one.step);
       if (one.split == Split::train) loss = fmt::format("{:.5g}", one.loss);
-      const auto share = one.find("accuracy");
-      if (one.split == Split::eval && share) accuracy = fmt::format("{:.4f}", *share);
+      const auto counts = one.split == Split::eval ? primary_of(one) : std::nullopt;
+      if (counts) primary = fmt::format("{} {:.4f}", counts->name, counts->value);
     }
     if (run.summary.is_object() &&
         run.summary.value("energy_kwh", Json()).is_number()) {
@@ -197,7 +223,7 @@ std::string run_table(const std::vector<Loaded>& runs) {
     }
     const auto& record = run.record;
     rows.push_back({record.id, std::string(name_of(record.state)), record.recipe,
-                    record.started, record.finished, record.host, step, loss, accuracy,
+                    record.started, record.finished, record.host, step, loss, primary,
                     energy});
   }
   return table(rows, true);

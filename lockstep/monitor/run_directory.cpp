@@ -76,8 +76,15 @@ class Staging {
     } while (!files::make_new_directory(path_));
   }
   ~Staging() {
+    if (path_.empty()) return;
+    // By name first: a listing needs a descriptor, and the want of one may be why.
+    for (const auto* name : {"config.yaml", "plan.json", "run.json", "lock"}) {
+      ::unlink((path_ / name).c_str());
+    }
+    ::rmdir((path_ / "logs").c_str());
+    if (::rmdir(path_.c_str()) == 0) return;
     std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+    std::filesystem::remove_all(path_, ignored);
   }
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;

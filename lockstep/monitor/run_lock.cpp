@@ -6,7 +6,6 @@
 #include <thread>
 
 #include <fcntl.h>
-#include <nlohmann/json.hpp>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -14,111 +13,15 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
-#include "lockstep/base/text.h"
+#include "lockstep/monitor/detail/lock_file.h"
 
 namespace lockstep::monitor {
 namespace {
 
 using files::Descriptor;
 using std::chrono::milliseconds;
-using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t kLimitBytes = 1 << 16;
 constexpr milliseconds kLookEvery{200};
-
-Path lock_file(const Path& run) {
-  return run / "lock";
-}
-
-std::string boot_id() {
-  try {
-    return std::string(
-        text::trim(files::read("/proc/sys/kernel/random/boot_id", kLimitBytes)));
-  } catch (const Error&) {
-    return "";
-  }
-}
-
-std::string to_json(const LockHolder& holder, std::int64_t renewed) {
-  return Json{{"host", holder.host},
-              {"boot", holder.boot},
-              {"pid", holder.pid},
-              {"process_start", holder.process_start},
-              {"renewed", renewed}}
-             .dump() +
-         "\n";
-}
-
-// Nothing if the file is empty, torn or not ours: nobody is known to hold it.
-std::optional<LockHolder> holder_in(int fd) {
-  std::string bytes(static_cast<std::size_t>(kLimitBytes), '\0');
-  const auto got = ::pread(fd, bytes.data(), bytes.size(), 0);
-  if (got <= 0) return std::nullopt;
-  bytes.resize(static_cast<std::size_t>(got));
-  const auto json = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return std::nullopt;
-  try {
-    return LockHolder{.host = json.at("host").get<std::string>(),
-                      .boot = json.at("boot").get<std::string>(),
-                      .pid = json.at("pid").get<int>(),
-                      .process_start = json.at("process_start").get<std::int64_t>()};
-  } catch (const Json::exception&) {
-    return std::nullopt;
-  }
-}
-
-bool is_same_file(const struct stat& a, const struct stat& b) {
-  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
-// Whether the path still leads to what is open.
-bool is_in_place(int fd, const Path& path) {
-  struct stat open {
-  }, named{};
-  return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
-         is_same_file(open, named);
-}
-
-std::chrono::nanoseconds changed_at(const struct stat& file) {
-  return std::chrono::seconds(file.st_mtim.tv_sec) +
-         std::chrono::nanoseconds(file.st_mtim.tv_nsec);
-}
-
-// What the clock of the file system says, which is a server's where that is shared: the
-// clocks of two machines may differ by more than a lease.
-std::chrono::nanoseconds file_system_time(const Path& run) {
-  const files::TemporaryDirectory probe(run);
-  struct stat made {};
-  if (::stat(probe.path().c_str(), &made) != 0) {
-    files::fail("look at", probe.path(), errno);
-  }
-  return changed_at(made);
-}
-
-milliseconds age(int fd, const Path& run) {
-  struct stat open {};
-  if (::fstat(fd, &open) != 0) files::fail("look at", lock_file(run), errno);
-  return std::chrono::duration_cast<milliseconds>(file_system_time(run) -
-                                                  changed_at(open));
-}
-
-void write_holder(int fd, const LockHolder& holder, std::int64_t renewed,
-                  const Path& path) {
-  const auto text = to_json(holder, renewed);
-  if (::pwrite(fd, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
-      ::ftruncate(fd, static_cast<off_t>(text.size())) != 0) {
-    files::fail("write", path, errno);
-  }
-  ::fdatasync(fd);  // so that other machines see it; a power cut needs no lock
-}
-
-enum class Flock { held, taken, unknown };
-
-// unknown: this file system has no such locks.
-Flock try_flock(int fd) {
-  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return Flock::held;
-  return errno == EWOULDBLOCK ? Flock::taken : Flock::unknown;
-}
 
 bool is_process_alive(const LockHolder& holder) {
   RunRecord record;
@@ -134,13 +37,20 @@ bool is_process_alive(const LockHolder& holder) {
               "' is still going on (", holder, "); ", remedy);
 }
 
-constexpr std::string_view kStopIt = "wait for it, stop it, or choose another run.name";
-
-Descriptor open_lock(const Path& path, int flags) {
-  Descriptor file(::open(path.c_str(), flags | O_RDWR | O_CLOEXEC, 0644));
-  if (!file) files::fail("open", path, errno);
-  return file;
+// In pieces: whoever wants it to end has not to wait for all of it.
+void wait(milliseconds time, const LockOptions& options) {
+  const auto until = std::chrono::steady_clock::now() + time;
+  while (true) {
+    if (options.interrupted && options.interrupted()) {
+      throw Error(Fault::comm, "run.name: asked to end while waiting for the lock");
+    }
+    const auto left = until - std::chrono::steady_clock::now();
+    if (left.count() <= 0) return;
+    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(left, kLookEvery));
+  }
 }
+
+constexpr std::string_view kStopIt = "wait for it, stop it, or choose another run.name";
 
 // A file of our own in the place of one that a process of another machine may still
 // have open, and locked: it sees that this one is another.
@@ -148,7 +58,7 @@ Descriptor replaced(const Path& run, const LockHolder& self) {
   const auto path = lock_file(run);
   const auto beside = run / str(".lock.", self.host, ".", self.pid);
   auto file = open_lock(beside, O_CREAT | O_TRUNC);
-  static_cast<void>(try_flock(file.get()));
+  static_cast<void>(try_flock(file.get(), LOCK_EX));
   write_holder(file.get(), self, 0, beside);
   if (::rename(beside.c_str(), path.c_str()) != 0) {
     files::fail("replace", path, errno);
@@ -174,7 +84,7 @@ class Claim {
 
   // Its maker died in the few lines for which it needs it.
   void remove_if_older_than(milliseconds limit, const Path& run) const {
-    const Descriptor there(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+    const auto there = look_at(path_);
     if (there && age(there.get(), run) > limit) ::unlink(path_.c_str());
   }
 
@@ -190,7 +100,7 @@ bool lease_ends(const Path& run, const LockHolder& holder, const LockOptions& op
   std::optional<std::chrono::nanoseconds> first;
   while (true) {
     // Opened anew: a network file system then asks its server how the file is.
-    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const auto file = look_at(path);
     if (!file) return true;  // given back meanwhile
     struct stat now {};
     if (::fstat(file.get(), &now) != 0) files::fail("look at", path, errno);
@@ -203,7 +113,7 @@ bool lease_ends(const Path& run, const LockHolder& holder, const LockOptions& op
                       " s to see whether it still lives (--take-over does not wait)"));
     }
     first = changed_at(now);
-    std::this_thread::sleep_for(std::min(left, kLookEvery));
+    wait(std::min(left, kLookEvery), options);
   }
 }
 
@@ -216,14 +126,14 @@ void wait_for_loser(const LockHolder& holder, const LockOptions& options) {
     options.say(str("taken from ", holder.text(), "; it has ", time.count() / 1000,
                     " s to notice and to end"));
   }
-  std::this_thread::sleep_for(time);
+  wait(time, options);
 }
 
 // The open, locked file, which names `options.self`; nothing: look again.
 std::optional<Descriptor> try_take(const Path& run, const LockOptions& options) {
   const auto path = lock_file(run);
   auto file = open_lock(path, O_CREAT);
-  const auto flock = try_flock(file.get());
+  const auto flock = flock_to_keep(file.get());
   if (!is_in_place(file.get(), path)) return std::nullopt;
   const auto holder = holder_in(file.get());
   const bool here = holder && holder->boot == options.self.boot;
@@ -242,7 +152,7 @@ std::optional<Descriptor> try_take(const Path& run, const LockOptions& options) 
     const Claim claim(run);
     if (!claim) {
       claim.remove_if_older_than(options.lease, run);
-      std::this_thread::sleep_for(kLookEvery);
+      wait(kLookEvery, options);
     }
     if (!claim || !is_in_place(file.get(), path)) return std::nullopt;
     const bool may_live = age(file.get(), run) < options.lease;
@@ -326,7 +236,7 @@ class RunLock::Impl {
   // may hold up.
   bool renew_once(std::int64_t renewed) {
     const auto path = lock_file(place());
-    const Descriptor there(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const auto there = look_at(path);
     if (!there) return put_back(path);
     const auto holder = holder_in(there.get());
     if (!is_in_place(file_.get(), path) || (holder && !is_self(*holder))) {
@@ -346,7 +256,7 @@ class RunLock::Impl {
   bool put_back(const Path& path) {
     Descriptor file(::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644));
     if (!file) return true;  // the directory is gone, or the next look will tell
-    static_cast<void>(try_flock(file.get()));
+    static_cast<void>(try_flock(file.get(), LOCK_EX));
     try {
       write_holder(file.get(), self_, 0, path);
     } catch (const Error&) {
@@ -419,10 +329,16 @@ int RunLock::descriptor() const noexcept {
 // A reader must not write, so it asks the clock of its own machine, with room for a
 // difference.
 bool may_be_alive(const RunDirectory& run, const RunRecord& record) {
-  const Descriptor file(::open(lock_file(run.path()).c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return may_be_alive(record);
-  const auto holder = holder_in(file.get());
-  if (!holder || holder->boot == boot_id()) return may_be_alive(record);
+  const auto file = look_at(lock_file(run.path()));
+  const auto holder = file ? holder_in(file.get()) : std::nullopt;
+  if (!holder) return may_be_alive(record);
+  if (holder->boot == boot_id()) {
+    if (record.host == this_process().host) return may_be_alive(record);
+    // The same kernel under another name, a container's for instance: its process
+    // numbers may not be ours, but its lock is seen here.
+    const auto asked = try_flock(file.get(), LOCK_SH);
+    return asked == Flock::unknown ? may_be_alive(record) : asked == Flock::taken;
+  }
   struct stat open {};
   if (::fstat(file.get(), &open) != 0) return may_be_alive(record);
   constexpr int kRoom = 5;

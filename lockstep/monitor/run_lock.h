@@ -33,6 +33,8 @@ struct LockOptions {
   std::chrono::milliseconds renew_every{10'000};
   LockHolder self = this_process();
   std::function<void(std::string_view)> say = {};  // one sentence, before it waits
+  // Asked while it waits; true: give up (Fault::comm). May be empty.
+  std::function<bool()> interrupted = {};
   // Called by the thread of the lock, with who has taken the run over. May be empty.
   std::function<void(const std::string&)> on_lost = {};
 };

@@ -15,6 +15,10 @@ namespace lockstep::optim {
 // Each parameter keeps its shape, strides (channels-last too) and identity; it starts
 // at a multiple of 64 bytes. Elements between parameters are zero and stay so.
 //
+// A parameter that a step does not use has a gradient of zeros, which an optimizer
+// takes for one; where that happens, parallel::Engine and parallel::update() leave it
+// alone.
+//
 // Lifetime: Module::zero_grad() would drop the views: use zero_gradients().
 class FlatParameters {
  public:

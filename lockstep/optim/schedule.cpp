@@ -96,7 +96,7 @@ void check_fits(const ScheduleConfig& config, const RunLength& run,
 
 double worst(config::Goal goal) {
   const double inf = std::numeric_limits<double>::infinity();
-  return goal == config::Goal::min ? inf : -inf;
+  return goal == config::Goal::max ? -inf : inf;
 }
 
 }  // namespace
@@ -125,9 +125,9 @@ double Schedule::lr(std::int64_t step, std::int64_t epoch) const {
 }
 
 bool Schedule::is_progress(double metric) const {
-  if (config_.goal == config::Goal::min)
-    return metric < best_ * (1 - config_.threshold);
-  return metric > best_ * (1 + config_.threshold);
+  if (config_.goal == config::Goal::max)
+    return metric > best_ * (1 + config_.threshold);
+  return metric < best_ * (1 - config_.threshold);
 }
 
 void Schedule::observe(double metric) {

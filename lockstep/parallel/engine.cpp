@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/same.h"
@@ -42,6 +43,9 @@ class Engine::Impl {
       comm::check_same(cpu, "parameter", comm::facts_of(module));
     }
     used_.assign(parameters_.size(), 0);
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      index_of_[tensors_[i].unsafeGetTensorImpl()] = i;
+    }
     lay_out(reversed_order(parameters_.size()));
     for (std::size_t g = 0; g < buffers_->groups().size(); ++g) {
       if (data.size() > 1) data.broadcast(buffers_->values(g), 0).wait();
@@ -96,7 +100,50 @@ class Engine::Impl {
   void finish(bool failed);
   void broadcast_buffers();
 
+  void backward(const std::function<void(GradientSink&)>& compute) {
+    const auto pass = std::make_shared<Pass>();
+    if (running_) refuse_second_pass();
+    if (sync_) {
+      begin();
+      pass_ = pass;
+    }
+    Sink sink(*this);
+    compute(sink);
+    if (sync_) end_of_backward();
+  }
+
  private:
+  // The producer that is not autograd.
+  class Sink : public GradientSink {
+   public:
+    explicit Sink(Impl& engine) : engine_(engine) {}
+    Place place_of(const torch::Tensor& parameter) override {
+      const auto i = engine_.index_of(parameter);
+      if (i == kNotTrained) return {};
+      engine_.make_way(i);
+      return {engine_.buffers_->gradient_of(i), engine_.used_[i] != 0};
+    }
+    void ready(const torch::Tensor& parameter) override {
+      const auto i = engine_.index_of(parameter);
+      if (i != kNotTrained) engine_.arrived_by_hand(i);
+    }
+
+   private:
+    Impl& engine_;
+  };
+
+  static constexpr auto kNotTrained = static_cast<std::size_t>(-1);
+  std::size_t index_of(const torch::Tensor& parameter) const {
+    const auto found = index_of_.find(parameter.unsafeGetTensorImpl());
+    return found == index_of_.end() ? kNotTrained : found->second;
+  }
+
+  void arrived_by_hand(std::size_t parameter) {
+    if (options_.gradient_as_bucket_view) {
+      tensors_[parameter].mutable_grad() = buffers_->gradient_of(parameter);
+    }
+    arrived(parameter);
+  }
   // Lives as long as autograd knows what to call at the end of the pass.
   struct Pass {};
 
@@ -149,6 +196,11 @@ class Engine::Impl {
   void before(std::size_t parameter) {
     if (running_ && (ended_ || pass_.expired())) refuse_second_pass();
     if (sync_ && !running_) begin_by_gradient();
+    make_way(parameter);
+  }
+
+  // What is computed now is added to this pass's, not to what was summed before.
+  void make_way(std::size_t parameter) {
     exchange_->set_aside_sum_of(parameter);
     // Somebody wants to begin anew with this one: zero_grad(), which sets it to none.
     if (!tensors_[parameter].grad().defined()) exchange_->forget_aside_of(parameter);
@@ -157,6 +209,11 @@ class Engine::Impl {
   void after(std::size_t parameter) {
     const bool later = collects_ && tensors_[parameter].grad().defined();
     if (!later) keep_view(parameter);
+    arrived(parameter);
+  }
+
+  // Whoever has computed it.
+  void arrived(std::size_t parameter) {
     used_[parameter] = 1;
     if (!sync_) return;
     if (exchange_->has_arrived(parameter)) refuse_second_gradient(parameter);
@@ -242,6 +299,7 @@ class Engine::Impl {
   const EngineOptions options_;
   const std::vector<Parameter> parameters_;
   const std::vector<torch::Tensor> tensors_;  // of the parameters
+  std::unordered_map<const c10::TensorImpl*, std::size_t> index_of_;  // of tensors_
   const bool shards_;    // of gradients, each rank has the sums of its own
   const bool collects_;  // gradients come into the bucket when it is sent
   // Waiting in a backward pass could keep another rank's from running.
@@ -479,6 +537,9 @@ void Engine::use_order(const std::vector<std::size_t>& order) {
 }
 void Engine::on_relayout(std::function<void()> callback) {
   impl_->on_relayout(std::move(callback));
+}
+void Engine::backward(const std::function<void(GradientSink&)>& compute) {
+  impl_->backward(compute);
 }
 void Engine::finish(bool failed) {
   impl_->finish(failed);

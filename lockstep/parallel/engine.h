@@ -9,6 +9,7 @@
 #include <torch/torch.h>
 
 #include "lockstep/comm/communicator.h"
+#include "lockstep/models/gradient_sink.h"
 #include "lockstep/parallel/layout.h"
 #include "lockstep/parallel/observer.h"
 #include "lockstep/parallel/shards.h"
@@ -137,6 +138,13 @@ class Engine {
     bool before_;
   };
   NoSync no_sync() noexcept { return NoSync(*this); }
+
+  // A backward pass of somebody who computes gradients without autograd: `compute` puts
+  // them into the sink, which is this pass's alone. As loss.backward() otherwise: in
+  // no_sync() they only accumulate, and what it throws leaves the pass to finish().
+  // Passes of both kinds may follow each other in one step, but with
+  // gradient_as_bucket_view only.
+  void backward(const std::function<void(GradientSink&)>& compute);
 
   // The end of a backward pass: waits for what is under way, and takes part with zeros
   // in what this rank has not reached. Does nothing if that has been done in this step

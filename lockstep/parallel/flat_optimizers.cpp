@@ -5,6 +5,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/optim/groups.h"
+#include "lockstep/parallel/detail/spans.h"
+#include "lockstep/parallel/update.h"
 
 namespace lockstep::parallel::detail {
 namespace {
@@ -12,24 +14,6 @@ namespace {
 // What is remembered of each element; not a count of steps, which is one number.
 bool is_per_element(const torch::Tensor& state, const Shard& shard) {
   return state.dim() == 1 && state.numel() == shard.size;
-}
-
-struct Span {
-  std::int64_t begin = 0, end = 0;
-};
-
-// Where [begin, end) of a group's buffer lies in a shard; empty if it does not.
-Span within(const Shard& shard, std::int64_t begin, std::int64_t end) {
-  const auto clamp = [&](std::int64_t at) {
-    return std::clamp<std::int64_t>(at - shard.offset, 0, shard.size);
-  };
-  return {clamp(begin), clamp(end)};
-}
-
-// What stands between two parameters is zero and stays so: it goes with the one before.
-std::int64_t end_of(const Group& group, std::size_t slot) {
-  const bool last = slot + 1 == group.slots.size();
-  return last ? group.numel : group.slots[slot + 1].offset;
 }
 
 // The elements of the parameters, from their places in one layout to those in another.
@@ -139,28 +123,6 @@ torch::Tensor FlatOptimizers::squared_norm() {
   return sum;
 }
 
-void FlatOptimizers::note_unused() {
-  unused_.clear();
-  if (engine_.globally_unused().empty()) return;
-  unused_.resize(behind_.size());
-  for (const auto i : engine_.globally_unused()) {
-    unused_[i] = 1;
-    ++behind_[i];
-  }
-}
-
-std::vector<optim::Elements> FlatOptimizers::unused_in(const Shard& shard) const {
-  std::vector<optim::Elements> unused;
-  if (unused_.empty()) return unused;
-  const auto& group = layout_[shard.group];
-  for (std::size_t i = 0; i < group.slots.size(); ++i) {
-    if (!unused_[group.slots[i].parameter]) continue;
-    const auto span = within(shard, group.slots[i].offset, end_of(group, i));
-    if (span.begin < span.end) unused.push_back({span.begin, span.end});
-  }
-  return unused;
-}
-
 // Into optimizers that were made anew, or filled from a checkpoint.
 void FlatOptimizers::tell_behind(std::vector<Piece>& pieces) const {
   for (auto& piece : pieces) {
@@ -180,7 +142,7 @@ void FlatOptimizers::tell_behind(std::vector<Piece>& pieces) const {
 void FlatOptimizers::update(Piece& piece, optim::StepArguments arguments) {
   const auto& shard = piece.shard;
   auto values = values_of(piece);
-  arguments.unused = unused_in(shard);
+  arguments.unused = unused_elements(engine_, shard);
   piece.optimizer->step(values, shard.of(engine_.gradients(shard.group)), arguments);
   if (piece.average) piece.average->update(piece.optimizer->weights(values));
 }
@@ -202,7 +164,7 @@ Updated FlatOptimizers::step(const Update& wanted) {
     done.skipped = true;
     return done;
   }
-  note_unused();
+  for (const auto i : engine_.globally_unused()) ++behind_[i];
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     update(pieces_[i], arguments);
     engine_.updated(i);

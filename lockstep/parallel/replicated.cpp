@@ -93,6 +93,14 @@ class Replicated : public Strategy {
     loss.backward();
   }
 
+  void backward_by(const std::function<void(GradientSink&)>& compute,
+                   bool last) override {
+    std::optional<Engine::NoSync> accumulating;
+    if (!last) accumulating.emplace(engine_);
+    const torch::NoGradGuard no_grad;
+    engine_.backward(compute);
+  }
+
   void finish(bool failed) override { engine_.finish(failed); }
 
   Updated update(const Update& wanted) override { return optimizers_.step(wanted); }

@@ -70,6 +70,10 @@ class Strategy {
   // without samples has none and calls finish() only.
   virtual void backward(const torch::Tensor& loss, bool last) = 0;
 
+  // The same for gradients that somebody computes without autograd.
+  virtual void backward_by(const std::function<void(GradientSink&)>& compute,
+                           bool last) = 0;
+
   // The gradients are those of the global batch when it returns. Throws Fault::config,
   // on every rank, for parameters that took no part in the loss.
   // `failed`: backward() ended with an exception on this rank; it takes part with

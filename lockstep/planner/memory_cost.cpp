@@ -117,7 +117,7 @@ void add_state(const Scene& scene, const Candidate& candidate, MemoryCost& cost)
     cost.parameters = widths.parameter * sharded;
     cost.buckets += 2 * widths.parameter * largest_unit(scene.model);  // gathered
   }
-  if (n > 1 && !scene.config.parallel.gradient_as_bucket_view) {
+  if (!scene.config.parallel.gradient_as_bucket_view) {
     cost.buckets += widths.gradient * count;
   }
   if (n > 1 && scene.config.parallel.compression != config::Compression::none) {

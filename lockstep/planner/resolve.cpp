@@ -265,10 +265,6 @@ void resolve_length(Resolver& r) {
     r.offer("train.steps", 0, str("train.epochs ", train.epochs.value(), " decides"));
   }
   r.offer("eval.every", "epoch", "once for each pass over the data, and at the end");
-  const auto& watched = r.config().early_stop.metric;
-  const bool cost = watched == "loss" || watched == "perplexity";
-  r.offer("early_stop.mode", cost ? "min" : "max",
-          str(cost ? "less " : "more ", watched, " is better"));
 }
 
 // With parallel.device_ids: those of its GPUs, as if there were no others.

@@ -86,7 +86,8 @@ std::vector<std::int64_t> steps_to_remove(std::vector<Candidate> candidates,
 struct Pruned {
   std::vector<Path> removed;
   std::vector<Path> kept;
-  std::vector<Skipped> damaged;  // those that counted for no rule, and why
+  std::vector<Skipped> damaged;     // those that counted for no rule, and why
+  std::vector<Skipped> unreadable;  // nor did these, which stay: nobody knows them
   std::int64_t freed_bytes = 0;
 };
 
@@ -96,9 +97,9 @@ struct PruneOptions {
 };
 
 // Applies the rules. What a rule keeps is verified, by its mark or in full, before
-// anything goes; one that is not good counts for no rule. One of a newer format counts
-// for none, either, and stays. A link to a checkpoint that goes is pointed at the next
-// best, or removed.
+// anything goes; one that is not good counts for no rule. One of a newer format, or
+// that could not be read (the disk, a server, permissions), counts for none, either,
+// and stays. A link to a checkpoint that goes is pointed at the next best, or removed.
 Pruned prune(FileSystem& files, const Path& checkpoints, const Keep& keep,
              const PruneOptions& options = {});
 

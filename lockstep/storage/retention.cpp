@@ -3,6 +3,7 @@
 #include <set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/system_error.h"
 #include "lockstep/storage/catalog.h"
 #include "lockstep/storage/detail/names.h"
 #include "lockstep/storage/publish.h"
@@ -43,12 +44,9 @@ class Inventory {
             {.step = entry.step, .good = true, .metric = manifest.metric});
         unread_.emplace(entry.step, Unread{entry.path, std::move(manifest)});
       } catch (const Error& error) {
-        // Nothing is wrong with one of a newer format: it is not ours to judge.
-        if (error.fault() != Fault::config) {
-          candidates_.push_back(
-              {.step = entry.step, .good = false, .metric = std::nullopt});
-        }
-        damaged.push_back({entry.path, error.what(), error.fault()});
+        if (note(entry.path, error) == Finding::unknown) continue;
+        candidates_.push_back(
+            {.step = entry.step, .good = false, .metric = std::nullopt});
       }
     }
   }
@@ -58,38 +56,52 @@ class Inventory {
     while (true) {
       const auto gone = storage::steps_to_remove(candidates_, keep);
       bool as_expected = true;
-      for (auto& candidate : candidates_) {
+      std::vector<Candidate> known;
+      for (auto candidate : candidates_) {
         const bool stays =
             std::find(gone.begin(), gone.end(), candidate.step) == gone.end();
-        if (!stays || !candidate.good) continue;
-        candidate.good = is_good(candidate.step);
-        as_expected &= candidate.good;
+        const auto found =
+            stays && candidate.good ? look(candidate.step) : Finding::as_said;
+        as_expected &= found == Finding::as_said;
+        candidate.good &= found != Finding::damaged;
+        if (found != Finding::unknown) known.push_back(candidate);
       }
+      candidates_ = std::move(known);
       if (as_expected) return gone;
     }
   }
 
   std::vector<Skipped> damaged;
+  std::vector<Skipped> unreadable;
 
  private:
   struct Unread {
     Path path;
     Manifest manifest;
   };
+  // unknown: not ours to judge, so no rule is asked about it.
+  enum class Finding { as_said, damaged, unknown };
 
-  bool is_good(std::int64_t step) {
+  Finding note(const Path& path, const Error& error) {
+    const bool later = files::may_be_readable_later(error);
+    (later ? unreadable : damaged).push_back({path, error.what(), error.fault()});
+    // Nothing is wrong with one of a newer format, either.
+    return later || error.fault() == Fault::config ? Finding::unknown
+                                                   : Finding::damaged;
+  }
+
+  Finding look(std::int64_t step) {
     const auto found = unread_.find(step);
-    if (found == unread_.end()) return true;  // was found good before
+    if (found == unread_.end()) return Finding::as_said;  // was found good before
     const auto unread = std::move(found->second);
     unread_.erase(found);
     try {
       if (mark_of(unread.path, unread.manifest) < trust_) {
         static_cast<void>(verify(unread.path, Depth::full));
       }
-      return true;
+      return Finding::as_said;
     } catch (const Error& error) {
-      damaged.push_back({unread.path, error.what(), error.fault()});
-      return false;
+      return note(unread.path, error);
     }
   }
 
@@ -137,7 +149,8 @@ Pruned prune(FileSystem& files, const Path& checkpoints, const Keep& keep,
   const auto is_gone = [&](std::int64_t step) {
     return std::find(gone.begin(), gone.end(), step) != gone.end();
   };
-  Pruned pruned{.damaged = std::move(inventory.damaged)};
+  Pruned pruned{.damaged = std::move(inventory.damaged),
+                .unreadable = std::move(inventory.unreadable)};
   for (const auto& entry : list_steps(checkpoints)) {
     auto& list = is_gone(entry.step) ? pruned.removed : pruned.kept;
     list.push_back(entry.path);

@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <cerrno>
 #include <set>
+
+#include <sys/stat.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
@@ -16,12 +19,21 @@ namespace {
 
 constexpr std::int64_t kManifestLimit = 256 << 20;
 
+// Whether it is there, where that can be told: a disk that does not answer says nothing
+// about a checkpoint.
+bool is_found(const Path& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) == 0) return true;
+  if (errno == ENOENT || errno == ENOTDIR) return false;
+  files::fail("look at", path, errno);
+}
+
 Manifest read_manifest(const Path& checkpoint) {
   const auto path = checkpoint / kManifestName;
-  if (!is_there(checkpoint)) {
+  if (!is_found(checkpoint)) {
     throw Error(Fault::io, "there is no checkpoint '", checkpoint.string(), "'");
   }
-  if (!is_there(path)) {
+  if (!is_found(path)) {
     throw Error(Fault::io, checkpoint.string(), ": it has no ", kManifestName,
                 ", so it is not a whole checkpoint");
   }
@@ -31,7 +43,7 @@ Manifest read_manifest(const Path& checkpoint) {
 void check_size(const Path& path, const FileRecord& file) {
   std::error_code error;
   const auto size = std::filesystem::file_size(path, error);
-  if (error) throw Error(Fault::io, path.string(), ": ", error.message());
+  if (error) files::fail("look at", path, error.value());
   if (static_cast<std::int64_t>(size) != file.size) {
     throw Error(Fault::io, path.string(), ": it has ", size, " bytes, ", file.size,
                 " were written");

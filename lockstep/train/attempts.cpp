@@ -81,6 +81,7 @@ const std::vector<comm::Ballot>& Attempts::compute(const data::Batch& batch,
       log::info("train", fmt::format("micro-batches of {} again, from step {} on",
                                      recovery_.micro_batch(), steps + 2));
     }
+    weights_ = comm::Votes::sum_of_weights(ballots);  // of the next batch
     return ballots;
   }
 }
@@ -93,7 +94,7 @@ bool Attempts::attempt(const data::Batch& batch, std::int64_t steps,
   std::optional<c10::WarningUtils::WarningHandlerGuard> one_line;
   if (parts_.config.train.anomaly) one_line.emplace(&handler);
   try {
-    parts_.step.backward(batch, parts_.tally, loss_scale);
+    parts_.step.backward(batch, parts_.tally, loss_scale, steps, weights_);
     return true;
   } catch (const std::exception& error) {
     if (is_anomaly(error)) {

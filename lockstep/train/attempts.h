@@ -48,6 +48,7 @@ class Attempts {
   Parts parts_;
   Recovery recovery_;
   SeenShapes shapes_;
+  std::optional<comm::Weights> weights_;  // of this step's targets, if known before
   bool told_of_batch_norm_ = false;
 };
 

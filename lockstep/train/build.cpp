@@ -7,6 +7,7 @@
 #include "lockstep/comm/same.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/open.h"
+#include "lockstep/task/build.h"
 #include "lockstep/train/device.h"
 #include "lockstep/train/step.h"
 
@@ -25,6 +26,17 @@ void check_recompute(const config::Config& config, const models::Model& model) {
                 "memory.recompute_every: blocks with parallel.sync_batch_norm can not "
                 "be computed again; switch one of them off");
   }
+}
+
+// It is written in the dtype of the parameters.
+void check_own_backward(const config::Config& config, models::Model& model) {
+  const auto mode = config.precision.mode;
+  const bool casts = mode == config::Precision::bf16 || mode == config::Precision::fp16;
+  if (model.own_backward() == nullptr || !casts) return;
+  throw Error(Fault::config, "precision.mode: ", config::name_of(mode),
+              " lets autograd cast weights, which a backward pass of the model's own "
+              "does not; set precision.mode to fp32, fp64 or bf16_params, or "
+              "model.own_backward=false");
 }
 
 }  // namespace
@@ -49,7 +61,7 @@ Built build(const config::Config& config, const torch::Device& device, Shared& s
   Built built;
   built.policy = set_up_process(config, device);
   const auto& spec = shared.train_data->spec();
-  const models::Shape shape{spec.shape, spec.num_classes};
+  const auto shape = shape_of(spec);
   const auto& own = shared.extras.build_model;
   built.model = own ? own(shape) : models::build(config.model, shape);
   precision::convert(*built.model, built.policy);
@@ -60,16 +72,27 @@ Built build(const config::Config& config, const torch::Device& device, Shared& s
         {config.checkpoint.allow_missing, config.checkpoint.ignore});
   }
   use_layout(*built.model);
+  check_own_backward(config, *built.model);
   check_recompute(config, *built.model);
   built.model->recompute_every(config.memory.recompute_every.value());
+  built.task = shared.extras.task ? shared.extras.task
+                                  : task_of(config, *shared.train_data, built.policy);
   return built;
 }
 
-torch::Tensor class_weights_of(const config::Config& config, const data::Dataset& train,
-                               const precision::Policy& policy) {
+models::Shape shape_of(const data::SampleSpec& spec) {
+  return {spec.shape, spec.num_classes, spec.tensors()};
+}
+
+std::shared_ptr<const task::Task> task_of(const config::Config& config,
+                                          const data::Dataset& train,
+                                          const precision::Policy& policy) {
   const auto weights = data::class_weights(config.data, train);
-  if (weights.empty()) return {};
-  return torch::tensor(weights, policy.loss_dtype()).to(policy.device);
+  torch::Tensor on_device;
+  if (!weights.empty()) {
+    on_device = torch::tensor(weights, policy.loss_dtype()).to(policy.device);
+  }
+  return task::make_task(config, train.spec(), on_device);
 }
 
 std::shared_ptr<Offload> offload_of(const config::Config& config,

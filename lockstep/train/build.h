@@ -7,6 +7,7 @@
 #include "lockstep/models/model.h"
 #include "lockstep/optim/schedule.h"
 #include "lockstep/precision/policy.h"
+#include "lockstep/task/task.h"
 #include "lockstep/train/offload.h"
 #include "lockstep/train/shared.h"
 
@@ -20,15 +21,20 @@ std::int64_t last_step_of(const config::Config& config, const optim::RunLength& 
 struct Built {
   precision::Policy policy;
   std::shared_ptr<models::Model> model;
+  std::shared_ptr<const task::Task> task;
 };
 
-// Process-wide settings and the model, by one rank of a process at a time. Throws
-// Fault::config for a knob that this model can not follow.
+// Process-wide settings, the model and the task, by one rank of a process at a time.
+// Throws Fault::config for a knob that these can not follow.
 Built build(const config::Config& config, const torch::Device& device, Shared& shared);
 
-// data.class_weights or data.balanced_loss, on the device; undefined if all are alike.
-torch::Tensor class_weights_of(const config::Config& config, const data::Dataset& train,
-                               const precision::Policy& policy);
+// What a model is built for.
+models::Shape shape_of(const data::SampleSpec& spec);
+
+// The task of a config, with what it weighs on the device.
+std::shared_ptr<const task::Task> task_of(const config::Config& config,
+                                          const data::Dataset& train,
+                                          const precision::Policy& policy);
 
 // Nodes may have copies of the data of their own, and the number of steps follows from
 // the samples: throws if they differ. Collective.

@@ -88,15 +88,19 @@ void say_where_it_stands(const Path& wanted, const Path& folder, std::int64_t ne
       wanted.string(), newest);
 }
 
-// "over" if this run's own events say that it ended at that step; by rank 0.
-std::string ended_at(const Checkpoints::Parts& parts, const Path& from,
-                     const Standing& at) {
-  if (parts.world.rank() != 0) return "";
+// What this run has to do with the checkpoint that it goes on from.
+constexpr std::string_view kForeign = "", kOwn = "own", kOver = "over";
+
+// By rank 0: kOver if this run's own events say that it ended at that step.
+std::string_view kinship(const Checkpoints::Parts& parts, const Path& from,
+                         const Standing& at) {
+  if (parts.world.rank() != 0) return kForeign;
   std::error_code ignored;
   const auto own = std::filesystem::weakly_canonical(parts.run.checkpoints(), ignored);
   const auto place = std::filesystem::weakly_canonical(from, ignored).parent_path();
+  if (own != place) return kForeign;
   const auto done = monitor::last_done(parts.run.events());
-  return own == place && done && done->over && done->steps == at.steps ? "over" : "";
+  return done && done->over && done->steps == at.steps ? kOver : kOwn;
 }
 
 // The knobs of a config.yaml, as "optim.lr".
@@ -191,8 +195,10 @@ void Checkpoints::find() {
   if (from_.empty()) return;
   const auto manifest = storage::verify(from_, storage::Depth::quick);
   resumed_ = standing_from_json(manifest.state, from_.string());
-  last_step_ = resumed_->steps;
-  had_ended_ = !told_by_first(ended_at(parts_, from_, *resumed_), cpu).empty();
+  const auto kin = told_by_first(std::string(kinship(parts_, from_, *resumed_)), cpu);
+  // One of another run is none that this run has, however far it is.
+  if (kin != kForeign) last_step_ = resumed_->steps;
+  had_ended_ = kin == kOver;
   log::info("checkpoint", fmt::format("going on after step {}, from {}, saved {}",
                                       resumed_->steps, from_.string(), manifest.time));
   if (parts_.world.rank() == 0) say_what_differs(manifest);

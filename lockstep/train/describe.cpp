@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <optional>
 
 #include <ATen/record_function.h>
@@ -10,8 +9,9 @@
 #include "lockstep/data/open.h"
 #include "lockstep/hardware/machine.h"
 #include "lockstep/models/deferred.h"
-#include "lockstep/train/deferred_memory.h"
-#include "lockstep/train/out_of_memory.h"
+#include "lockstep/task/build.h"
+#include "lockstep/train/build.h"
+#include "lockstep/train/memory_meter.h"
 #include "lockstep/train/step.h"
 
 namespace lockstep::train {
@@ -96,6 +96,15 @@ class OperatorCount {
       return weight.defined() ? static_cast<double>(weight.numel() / weight.size(0))
                               : 0;
     }
+    // Attention in one operator: a product with every key, and one with its value.
+    // Where it is made of others, these are counted.
+    const bool fused = name.starts_with("aten::_scaled_dot_product_") &&
+                       name.find("math") == name.npos &&
+                       name.find("backward") == name.npos;
+    if (fused) {
+      const auto keys = tensor(1);
+      return keys.defined() ? 2.0 * static_cast<double>(keys.size(-2)) : 0;
+    }
     const bool adds = name == "aten::addmm" || name == "aten::baddbmm";
     if (!adds && name != "aten::mm" && name != "aten::bmm") return 0;
     const auto left = tensor(adds ? 1 : 0);
@@ -106,33 +115,6 @@ class OperatorCount {
   int depth_ = 0;
   double flops_ = 0;
   std::int64_t operators_ = 0;
-};
-
-// The bytes of tensors, of the host or of those that have none.
-class Meter {
- public:
-  explicit Meter(const torch::Device& device) {
-    if (device.is_meta()) {
-      deferred_.emplace();
-    } else {
-      host_.emplace(std::numeric_limits<std::int64_t>::max() / 2);
-    }
-  }
-
-  std::int64_t used_bytes() const {
-    return deferred_ ? deferred_->used_bytes() : host_->used_bytes();
-  }
-  std::int64_t peak_bytes() const {
-    return deferred_ ? deferred_->peak_bytes() : host_->peak_bytes();
-  }
-  void restart_peak() {
-    if (deferred_) deferred_->restart_peak();
-    if (host_) host_->restart_peak();
-  }
-
- private:
-  std::optional<DeferredMemoryCount> deferred_;
-  std::optional<HostMemoryLimit> host_;
 };
 
 // What had been counted when a block began; the last one is the end of all blocks.
@@ -152,38 +134,42 @@ struct Passes {
   std::int64_t outputs = 0;        // elements of a sample
 };
 
-struct Samples {
-  torch::Tensor inputs, targets;
+// What is described: the model, its samples, and what is computed from its outputs.
+struct Subject {
+  models::Model& model;
+  const data::SampleSpec& spec;
+  const task::Task& task;
 };
 
-Samples made_up(const data::SampleSpec& spec, std::int64_t batch,
-                const torch::Device& device) {
-  std::vector<std::int64_t> shape{batch};
-  shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
-  std::vector<std::int64_t> target_shape{batch};
-  target_shape.insert(target_shape.end(), spec.target_shape.begin(),
-                      spec.target_shape.end());
-  const auto options = torch::TensorOptions().device(device);
-  return {torch::zeros(shape, options.dtype(spec.dtype)),
-          torch::zeros(target_shape, options.dtype(torch::kInt64))};
+Stage stage_of(const Subject& subject, std::int64_t batch,
+               const torch::Device& device) {
+  Stage stage({.spec = subject.spec,
+               .wanted = wanted_by(subject.model.inputs(), subject.task.fields()),
+               .format = subject.model.memory_format(),
+               .device = device});
+  stage.reserve(batch);
+  return stage;
 }
 
-void evaluate(models::Model& model, const data::SampleSpec& spec,
-              const precision::Policy& policy, const Samples& samples) {
+void evaluate(const Subject& subject, const precision::Policy& policy,
+              const data::Batch& batch) {
   const torch::NoGradGuard no_gradients;
-  model.eval();
-  InputStage stage(spec, samples.inputs.size(0), model.memory_format(), policy.device);
-  forward(model, stage.stage(samples.inputs, samples.targets), policy, {});
-  model.train();
+  subject.model.eval();
+  auto stage = stage_of(subject, batch.size, policy.device);
+  const auto& staged = stage.stage(batch, 0, batch.size);
+  const auto outputs = Forward(subject.model, policy)(staged);
+  subject.task.sums(outputs, staged, {false, policy.loss_dtype()});
+  subject.model.train();
 }
 
-Passes run_passes(models::Model& model, const data::SampleSpec& spec,
-                  const precision::Policy& policy, std::int64_t batch) {
-  const auto samples = made_up(spec, batch, policy.device);
+Passes run_passes(const Subject& subject, const precision::Policy& policy,
+                  std::int64_t batch) {
+  auto& model = subject.model;
+  const auto samples = made_up_batch(subject.spec, batch, policy.device);
   Passes passes;
   model.train();
-  const auto step = [&](Meter* memory) {
-    std::optional<InputStage> stage;
+  const auto step = [&](MemoryMeter* memory) {
+    std::optional<Stage> stage;
     const auto before = memory == nullptr ? 0 : memory->used_bytes();
     const OperatorCount operators;
     const auto mark = [&](std::int64_t elements) -> Mark {
@@ -194,12 +180,16 @@ Passes run_passes(models::Model& model, const data::SampleSpec& spec,
     model.watch_blocks([&](std::size_t, const torch::Tensor& x) {
       passes.marks.push_back(mark(x.numel()));
     });
-    stage.emplace(spec, batch, model.memory_format(), policy.device);
-    const auto outcome =
-        forward(model, stage->stage(samples.inputs, samples.targets), policy, {});
+    stage.emplace(stage_of(subject, batch, policy.device));
+    const auto& staged = stage->stage(samples, 0, batch);
+    const auto outputs = Forward(model, policy)(staged);
+    const auto losses = subject.task.sums(outputs, staged, {true, policy.loss_dtype()});
     passes.end = mark(0);
-    passes.outputs = outcome.logits.numel() / batch;
-    outcome.loss_sum.backward();
+    passes.outputs = 0;
+    for (const auto& output : outputs) passes.outputs += output.tensor.numel() / batch;
+    auto total = losses[0];
+    for (std::size_t i = 1; i < losses.size(); ++i) total = total + losses[i];
+    total.backward();
     if (memory != nullptr) {
       passes.backward_peak = memory->peak_bytes() - before - passes.end.bytes;
     }
@@ -208,12 +198,12 @@ Passes run_passes(models::Model& model, const data::SampleSpec& spec,
     step(nullptr);  // gradients have their memory from now on
     passes.marks.clear();
   }
-  Meter memory(policy.device);
+  MemoryMeter memory(policy.device);
   step(&memory);
   model.watch_blocks({});
   memory.restart_peak();
   const auto before = memory.used_bytes();
-  evaluate(model, spec, policy, samples);
+  evaluate(subject, policy, samples);
   passes.forward_peak = memory.peak_bytes() - before;
   return passes;
 }
@@ -235,17 +225,16 @@ torch::Device device_of(const models::Model& model) {
   return model.parameters()[0].device();
 }
 
-std::int64_t size_for(models::Model& model, const data::SampleSpec& spec) {
-  const precision::Policy policy{config::Precision::fp32, device_of(model)};
-  const auto bytes = run_passes(model, spec, policy, kLeast).end.bytes / kLeast;
+std::int64_t size_for(const Subject& subject) {
+  const precision::Policy policy{config::Precision::fp32, device_of(subject.model)};
+  const auto bytes = run_passes(subject, policy, kLeast).end.bytes / kLeast;
   return std::clamp(kEnoughBytes / std::max<std::int64_t>(1, bytes), kLeast, kMost);
 }
 
-Pair run_pair(models::Model& model, const data::SampleSpec& spec,
-              config::Precision precision, std::int64_t size) {
-  const precision::Policy policy{precision, device_of(model)};
-  return {size, run_passes(model, spec, policy, size),
-          run_passes(model, spec, policy, 2 * size)};
+Pair run_pair(const Subject& subject, config::Precision precision, std::int64_t size) {
+  const precision::Policy policy{precision, device_of(subject.model)};
+  return {size, run_passes(subject, policy, size),
+          run_passes(subject, policy, 2 * size)};
 }
 
 std::int64_t count_parameters(const torch::nn::Module& module) {
@@ -331,21 +320,22 @@ std::int64_t bytes_to_spare() {
 
 }  // namespace
 
-planner::Model describe(models::Model& model, const data::SampleSpec& spec) {
+planner::Model describe(models::Model& model, const data::SampleSpec& spec,
+                        const task::Task& task) {
+  const Subject subject{model, spec, task};
   model.recompute_every(0);
   use_layout(model);
   const bool deferred = device_of(model).is_meta();
-  const auto size = size_for(model, spec);
-  const auto fp32 = run_pair(model, spec, config::Precision::fp32, size);
-  const auto half =
-      deferred ? fp32 : run_pair(model, spec, config::Precision::bf16, size);
+  const auto size = size_for(subject);
+  const auto fp32 = run_pair(subject, config::Precision::fp32, size);
+  const auto half = deferred ? fp32 : run_pair(subject, config::Precision::bf16, size);
   planner::Model described;
   described.source =
       deferred ? "lockstep_worker --describe: counted, too large to be tried here"
                : "lockstep_worker --describe: measured on a CPU";
-  described.sample_bytes =
-      spec.num_bytes() +
-      spec.num_targets() * static_cast<std::int64_t>(sizeof(int64_t));
+  for (const auto& tensor : spec.tensors()) {
+    described.sample_bytes += tensor.num_bytes();
+  }
   const auto backward = [](const Passes& p) { return p.backward_peak; };
   const auto evaluation = [](const Passes& p) { return p.forward_peak; };
   described.backward = {fp32.line(backward), half.line(backward)};
@@ -365,7 +355,7 @@ planner::Model describe(models::Model& model, const data::SampleSpec& spec) {
 planner::Model describe(const config::Config& config) {
   const auto parts = data::open_parts(config);
   const auto& spec = parts.train->spec();
-  const models::Shape shape{spec.shape, spec.num_classes};
+  const auto shape = shape_of(spec);
   auto model = [&] {
     const models::DeferredMemory deferred;
     return models::build(config.model, shape);
@@ -374,7 +364,7 @@ planner::Model describe(const config::Config& config) {
   if (kBytesToTry * parameters <= static_cast<double>(bytes_to_spare())) {
     model = models::build(config.model, shape);
   }
-  auto described = describe(*model, spec);
+  auto described = describe(*model, spec, *task::make_task(config, spec, {}));
   described.name = config.model.name;
   described.train_samples = parts.train->size();
   if (!spec.target_shape.empty()) described.sequence = spec.target_shape[0];

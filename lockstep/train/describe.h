@@ -4,6 +4,7 @@
 #include "lockstep/data/dataset.h"
 #include "lockstep/models/model.h"
 #include "lockstep/planner/model.h"
+#include "lockstep/task/task.h"
 
 namespace lockstep::train {
 
@@ -13,7 +14,8 @@ namespace lockstep::train {
 // those that the passes would have taken in fp32, and half of them in bf16.
 //
 // REQUIRES: no HostMemoryLimit lives.
-planner::Model describe(models::Model& model, const data::SampleSpec& spec);
+planner::Model describe(models::Model& model, const data::SampleSpec& spec,
+                        const task::Task& task);
 
 // The same for the model and the data that a recipe names; knobs may still be auto. One
 // whose passes would take more memory than can be spared here is not given any.

@@ -9,53 +9,49 @@
 #include "lockstep/base/text.h"
 
 namespace lockstep::train {
-namespace {
-
-bool is_a_cost(const std::string& metric) {
-  return metric == "loss" || metric == "perplexity";
-}
-
-}  // namespace
-
-EarlyStop::EarlyStop(const config::EarlyStopConfig& config)
+EarlyStop::EarlyStop(const config::EarlyStopConfig& config,
+                     const task::Primary& primary)
     : config_(config),
-      higher_is_better_(config.mode == config::BetterMode::automatic
-                            ? !is_a_cost(config.metric)
-                            : config.mode == config::BetterMode::max) {}
+      metric_(config.metric == "auto" ? primary.name : config.metric) {}
 
-bool EarlyStop::improves(double value) const {
-  if (!std::isfinite(value)) return false;
+bool EarlyStop::is_higher_better(const task::MetricValue& value) const {
+  return config_.mode == config::BetterMode::automatic
+             ? value.better == task::Better::more
+             : config_.mode == config::BetterMode::max;
+}
+
+bool EarlyStop::improves(const task::MetricValue& metric) const {
+  if (!std::isfinite(metric.value)) return false;
   if (!best_) return true;
-  return higher_is_better_ ? value > *best_ + config_.min_delta
-                           : value < *best_ - config_.min_delta;
+  return is_higher_better(metric) ? metric.value > *best_ + config_.min_delta
+                                  : metric.value < *best_ - config_.min_delta;
 }
 
-namespace {
-
-auto find(const std::vector<MetricValue>& values, const std::string& name) {
-  return std::find_if(values.begin(), values.end(),
-                      [&](const MetricValue& one) { return one.name == name; });
+std::optional<task::MetricValue> EarlyStop::find(const Means& means) const {
+  if (metric_ == "loss")
+    return task::MetricValue{"loss", means.loss, task::Better::less};
+  for (const auto& one : means.values) {
+    if (one.name == metric_) return one;
+  }
+  return std::nullopt;
 }
 
-}  // namespace
-
-std::optional<storage::Metric> EarlyStop::watched(
-    const std::vector<MetricValue>& values) const {
-  const auto found = find(values, config_.metric);
-  if (found == values.end() || !std::isfinite(found->value)) return std::nullopt;
-  return storage::Metric{config_.metric, found->value, higher_is_better_};
+std::optional<storage::Metric> EarlyStop::watched(const Means& means) const {
+  const auto found = find(means);
+  if (!found || !std::isfinite(found->value)) return std::nullopt;
+  return storage::Metric{metric_, found->value, is_higher_better(*found)};
 }
 
-bool EarlyStop::observe(const std::vector<MetricValue>& values) {
-  const auto found = find(values, config_.metric);
-  if (found == values.end()) {
-    std::vector<std::string> names;
-    for (const auto& one : values) names.push_back(one.name);
-    throw Error(Fault::config, "early_stop.metric: '", config_.metric,
+bool EarlyStop::observe(const Means& means) {
+  const auto found = find(means);
+  if (!found) {
+    std::vector<std::string> names{"loss"};
+    for (const auto& one : means.values) names.push_back(one.name);
+    throw Error(Fault::config, "early_stop.metric: '", metric_,
                 "' is not evaluated; there are ", text::join(names, ", "),
                 "; eval.metrics adds others");
   }
-  if (!improves(found->value)) {
+  if (!improves(*found)) {
     waited_ += 1;
     return false;
   }
@@ -70,7 +66,7 @@ bool EarlyStop::is_over() const noexcept {
 
 std::string EarlyStop::because() const {
   const auto than = best_ ? str(" on ", *best_) : "";
-  return str(config_.metric, " has not improved by more than ", config_.min_delta, than,
+  return str(metric_, " has not improved by more than ", config_.min_delta, than,
              " for ", waited_, " evaluations");
 }
 

@@ -9,7 +9,7 @@
 #include "lockstep/base/smoothed.h"
 #include "lockstep/config/early_stop.h"
 #include "lockstep/storage/manifest.h"
-#include "lockstep/train/metrics.h"
+#include "lockstep/train/tally.h"
 
 namespace lockstep::train {
 
@@ -17,11 +17,12 @@ namespace lockstep::train {
 // numbers that all ranks have, so all come to the same.
 class EarlyStop {
  public:
-  explicit EarlyStop(const config::EarlyStopConfig& config);
+  // `primary`: what is watched where the config does not say.
+  EarlyStop(const config::EarlyStopConfig& config, const task::Primary& primary);
 
   // Takes the watched metric out of an evaluation's; throws Fault::config, naming those
   // that there are, if it is not among them. Returns whether it is the best so far.
-  bool observe(const std::vector<MetricValue>& values);
+  bool observe(const Means& means);
 
   // More than early_stop.patience evaluations in a row were no better.
   bool is_over() const noexcept;
@@ -31,17 +32,19 @@ class EarlyStop {
   std::optional<double> best() const noexcept { return best_; }
 
   // The watched metric of an evaluation, and what is better; none if it is no number.
-  std::optional<storage::Metric> watched(const std::vector<MetricValue>& values) const;
+  std::optional<storage::Metric> watched(const Means& means) const;
 
   // For checkpoints.
   std::int64_t waited() const noexcept { return waited_; }
   void restore(std::optional<double> best, std::int64_t waited);
 
  private:
-  bool improves(double value) const;
+  std::optional<task::MetricValue> find(const Means& means) const;
+  bool is_higher_better(const task::MetricValue& value) const;
+  bool improves(const task::MetricValue& value) const;
 
   config::EarlyStopConfig config_;
-  bool higher_is_better_;
+  std::string metric_;
   std::optional<double> best_;
   std::int64_t waited_ = 0;  // evaluations since then
 };

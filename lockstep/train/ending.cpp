@@ -43,7 +43,7 @@ std::string why_over(const Standing& at, const config::Config& config,
     return early ? at.ended_early : str("all ", last_step, " steps are done");
   }
   if (!early || last_step > at.last_step) return "";
-  EarlyStop still(config.early_stop);
+  EarlyStop still(config.early_stop, {});
   still.restore(at.best, at.waited);
   const bool as_before = early_stop_knobs(config.early_stop) == at.early_stop;
   return as_before || still.is_over() ? at.ended_early : "";

@@ -9,6 +9,7 @@
 #include "lockstep/data/loader.h"
 #include "lockstep/data/open.h"
 #include "lockstep/train/out_of_memory.h"
+#include "lockstep/train/step.h"
 
 namespace lockstep::train {
 namespace {
@@ -36,19 +37,75 @@ bool stop_is_agreed(const EvalContext& context) {
   return (comm::Votes::any(votes.count()) & comm::kStop) != 0;
 }
 
+// The losses of an evaluation: sums and what they are divided by, on the device.
+class LossSums {
+ public:
+  LossSums(const task::Task& task, const torch::Device& device)
+      : task_(task),
+        size_(static_cast<std::int64_t>(task.losses().size())),
+        sums_(torch::zeros({2, size_}, torch::dtype(torch::kFloat64).device(device))) {}
+
+  void add(const task::Sums& sums, const task::Sums& weights, std::int64_t samples) {
+    for (std::int64_t i = 0; i < size_; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      sums_[0][i].add_(sums[at]);
+      if (weights[at].defined()) {
+        sums_[1][i].add_(weights[at]);
+      } else {
+        sums_[1][i].add_(static_cast<double>(samples * task_.losses()[at].per_sample));
+      }
+    }
+    samples_ += samples;
+  }
+
+  // Over the ranks. Collective.
+  Means means(comm::World& world, std::int64_t step) const {
+    auto all = torch::empty({2 * size_ + 1}, torch::kFloat64);
+    all.narrow(0, 0, 2 * size_).copy_(sums_.flatten());
+    all[2 * size_] = static_cast<double>(samples_);
+    if (world.size() > 1) world.cpu().all_reduce(all).wait();
+    const auto* sum = all.const_data_ptr<double>();
+    Means means;
+    means.count =
+        static_cast<std::int64_t>(sum[2 * size_]) * task_.losses()[0].per_sample;
+    for (std::int64_t i = 0; i < size_; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      const auto mean = sum[i] / (sum[size_ + i] > 0 ? sum[size_ + i] : 1);
+      means.loss += task_.coefficient(at, step) * mean;
+      if (size_ > 1) {
+        means.values.push_back(
+            {"loss_" + task_.losses()[at].name, mean, task::Better::less});
+      }
+    }
+    return means;
+  }
+
+ private:
+  const task::Task& task_;
+  std::int64_t size_;
+  torch::Tensor sums_;  // (2, losses): sums, weights
+  std::int64_t samples_ = 0;
+};
+
 // The forward passes of one rank.
 class Passes {
  public:
   Passes(models::Model& model, const data::Dataset& dataset, const EvalContext& context,
          std::int64_t largest)
-      : model_(model),
+      : task_(context.task),
         policy_(context.policy),
-        stage_(dataset.spec(), largest, model.memory_format(), policy_.device),
-        tally_(policy_.device),
-        metrics_(make_metrics(context.config.eval, dataset.spec().num_classes)),
+        forward_(model, policy_),
+        stage_({.spec = dataset.spec(),
+                .wanted = wanted_by(model.inputs(), task_.fields()),
+                .format = model.memory_format(),
+                .device = policy_.device}),
+        losses_(task_, policy_.device),
+        metrics_(task_.metrics()),
         retries_(context.config.memory.on_out_of_memory ==
                  config::OnOutOfMemory::retry),
-        at_once_(largest) {}
+        at_once_(largest) {
+    stage_.reserve(largest);
+  }
 
   // No other rank takes part in a forward pass without gradients, so this one alone can
   // take smaller pieces from now on.
@@ -56,34 +113,38 @@ class Passes {
     std::int64_t begin = 0;
     while (begin < batch.size) {
       const auto count = std::min(at_once_, batch.size - begin);
-      const auto outcome = try_piece(batch.inputs.narrow(0, begin, count),
-                                     batch.targets.narrow(0, begin, count));
-      if (!outcome) continue;
+      const auto piece = try_piece(batch, begin, count);
+      if (!piece) continue;
       begin += count;
-      tally_.add(outcome->loss_sum, outcome->correct, outcome->count);
-      for (const auto& metric : metrics_) {
-        metric->add({outcome->logits, outcome->answers});
-      }
+      losses_.add(piece->sums, piece->weights, count);
+      metrics_.observe(piece->outputs, *piece->staged);
     }
   }
 
-  Evaluation result(comm::World& world) {
-    Evaluation all;
-    all.means = world.size() == 1 ? tally_.means() : tally_.means(world.cpu());
-    all.values = {{"loss", all.means.loss}, {"accuracy", all.means.accuracy}};
-    for (const auto& metric : metrics_) {
-      for (auto& value : metric->values(world.cpu())) all.values.push_back(value);
+  Means result(comm::World& world, std::int64_t step) {
+    auto means = losses_.means(world, step);
+    for (auto& value : metrics_.values(world.cpu())) {
+      means.values.push_back(std::move(value));
     }
-    return all;
+    return means;
   }
 
  private:
+  struct Piece {
+    const Named* staged;
+    Named outputs;
+    task::Sums sums, weights;
+  };
   // Nothing if there was no memory for it: then pieces are smaller from now on.
-  std::optional<Outcome> try_piece(const torch::Tensor& inputs,
-                                   const torch::Tensor& targets) {
-    const auto count = inputs.size(0);
+  std::optional<Piece> try_piece(const data::Batch& batch, std::int64_t begin,
+                                 std::int64_t count) {
+    const task::Pass pass{false, policy_.loss_dtype()};
     try {
-      return forward(model_, stage_.stage(inputs, targets), policy_);
+      Piece piece{.staged = &stage_.stage(batch, begin, count)};
+      piece.outputs = forward_(*piece.staged);
+      piece.sums = task_.sums(piece.outputs, *piece.staged, pass);
+      piece.weights = task_.weights(*piece.staged, pass);
+      return piece;
     } catch (const std::exception& error) {
       if (!retries_ || !is_out_of_memory(error) || count == 1) throw;
       at_once_ = (count + 1) / 2;
@@ -95,19 +156,20 @@ class Passes {
     }
   }
 
-  models::Model& model_;
+  const task::Task& task_;
   const precision::Policy& policy_;
-  InputStage stage_;
-  Tally tally_;
-  std::vector<std::unique_ptr<Metric>> metrics_;
+  Forward forward_;
+  Stage stage_;
+  LossSums losses_;
+  task::MetricSet metrics_;
   const bool retries_;
   std::int64_t at_once_;
 };
 
 }  // namespace
 
-std::optional<Evaluation> evaluate(models::Model& model, const data::Dataset& dataset,
-                                   const EvalContext& context) {
+std::optional<Means> evaluate(models::Model& model, const data::Dataset& dataset,
+                              const EvalContext& context) {
   const EvalMode mode(model);
   const torch::NoGradGuard no_grad;
   const int ranks = context.world.size();
@@ -115,7 +177,8 @@ std::optional<Evaluation> evaluate(models::Model& model, const data::Dataset& da
   const data::Place place{context.world.rank(), ranks};
   data::Loader loader(dataset,
                       data::eval_options(context.config, place, share * ranks));
-  data::DeviceFeed feed(loader, context.policy.device);
+  data::DeviceFeed feed(loader, context.policy.device,
+                        wanted_by(model.inputs(), context.task.fields()));
   Passes passes(model, dataset, context, share);
   std::int64_t batches = 0;
   while (const auto* batch = feed.next()) {
@@ -128,7 +191,7 @@ std::optional<Evaluation> evaluate(models::Model& model, const data::Dataset& da
     }
     passes.add(*batch);
   }
-  return passes.result(context.world);
+  return passes.result(context.world, context.step);
 }
 
 }  // namespace lockstep::train

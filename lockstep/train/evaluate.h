@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -10,9 +11,9 @@
 #include "lockstep/models/model.h"
 #include "lockstep/monitor/heartbeat.h"
 #include "lockstep/precision/policy.h"
-#include "lockstep/train/metrics.h"
+#include "lockstep/task/task.h"
 #include "lockstep/train/seen_shapes.h"
-#include "lockstep/train/step.h"
+#include "lockstep/train/tally.h"
 
 namespace lockstep::train {
 
@@ -21,6 +22,8 @@ struct EvalContext {
   const config::Config& config;
   const precision::Policy& policy;
   comm::World& world;
+  const task::Task& task;
+  std::int64_t step = 0;  // so many are done: coefficients of losses may follow them
   // What this rank tells the others before each batch: comm::kStop ends the evaluation
   // on all of them. May be empty.
   std::function<comm::Ballot()> ballot = {};
@@ -29,17 +32,12 @@ struct EvalContext {
   std::int64_t limit_batches = 0;                 // 0: as the config says
 };
 
-struct Evaluation {
-  Tally::Means means;
-  // Loss and accuracy, then those that eval.metrics names.
-  std::vector<MetricValue> values;
-};
-
 // The means over every sample of the data set, each counted exactly once over all
-// ranks, with the model in evaluation mode (it is put back into training mode). Nothing
-// if a rank is to leave before the last sample. A batch for which a rank has no
-// memory is taken in smaller pieces. Collective.
-std::optional<Evaluation> evaluate(models::Model& model, const data::Dataset& dataset,
-                                   const EvalContext& context);
+// ranks, with the model in evaluation mode (it is put back into training mode): the
+// losses, then what the task measures. Nothing if a rank is to leave before the last
+// sample. A batch for which a rank has no memory is taken in smaller pieces.
+// Collective.
+std::optional<Means> evaluate(models::Model& model, const data::Dataset& dataset,
+                              const EvalContext& context);
 
 }  // namespace lockstep::train

@@ -5,12 +5,10 @@
 
 #include <fmt/format.h>
 
-#include <ATen/Context.h>
-#include <c10/core/CachingDeviceAllocator.h>
-
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/units.h"
+#include "lockstep/train/memory_meter.h"
 #include "lockstep/train/out_of_memory.h"
 
 namespace lockstep::train {
@@ -93,40 +91,6 @@ void MicroSearch::observe(const Tried& tried) {
 
 namespace {
 
-// What the tensors of a rank's device take, and at most took.
-class Meter {
- public:
-  Meter(const torch::Device& device, std::optional<HostMemoryLimit>& limit)
-      : device_(device), limit_(limit) {}
-
-  // All that this process could have.
-  std::int64_t available() const {
-    if (limit_) return limit_->limit_bytes();
-    auto* allocator = at::getDeviceAllocator(device_.type());
-    const auto [free, total] = allocator->getMemoryInfo(device_.index());
-    const auto held =
-        allocator->getDeviceStats(device_.index()).reserved_bytes[0].current;
-    return static_cast<std::int64_t>(free) + held;
-  }
-  void restart() {
-    empty_cache(device_);
-    if (limit_) return limit_->restart_peak();
-    at::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
-  }
-  std::int64_t peak() const {
-    if (limit_) return limit_->peak_bytes();
-    // What is reserved counts: pieces that nothing fits into are lost, too.
-    return at::getDeviceAllocator(device_.type())
-        ->getDeviceStats(device_.index())
-        .reserved_bytes[0]
-        .peak;
-  }
-
- private:
-  torch::Device device_;
-  std::optional<HostMemoryLimit>& limit_;
-};
-
 struct Agreed {
   std::int64_t largest = 0, smallest = 0;
 };
@@ -142,31 +106,17 @@ Agreed agree(std::int64_t own, comm::Communicator& cpu) {
   return {all.max().item<std::int64_t>(), all.min().item<std::int64_t>()};
 }
 
-data::Batch made_up(const data::SampleSpec& spec, std::int64_t size, int ranks,
-                    const torch::Device& device) {
-  const auto shaped = [&](const std::vector<std::int64_t>& shape) {
-    std::vector<std::int64_t> sizes{size};
-    sizes.insert(sizes.end(), shape.begin(), shape.end());
-    return sizes;
-  };
-  return {.global_size = size * ranks,
-          .size = size,
-          .largest_size = size,
-          .inputs =
-              torch::zeros(shaped(spec.shape), torch::dtype(spec.dtype).device(device)),
-          .targets = torch::zeros(shaped(spec.target_shape),
-                                  torch::dtype(torch::kInt64).device(device))};
-}
-
 // A step of which nothing is kept.
 bool runs(const FindParts& parts, std::int64_t size) {
   const auto device = parts.world.data().device();
-  Tally tally(device);
+  Tally tally(parts.task, device);
   parts.strategy.begin_step();
   bool fits = true;
   try {
     parts.step.set_micro_batch(size);
-    parts.step.backward(made_up(parts.spec, size, parts.world.size(), device), tally);
+    auto batch = made_up_batch(parts.spec, size, device);
+    batch.global_size = size * parts.world.size();
+    parts.step.backward(batch, tally);
     tally.means();  // waits for the device
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
@@ -182,28 +132,33 @@ std::string find_micro_batch(const FindParts& parts) {
   const auto begin = Clock::system().now();
   const auto device = parts.world.data().device();
   auto& cpu = parts.world.cpu();
-  Meter meter(device, parts.limit);
+  // On the host memory.host_limit is what there is to fill, and it counts already.
+  const bool on_host = device.is_cpu() && parts.limit;
+  MemoryMeter meter(device, on_host ? &*parts.limit : nullptr);
+  const auto start_count = [&] {
+    empty_cache(device);
+    meter.restart_peak();
+  };
   StepStart start(parts.model, device);
   start.take();
-  meter.restart();
-  const auto available = agree(meter.available(), cpu).smallest;
+  start_count();
+  const auto available = agree(meter.available_bytes(), cpu).smallest;
   const auto& memory = parts.config.memory;
   const auto target = static_cast<std::int64_t>(
       std::min(memory.target, memory.fraction) * static_cast<double>(available));
   const auto most = parts.step.micro_batch();
   MicroSearch search({.most = most,
-                      .free_bytes = available - agree(meter.peak(), cpu).largest,
+                      .free_bytes = available - agree(meter.peak_bytes(), cpu).largest,
                       .target_bytes = target});
   while (const auto size = search.next()) {
-    meter.restart();
+    start_count();
     const bool here = runs(parts, *size);
     const bool everywhere = agree(here ? 1 : 0, cpu).smallest == 1;
-    const auto peak = everywhere ? agree(meter.peak(), cpu).largest : 0;
+    const auto peak = everywhere ? agree(meter.peak_bytes(), cpu).largest : 0;
     search.observe({*size, everywhere && peak <= target, peak});
     start.restore();
   }
-  empty_cache(device);
-  meter.restart();  // what a try took is no step's
+  start_count();  // what a try took is no step's
   if (search.found() == 0) {
     throw Error(Fault::hardware, "batch.micro: not even 1 sample fits into ",
                 units::format_bytes(target), ", which is memory.target ",

@@ -61,6 +61,7 @@ struct FindParts {
   models::Model& model;
   parallel::Strategy& strategy;
   Step& step;
+  std::shared_ptr<const task::Task> task;
   comm::World& world;
   const data::SampleSpec& spec;
   std::optional<HostMemoryLimit>& limit;  // memory.host_limit

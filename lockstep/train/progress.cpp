@@ -46,7 +46,10 @@ TrainReport Progress::report(const At& at, Tally& tally) {
   window_.backward_seconds = passes.backward;
   auto means = world_.size() == 1 ? tally.means() : tally.means(world_.cpu());
   // All steps since the last report were skipped: 0 would look like a loss.
-  if (means.count == 0) means.loss = means.accuracy = std::nan("");
+  if (means.count == 0) {
+    means.loss = std::nan("");
+    for (auto& one : means.values) one.value = std::nan("");
+  }
   const auto now = Clock::system().now();
   TrainReport report{.step = at.step,
                      .total_steps = at.total_steps,

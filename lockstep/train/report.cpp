@@ -23,8 +23,27 @@ bool has(const config::MonitorConfig& config, config::Sink sink) {
          config.sinks.end();
 }
 
-std::string percent(double share) {
-  return fmt::format("{:.2f} %", 100 * share);
+std::string shown(const task::MetricValue& metric) {
+  return metric.is_share ? fmt::format("{:.2f} %", 100 * metric.value)
+                         : fmt::format("{:.4f}", metric.value);
+}
+
+const task::MetricValue* metric_of(const Means& means, const std::string& name) {
+  const auto found = std::find_if(means.values.begin(), means.values.end(),
+                                  [&](const auto& one) { return one.name == name; });
+  return found == means.values.end() ? nullptr : &*found;
+}
+
+// Every loss by its name, where there are several, and the metric that counts.
+std::string shown_beside_loss(const Means& means, const std::string& primary) {
+  std::string text;
+  for (const auto& one : means.values) {
+    const bool is_loss = one.name.starts_with("loss_");
+    if (!is_loss && one.name != primary) continue;
+    if (!text.empty()) text += "  ";
+    text += one.name + " " + shown(one);
+  }
+  return text;
 }
 
 // Numbers of a network that is not there never go without its name.
@@ -124,17 +143,21 @@ std::string to_table(const Result& result) {
   std::vector<std::vector<std::string>> rows{{"result", how_it_ended(result)}};
   if (is_modelled(result.backend)) rows.push_back({"network", "modelled"});
   if (result.eval) {
-    rows.push_back({"test accuracy",
-                    percent(result.eval->accuracy) +
-                        (result.eval_is_of_average ? " (of the average, ema)" : "")});
-    rows.push_back({"best accuracy", percent(result.best_accuracy)});
-    rows.push_back({"test loss", fmt::format("{:.4f}", result.eval->loss)});
-    for (const auto& [name, value] : result.metrics) {
-      if (name == "loss" || name == "accuracy") continue;
-      rows.push_back({"test " + name, fmt::format("{:.4f}", value)});
+    const auto& eval = *result.eval;
+    const auto of = result.eval_is_of_average ? " (of the average, ema)" : "";
+    if (const auto* primary = metric_of(eval, result.primary)) {
+      rows.push_back({"test " + primary->name, shown(*primary) + of});
+      auto best = *primary;
+      best.value = result.best.value_or(best.value);
+      rows.push_back({"best " + primary->name, shown(best)});
     }
-    rows.push_back({"tested on",
-                    fmt::format("{} samples", text::with_commas(result.eval->count))});
+    rows.push_back({"test loss", fmt::format("{:.4f}", eval.loss)});
+    for (const auto& one : eval.values) {
+      if (one.name == result.primary) continue;
+      rows.push_back({"test " + one.name, fmt::format("{:.4f}", one.value)});
+    }
+    rows.push_back(
+        {"tested on", fmt::format("{} samples", text::with_commas(eval.count))});
   }
   if (result.train_loss)
     rows.push_back({"train loss", fmt::format("{:.4f}", *result.train_loss)});
@@ -180,14 +203,13 @@ std::string to_json(const Result& result) {
   if (result.train_loss) fields.push_back({"train_loss", *result.train_loss});
   if (result.eval) {
     fields.push_back({"eval_loss", result.eval->loss});
-    fields.push_back({"eval_accuracy", result.eval->accuracy});
     fields.push_back({"eval_samples", result.eval->count});
     if (result.eval_is_of_average)
       fields.push_back({"eval_of", std::string("average")});
-    fields.push_back({"best_accuracy", result.best_accuracy});
-    for (const auto& [name, value] : result.metrics) {
-      if (name == "loss" || name == "accuracy") continue;
-      fields.push_back({"eval_" + name, value});
+    fields.push_back({"primary", result.primary});
+    if (result.best) fields.push_back({"best_" + result.primary, *result.best});
+    for (const auto& one : result.eval->values) {
+      fields.push_back({"eval_" + one.name, one.value});
     }
   }
   if (result.skipped > 0) fields.push_back({"skipped_steps", result.skipped});
@@ -259,13 +281,13 @@ void Reporter::started(std::int64_t total_steps, int ranks) {
 std::vector<Field> Reporter::fields_of(const TrainReport& report) const {
   const auto& own = report.ranks.at(0);  // what is written is rank 0's
   std::vector<Field> more{{"epoch", report.epoch},
-                          {"accuracy", report.means.accuracy},
                           {"lr", report.lr},
                           {"samples_per_second", report.samples_per_second()},
                           {"data_wait_seconds", own.data_wait_seconds},
                           {"memory_bytes", own.memory.allocated_bytes},
                           {"memory_reserved_bytes", own.memory.reserved_bytes},
                           {"memory_peak_bytes", own.memory.peak_bytes}};
+  for (const auto& one : report.means.values) more.push_back({one.name, one.value});
   const auto add = [&](bool is_known, const char* name, auto value) {
     if (is_known) more.push_back({name, value});
   };
@@ -307,7 +329,7 @@ void Reporter::train(const TrainReport& report) {
     console_.progress({.step = report.step,
                        .total_steps = report.total_steps,
                        .loss = report.means.loss,
-                       .accuracy = report.means.accuracy,
+                       .metrics = shown_beside_loss(report.means, primary_),
                        .lr = report.lr,
                        .samples_per_second = report.samples_per_second(),
                        .memory_bytes = own.memory.allocated_bytes});
@@ -317,32 +339,30 @@ void Reporter::train(const TrainReport& report) {
 
 void Reporter::eval(const EvalReport& report) {
   std::vector<Field> more{{"epoch", report.epoch},
-                          {"accuracy", report.means.accuracy},
                           {"samples", report.means.count},
-                          {"seconds", report.seconds}};
+                          {"seconds", report.seconds},
+                          {"primary", primary_}};
   if (report.memory_peak_bytes > 0) {
     more.push_back({"memory_peak_bytes", report.memory_peak_bytes});
   }
-  std::string shown;
-  for (const auto& [name, value] : report.values) {
-    if (name == "loss" || name == "accuracy") continue;
-    more.push_back({name, value});
-    // A line is for one look: classes are in the metrics.
-    if (name.starts_with("accuracy_class_")) continue;
-    shown += fmt::format("  {} {:.4f}", name, value);
-  }
+  for (const auto& one : report.means.values) more.push_back({one.name, one.value});
   if (first_) {
     telemetry().metrics({.step = report.step,
                          .split = monitor::Split::eval,
                          .loss = report.means.loss,
                          .more = std::move(more)});
   }
-  if (show_) {
-    console_.print(fmt::format(
-        "eval   step {}  epoch {:.1f}  loss {:.4f}  accuracy {}{}{}\n", report.step,
-        report.epoch, report.means.loss, percent(report.means.accuracy), shown,
-        report.is_best ? "  best" : ""));
+  if (!show_) return;
+  std::string others;
+  for (const auto& one : report.means.values) {
+    if (one.name == primary_ || one.is_detail) continue;
+    others += fmt::format("  {} {:.4f}", one.name, one.value);
   }
+  const auto* primary = metric_of(report.means, primary_);
+  console_.print(fmt::format(
+      "eval   step {}  epoch {:.1f}  loss {:.4f}{}{}{}\n", report.step, report.epoch,
+      report.means.loss, primary ? "  " + primary->name + " " + shown(*primary) : "",
+      others, report.is_best ? "  best" : ""));
 }
 
 void Reporter::step(std::int64_t step) {

@@ -16,8 +16,7 @@
 #include "lockstep/monitor/run_directory.h"
 #include "lockstep/monitor/telemetry.h"
 #include "lockstep/monitor/timeline.h"
-#include "lockstep/train/metrics.h"
-#include "lockstep/train/step.h"
+#include "lockstep/train/tally.h"
 #include "lockstep/train/window.h"
 
 namespace lockstep::train {
@@ -27,7 +26,7 @@ struct TrainReport {
   std::int64_t step = 0;
   std::int64_t total_steps = 0;
   double epoch = 0;
-  Tally::Means means;
+  Means means;
   std::int64_t targets_per_sample = 1;
   bool targets_are_tokens = false;
   double lr = 0;
@@ -49,9 +48,8 @@ struct TrainReport {
 struct EvalReport {
   std::int64_t step = 0;
   double epoch = 0;
-  Tally::Means means;
+  Means means;
   double seconds = 0;
-  std::vector<MetricValue> values;  // of eval.metrics, too
   bool is_best = false;
   std::int64_t memory_peak_bytes = 0;  // of rank 0's device, so far
 };
@@ -78,12 +76,12 @@ struct Result {
   double backward_seconds = 0;
   std::optional<monitor::PhaseSplit> split;  // of profile.steps
   std::optional<double> train_loss;          // of the last report
-  std::optional<Tally::Means> eval;          // the last one
-  std::vector<MetricValue> metrics;          // of the last evaluation
-  double best_accuracy = 0;
-  std::int64_t skipped = 0;          // steps whose gradients were not finite
-  std::string ended_early;           // why, if early_stop has ended it
-  std::string already_over;          // why there was nothing to do, else ""
+  std::optional<Means> eval;                 // the last one
+  std::string primary = "loss";              // the metric that counts
+  std::optional<double> best;                // of it
+  std::int64_t skipped = 0;                  // steps whose gradients were not finite
+  std::string ended_early;                   // why, if early_stop has ended it
+  std::string already_over;                  // why there was nothing to do, else ""
   std::vector<DeviceMemory> memory;  // of each rank's device, at the last report
   int stopped_by = 0;                // the signal that ended it early, or 0
   bool out_of_time = false;          // train.max_time ended it
@@ -117,6 +115,8 @@ class Reporter {
            monitor::Console& console, const Who& who);
 
   void model(const models::Model& model);
+  // The metric that the task says counts: what a line shows beside the loss.
+  void primary(const std::string& name) { primary_ = name; }
   void started(std::int64_t total_steps, int ranks);
   void train(const TrainReport& report);
   void eval(const EvalReport& report);
@@ -149,6 +149,7 @@ class Reporter {
   const bool quiet_;
   bool show_ = true;
   bool told_memory_ = false;
+  std::string primary_ = "loss";
   std::optional<monitor::Efficiency> efficiency_;  // where the plan knows it
   std::optional<double> checkpoint_seconds_;       // of the last one
   std::optional<monitor::EventWriter> events_;

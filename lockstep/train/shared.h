@@ -9,6 +9,7 @@
 #include "lockstep/config/config.h"
 #include "lockstep/data/dataset.h"
 #include "lockstep/monitor/trace.h"
+#include "lockstep/task/task.h"
 #include "lockstep/train/callbacks.h"
 #include "lockstep/train/out_of_memory.h"
 #include "lockstep/train/window.h"
@@ -22,6 +23,8 @@ struct Extras {
   std::shared_ptr<const data::Dataset> train_data = nullptr, eval_data = nullptr;
   // Instead of the model that the section `model` names. Called once by each rank.
   std::function<std::shared_ptr<models::Model>(const models::Shape&)> build_model = {};
+  // Instead of the one that the section `task` describes: losses and metrics.
+  std::shared_ptr<const task::Task> task = nullptr;
   // When the batch system ends the job: a checkpoint is saved before.
   std::optional<WallTime> job_end = std::nullopt;
   // How often the launcher has started this run again.

@@ -58,7 +58,8 @@ std::string to_json(const Standing& standing) {
       {"skipped", standing.skipped},
       {"skipped_in_a_row", standing.skipped_in_a_row},
       {"evaluated_at", standing.evaluated_at},
-      {"best_accuracy", standing.best_accuracy},
+      {"best_primary",
+       standing.best_primary ? numbers({{"v", *standing.best_primary}})["v"] : Json()},
       {"early_stop",
        {{"best", standing.best ? numbers({{"v", *standing.best}})["v"] : Json()},
         {"waited", standing.waited},
@@ -87,7 +88,6 @@ Standing standing_from_json(std::string_view text, const std::string& place) {
                       .skipped = json.at("skipped"),
                       .skipped_in_a_row = json.at("skipped_in_a_row"),
                       .evaluated_at = json.at("evaluated_at"),
-                      .best_accuracy = json.at("best_accuracy"),
                       .waited = json.at("early_stop").at("waited"),
                       .scaler = numbers_of(json.at("loss_scale")),
                       .schedule = numbers_of(json.at("schedule")),
@@ -101,6 +101,10 @@ Standing standing_from_json(std::string_view text, const std::string& place) {
         found != json.at("early_stop").end()) {
       standing.divergence = numbers_of(*found);
     }
+    // Checkpoints of versions that trained classifiers only have the accuracy.
+    const auto primary = json.contains("best_primary") ? json.at("best_primary")
+                                                       : json.at("best_accuracy");
+    if (!primary.is_null()) standing.best_primary = number(primary);
     standing.last_step = json.value("last_step", std::int64_t{0});
     standing.ended_early = json.at("early_stop").value("ended", "");
     standing.early_stop = json.at("early_stop").value("knobs", "");

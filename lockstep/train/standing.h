@@ -21,8 +21,8 @@ struct Standing {
   std::int64_t skipped = 0;
   std::int64_t skipped_in_a_row = 0;
   std::int64_t evaluated_at = -1;
-  double best_accuracy = 0;
-  std::optional<double> best;  // of early_stop
+  std::optional<double> best_primary;  // of the task's primary metric
+  std::optional<double> best;          // of early_stop
   std::int64_t waited = 0;
   std::map<std::string, double> divergence;  // of early_stop
   std::map<std::string, double> scaler, schedule;

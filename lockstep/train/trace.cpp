@@ -103,7 +103,7 @@ void Trace::write_batch(const data::Batch& batch) const {
   auto inputs = batch.inputs.cpu();  // a feed has put it onto the device
   if (inputs.scalar_type() != torch::kInt64) {
     auto seen = torch::empty(inputs.sizes(), torch::kFloat32);
-    if (batch.size > 0) normalize_into(seen, inputs, spec_);
+    if (batch.size > 0) normalize_into(seen, inputs, spec_.tensors()[0]);
     inputs = seen;
   }
   checkpoint::write_safetensors(

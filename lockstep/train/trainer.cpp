@@ -53,13 +53,27 @@ std::int64_t most_at_once(const config::Config& config, const comm::World& world
   return std::min(looks ? share : config.batch.micro.value(), samples);
 }
 
+// What a plateau is one of: `auto` follows the task's metric.
+config::ScheduleConfig goal_of(config::ScheduleConfig schedule,
+                               const task::Primary& primary) {
+  if (schedule.goal == config::Goal::automatic) {
+    schedule.goal =
+        primary.better == task::Better::more ? config::Goal::max : config::Goal::min;
+  }
+  return schedule;
+}
+
+bool is_better(double value, double than, task::Better better) {
+  return better == task::Better::more ? value > than : value < than;
+}
+
 // Of what a last checkpoint and the step before it are expected to take, if a limit of
 // time is near.
 constexpr double kSpareTime = 2;
 
 // One training run. The members are made in this order, from the device to the loader;
 // run() is the loop.
-class Training {
+class Training : public Loop {
  public:
   Training(const config::Config& config, const monitor::RunDirectory& run,
            Reporter& reporter, const StopRequest& stop, comm::World& world,
@@ -76,28 +90,31 @@ class Training {
         eval_data_(*shared.eval_data),
         length_(length_of(config, train_data_.size())),
         last_step_(last_step_of(config, length_)),
-        schedule_(config.optim, config.schedule, length_),
         built_(build(config, world.data().device(), shared)),
+        schedule_(config.optim, goal_of(config.schedule, built_.task->primary()),
+                  length_),
         checkpoints_({config, run, world, reporter, stop, shared.extras.restarts}),
         strategy_(parallel::make_strategy(config, *built_.model, world)),
         profiler_(config.profile, built_.policy.device, *strategy_),
         step_({.model = built_.model,
+               .task = built_.task,
                .strategy = *strategy_,
                .policy = built_.policy,
                .spec = train_data_.spec(),
                .micro_batch = most_at_once(config, world, train_data_.size()),
                .pass = models::draw_by_sample(*built_.model, config.run.seed),
-               .class_weights = class_weights_of(config, train_data_, built_.policy),
                .data = &world.data(),
                .offload = offload_of(config, *strategy_, world.data().device()),
                .observe = observer()}),
         loader_(train_data_, loader_options(config, world)),
-        feed_(loader_, built_.policy.device),
+        feed_(loader_, built_.policy.device,
+              wanted_by(built_.model->inputs(), built_.task->fields())),
         progress_(config, world, reporter, loader_),
-        tally_(built_.policy.device),
+        tally_(built_.task, built_.policy.device),
         scaler_(config.precision),
-        early_stop_(config.early_stop),
+        early_stop_(config.early_stop, built_.task->primary()),
         divergence_(config.early_stop.divergence) {
+    result_.primary = built_.task->primary().name;
     check_same_data(world, shared);
     seed_apart(world, config.run.seed, shared);
     go_on();
@@ -114,8 +131,16 @@ class Training {
   }
 
   Result run() {
-    if (!over_.empty()) return leave_as_it_is();
+    begin();
+    while (!is_over()) step();
+    return finish();
+  }
+
+  // What comes before the first step.
+  void begin() override {
+    if (!over_.empty()) return;
     reporter_.model(*built_.model);
+    reporter_.primary(result_.primary);
     reporter_.started(last_step_, world_.size());
     if (result_.resumed_at) {
       reporter_.resumed(*result_.resumed_at, checkpoints_.resumed_from().string());
@@ -126,48 +151,69 @@ class Training {
     agree();  // somebody may have asked to stop before the first step
     if (config_.eval.sanity_batches > 0 && !leaving_) check_evaluation();
     if (owes_evaluation()) evaluate_now();
-    while (result_.steps < last_step_ && !leaving_) {
-      const auto step_begin = clock_.now();
-      beat(Phase::loading);
-      profiler_.begin_step(result_.steps + 1);
-      const auto& batch = *feed_.next();
-      profiler_.did(monitor::StepPhase::data);
-      begin_step(batch);
-      const double lr = schedule_.lr(result_.steps, batch.begin.epoch);
-      take(attempts_->compute(batch, result_.steps, scaler_.scale(),
-                              [this] { return ballot(); }));
-      if (trace_) show_gradients();
-      call([](auto& c, auto& m) { c.on_gradients(m); });
-      profiler_.did_other();
-      const bool reports = is_due(config_.train.log_every, result_.steps + 1);
-      checkpoints_.make_way(result_.steps + 1);
-      checkpoints_.fence();
-      update(lr, reports);
-      profiler_.did(monitor::StepPhase::optimizer);
-      if (trace_) trace_->updated(batch, lr, tally_);
-      progress_.step(batch, strategy_->times());
-      account(batch, lr);
-      // The first one of a process is no measure of the others.
-      if (made_steps_++ > 0) step_seconds_ = seconds_between(step_begin, clock_.now());
-      profiler_.end_step(batch.size);
-      check_agreed_finite(lr);
-      if (reports || result_.steps == 1) {
-        if (!is_regular_report()) own_.hold_sums(tally_);
-        report(lr);
-      }
-      if (result_.steps < last_step_ && !leaving_ &&
-          evaluation_is_due(batch.ends_epoch)) {
-        evaluate_now();
-      }
-      if (batch.ends_epoch) call([](auto& c, auto& m) { c.on_epoch_end(m); });
-      // The last one is saved when it has been evaluated.
-      if (result_.steps < last_step_ && !leaving_ &&
-          checkpoints_.is_due(result_.steps)) {
-        save_checkpoint();
-      }
-    }
-    return finish();
   }
+
+  // There is no step left.
+  bool is_over() const override {
+    return !over_.empty() || result_.steps >= last_step_ || leaving_;
+  }
+
+  // One step of the optimizer, and what is due after it. Whether an epoch ends with it.
+  bool step() override {
+    const auto step_begin = clock_.now();
+    beat(Phase::loading);
+    profiler_.begin_step(result_.steps + 1);
+    const auto& batch = *feed_.next();
+    profiler_.did(monitor::StepPhase::data);
+    begin_step(batch);
+    const double lr = schedule_.lr(result_.steps, batch.begin.epoch);
+    take(attempts_->compute(batch, result_.steps, scaler_.scale(),
+                            [this] { return ballot(); }));
+    if (trace_) show_gradients();
+    call([](auto& c, auto& m) { c.on_gradients(m); });
+    profiler_.did_other();
+    const bool reports = is_due(config_.train.log_every, result_.steps + 1);
+    checkpoints_.make_way(result_.steps + 1);
+    checkpoints_.fence();
+    update(lr, reports);
+    profiler_.did(monitor::StepPhase::optimizer);
+    if (trace_) trace_->updated(batch, lr, tally_);
+    progress_.step(batch, strategy_->times());
+    account(batch, lr);
+    // The first one of a process is no measure of the others.
+    if (made_steps_++ > 0) step_seconds_ = seconds_between(step_begin, clock_.now());
+    profiler_.end_step(batch.size);
+    check_agreed_finite(lr);
+    if (reports || result_.steps == 1) {
+      if (!is_regular_report()) own_.hold_sums(tally_);
+      report(lr);
+    }
+    if (result_.steps < last_step_ && !leaving_ &&
+        evaluation_is_due(batch.ends_epoch)) {
+      evaluate_now();
+    }
+    if (batch.ends_epoch) call([](auto& c, auto& m) { c.on_epoch_end(m); });
+    // The last one is saved when it has been evaluated.
+    if (result_.steps < last_step_ && !leaving_ && checkpoints_.is_due(result_.steps)) {
+      save_checkpoint();
+    }
+    return batch.ends_epoch;
+  }
+
+  Result finish() override { return over_.empty() ? end() : leave_as_it_is(); }
+
+  // What somebody wants beside what is due.
+  Means validate() override {
+    evaluate_now();
+    return result_.eval.value_or(Means{});
+  }
+  std::string save() override {
+    checkpoints_.finish();
+    if (checkpoints_.last_step() != result_.steps) save_checkpoint();
+    checkpoints_.finish();
+    return checkpoints_.last();
+  }
+  const Result& result() const override { return result_; }
 
  private:
   data::LoaderOptions loader_options(const config::Config& config,
@@ -188,7 +234,7 @@ class Training {
     result_.steps = at->steps;
     result_.samples = at->samples;
     result_.skipped = at->skipped;
-    result_.best_accuracy = at->best_accuracy;
+    result_.best = at->best_primary;
     result_.resumed_at = at->steps;
     skipped_in_a_row_ = at->skipped_in_a_row;
     evaluated_at_ = at->evaluated_at;
@@ -227,6 +273,7 @@ class Training {
                                          .model = *built_.model,
                                          .strategy = *strategy_,
                                          .step = step_,
+                                         .task = built_.task,
                                          .world = world_,
                                          .spec = train_data_.spec(),
                                          .limit = shared.limit});
@@ -313,13 +360,19 @@ class Training {
     }
     // On a GPU looking would wait for it: there report() looks.
     const bool stops = config_.train.on_nonfinite == config::OnNonfinite::stop;
-    if (stops && built_.policy.device.is_cpu() && !std::isfinite(tally_.means().loss)) {
+    if (stops && built_.policy.device.is_cpu() && !std::isfinite(tally_.loss())) {
       own.flags |= comm::kNonFinite;
     }
     for (const auto& callback : callbacks_) {
       if (callback->has_seen_enough()) own.flags |= comm::kEnough;
     }
     own.flags |= checkpoints_.tell();
+    // What the next batch weighs travels with what is said anyway.
+    const auto* next = feed_.upcoming();
+    if (const auto weights = next ? step_.weights_of(*next) : std::nullopt) {
+      own.flags |= comm::kWeighed;
+      own.weights = *weights;
+    }
     return own;
   }
 
@@ -387,6 +440,8 @@ class Training {
     log::info("train", fmt::format("{}: {} parameters; {} steps", config_.model.name,
                                    parallel::count_elements(strategy_->parameters()),
                                    last_step_));
+    log::info("task", fmt::format("{}, the metric that counts is {}",
+                                  built_.task->name(), result_.primary));
     if (config_.batch.global.value() > train_data_.size()) {
       log::warning("train",
                    fmt::format("batch.global is {}, but there are only {} samples: "
@@ -467,13 +522,15 @@ class Training {
                 "); lower optim.lr (now ", lr, ") or lengthen schedule.warmup_steps");
   }
 
-  std::optional<Evaluation> evaluate_model(std::int64_t limit_batches) {
+  std::optional<Means> evaluate_model(std::int64_t limit_batches) {
     reporter_.beat(result_.steps, Phase::evaluating);
     strategy_->share_buffers();
     return evaluate(*built_.model, eval_data_,
                     {.config = config_,
                      .policy = built_.policy,
                      .world = world_,
+                     .task = *built_.task,
+                     .step = result_.steps,
                      .ballot = [this] { return stop_ballot(); },
                      .beat = [this](Phase phase) { beat(phase); },
                      .shapes = &evaluated_shapes_,
@@ -485,13 +542,14 @@ class Training {
     const auto begin = clock_.now();
     const auto seen = evaluate_model(config_.eval.sanity_batches);
     if (!seen) return note_leaving(world_.votes().count());
-    EarlyStop(config_.early_stop).observe(seen->values);  // is it evaluated at all?
+    // Is it evaluated at all?
+    EarlyStop(config_.early_stop, built_.task->primary()).observe(*seen);
     const auto took = clock_.now() - begin;
     progress_.skip(took);
     train_begin_ += took;
     log::info("train", fmt::format("evaluation works: loss {:.4f} before the first "
                                    "step, over {} samples",
-                                   seen->means.loss, seen->means.count));
+                                   seen->loss, seen->count));
   }
 
   void evaluate_now() {
@@ -501,8 +559,8 @@ class Training {
     const bool average = strategy_->has_average() && config_.ema.evaluate;
     if (average) strategy_->use_average(true);
     const auto seen = evaluate_model(config_.train.fast_dev_run);
-    const bool best = seen && early_stop_.observe(seen->values);
-    if (seen) watched_ = early_stop_.watched(seen->values);
+    const bool best = seen && early_stop_.observe(*seen);
+    if (seen) watched_ = early_stop_.watched(*seen);
     if (best && config_.checkpoint.save_best) save_weights("best.safetensors");
     if (average) strategy_->use_average(false);
     const auto took = clock_.now() - begin;
@@ -513,23 +571,30 @@ class Training {
   }
 
   // All ranks have the same numbers, so all come to the same decision.
-  void note_evaluation(const Evaluation& seen, bool best, double seconds) {
-    const bool rises = config_.schedule.goal == config::Goal::max;
-    if (schedule_.observes()) {
-      schedule_.observe(rises ? seen.means.accuracy : seen.means.loss);
+  void note_evaluation(const Means& seen, bool best, double seconds) {
+    const auto primary = built_.task->primary();
+    const auto value = seen.find(primary.name);
+    if (schedule_.observes()) schedule_.observe(plateau_value(seen));
+    if (value && (!result_.best || is_better(*value, *result_.best, primary.better))) {
+      result_.best = value;
     }
-    result_.eval = seen.means;
+    result_.eval = seen;
     result_.eval_is_of_average = strategy_->has_average() && config_.ema.evaluate;
-    result_.metrics = seen.values;
-    result_.best_accuracy = std::max(result_.best_accuracy, seen.means.accuracy);
     evaluated_at_ = result_.steps;
     const auto memory = memory_of(built_.policy.device, shared_);
-    const EvalReport report{result_.steps, epoch_, seen.means,       seconds,
-                            seen.values,   best,   memory.peak_bytes};
+    const EvalReport report{result_.steps, epoch_, seen,
+                            seconds,       best,   memory.peak_bytes};
     reporter_.eval(report);
     call([&](auto& c, auto& m) { c.on_eval_end(m, report); });
     if (!early_stop_.is_over() || result_.steps == last_step_) return;
     end_early(early_stop_.because());
+  }
+
+  // What schedule.goal says: the loss, or what the task says counts.
+  double plateau_value(const Means& seen) const {
+    const auto primary = built_.task->primary();
+    const bool loss = config_.schedule.goal == config::Goal::min;
+    return loss ? seen.loss : seen.find(primary.name).value_or(seen.loss);
   }
 
   void end_early(const std::string& why) {
@@ -540,7 +605,7 @@ class Training {
 
   // The weights first: nothing that comes after may lose them. A run that was asked to
   // stop is not evaluated.
-  Result finish() {
+  Result end() {
     result_.earlier_train_seconds = earlier_seconds_;
     result_.train_seconds =
         earlier_seconds_ + seconds_between(train_begin_, clock_.now());
@@ -587,7 +652,7 @@ class Training {
         .skipped = result_.skipped,
         .skipped_in_a_row = skipped_in_a_row_,
         .evaluated_at = evaluated_at_,
-        .best_accuracy = result_.best_accuracy,
+        .best_primary = result_.best,
         .best = early_stop_.best(),
         .waited = early_stop_.waited(),
         .divergence = divergence_.state(),
@@ -651,8 +716,8 @@ class Training {
   const data::Dataset &train_data_, &eval_data_;
   const optim::RunLength length_;
   const std::int64_t last_step_;
-  optim::Schedule schedule_;
   const Built built_;
+  optim::Schedule schedule_;
   Checkpoints checkpoints_;
   const std::unique_ptr<parallel::Strategy> strategy_;
   Profiler profiler_;
@@ -699,6 +764,13 @@ Result train(const config::Config& config, const monitor::RunDirectory& run,
              Reporter& reporter, const StopRequest& stop, comm::World& world,
              Shared& shared) {
   return Training(config, run, reporter, stop, world, shared).run();
+}
+
+std::unique_ptr<Loop> make_loop(const config::Config& config,
+                                const monitor::RunDirectory& run, Reporter& reporter,
+                                const StopRequest& stop, comm::World& world,
+                                Shared& shared) {
+  return std::make_unique<Training>(config, run, reporter, stop, world, shared);
 }
 
 }  // namespace lockstep::train

@@ -69,6 +69,25 @@ TEST(Log, TheFileKeepsWhatIsNotShown) {
   EXPECT_THAT(test::read_file(file), ::testing::HasSubstr("kept"));
 }
 
+// A rank that learns later where it may write.
+TEST(Log, AFileMayComeLaterWhileOthersLog) {
+  const files::TemporaryDirectory directory;
+  const auto file = directory.path() / "log";
+  log::start({.file = {}, .writer = [](log::Level, std::string_view) {}});
+  log::info("x", "before");
+  {
+    std::jthread other([](const std::stop_token& stop) {
+      while (!stop.stop_requested()) log::info("x", "meanwhile");
+    });
+    log::start({.file = file, .writer = [](log::Level, std::string_view) {}});
+  }
+  log::info("x", "after");
+  const auto kept = test::read_file(file);
+  EXPECT_EQ(kept.find("before"), std::string::npos);
+  EXPECT_NE(kept.find("after"), std::string::npos);
+  log::start({});
+}
+
 TEST(Log, AFileThatCanNotBeOpenedIsAnIoFault) {
   EXPECT_THAT(test::error_text(Fault::io, [] { log::start({.file = "/proc/no/log"}); }),
               ::testing::HasSubstr("/proc/no/log"));

@@ -105,8 +105,20 @@ TEST(Binary, ATerminalGetsColourAndADumbOneDoesNot) {
 }
 
 TEST(Binary, ItsCommandLineCanBeTypedAgain) {
-  EXPECT_EQ(cli::command_line({"train", "a b.yaml", "x=it's", "", "optim.lr=3e-4"}),
-            "lockstep train 'a b.yaml' 'x=it'\\''s' '' optim.lr=3e-4");
+  EXPECT_EQ(cli::command_line("./my bin/lockstep",
+                              {"train", "a b.yaml", "x=it's", "", "optim.lr=3e-4"}, {}),
+            "'./my bin/lockstep' train 'a b.yaml' 'x=it'\\''s' '' optim.lr=3e-4");
+}
+
+TEST(Binary, ItsCommandLineHasTheVariablesThatSetKnobs) {
+  EXPECT_EQ(cli::command_line("lockstep", {"train", "x.yaml"},
+                              {{"LOCKSTEP_OPTIM_LR", "3e-4"},
+                               {"LOCKSTEP_EARLY_STOP_METRIC", "a b"},
+                               {"LOCKSTEP_TRAIN_STEPS", ""},
+                               {"LOCKSTEP_LIBTORCH", "/opt/torch"},
+                               {"OPTIM_LR", "1"}}),
+            "LOCKSTEP_OPTIM_LR=3e-4 LOCKSTEP_EARLY_STOP_METRIC='a b' lockstep train "
+            "x.yaml");
 }
 
 }  // namespace

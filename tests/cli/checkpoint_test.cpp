@@ -15,6 +15,7 @@ namespace {
 using nlohmann::json;
 using test::lockstep_in_process;
 using test::small_tensors;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class CheckpointCommand : public ::testing::Test {
@@ -96,6 +97,24 @@ TEST_F(CheckpointCommand, AStepThatWasCopiedIsAsBadAsAResumeFindsIt) {
   const auto outcome = run({"verify"});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.out, HasSubstr("step_30: it holds step 10; was it copied?"));
+}
+
+TEST_F(CheckpointCommand, PruneNamesWhatItCouldNotReadAndLeavesIt) {
+  for (std::int64_t step : {10, 20, 30}) save({.step = step, .seed = 1});
+  std::filesystem::remove(checkpoints() / "step_10/manifest.json");
+  std::filesystem::create_symlink("/proc/self/mem",
+                                  checkpoints() / "step_10/manifest.json");
+  const auto outcome = run({"prune", "run", "--keep-last", "1", "--json"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(test::names_in(checkpoints()),
+              ::testing::ElementsAre("last", "step_10", "step_30"));
+  EXPECT_THAT(outcome.err,
+              HasSubstr("could not be read, stays and counts for no rule: "));
+  EXPECT_THAT(outcome.err, HasSubstr("Input/output error"));
+  const auto report = json::parse(outcome.out);
+  ASSERT_EQ(report["unreadable"].size(), 1u);
+  EXPECT_THAT(report["unreadable"][0]["path"].get<std::string>(),
+              ::testing::EndsWith("step_10"));
 }
 
 TEST_F(CheckpointCommand, PruneKeepsTheLastOneWhoseBytesAreGood) {
@@ -337,6 +356,33 @@ TEST_F(CheckpointCommand, ImportMakesSafetensorsOfAStateDictAndOfAnotherFile) {
   EXPECT_EQ(test::read_file(second), bytes);
   EXPECT_THAT(run({"import", first, "--to", second, "--strip", "a."}).err,
               HasSubstr("'b' does not begin with it"));
+}
+
+TEST_F(CheckpointCommand, WhatToWriteIsCheckedFirst) {
+  const auto checkpoint = save({.step = 10}).string();
+  for (const std::string action : {"export", "import"}) {
+    const auto empty = run({action, checkpoint, "--to", ""});
+    EXPECT_EQ(empty.status, 2);
+    EXPECT_THAT(empty.err, HasSubstr("checkpoint " + action + ": say what to write"));
+    const auto file = path("nodir/x").string();
+    const auto nowhere = run({action, checkpoint, "--to", file});
+    EXPECT_EQ(nowhere.status, 3);
+    EXPECT_THAT(nowhere.err, HasSubstr("'" + path("nodir").string() +
+                                       "' is no folder; make it first (mkdir -p)"));
+  }
+}
+
+TEST_F(CheckpointCommand, WhereAllAreDamagedEachIsNamedWithItsReason) {
+  test::damage(save({.step = 10}) / "rank_0.safetensors");
+  std::filesystem::remove(save({.step = 20}) / "manifest.json");
+  const auto outcome = run({"export", "run", "--to", path("x").string()});
+  EXPECT_EQ(outcome.status, 3);
+  EXPECT_THAT(outcome.err,
+              AllOf(HasSubstr("checkpoint: none of the 2 in '"),
+                    HasSubstr("\n  step_20: "), HasSubstr("it has no manifest.json"),
+                    HasSubstr("\n  step_10: "), HasSubstr("are not what was written"),
+                    HasSubstr("\nput back a copy of one, ")));
+  EXPECT_FALSE(std::filesystem::exists(path("x")));
 }
 
 TEST_F(CheckpointCommand, ImportRefusesWhatIsNeither) {

@@ -3,6 +3,7 @@
 
 #include "lockstep/monitor/run_directory.h"
 #include "tests/cli/rig.h"
+#include "tests/storage/support/small_checkpoint.h"
 
 namespace lockstep {
 namespace {
@@ -12,6 +13,7 @@ using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 // A worker that comes to its end, as its event says.
 std::string ending_worker(const std::string& reason, const std::string& over) {
@@ -80,13 +82,62 @@ TEST(FinishedRun, MoreStepsAndACheckpointGoOn) {
   EXPECT_EQ(trainings_in(rig), 2);
 }
 
+TEST(FinishedRun, DoesNotBeginAnew) {
+  const Rig rig(ending_worker("done", "true") + "mkdir -p $2/checkpoints/step_3\n");
+  rig.run({"train", "recipe.yaml", "--run-dir", "one"});
+  const auto anew =
+      rig.run({"train", "recipe.yaml", "--run-dir", "one", "--resume", "never"});
+  EXPECT_EQ(anew.end.exit_status, 2);
+  EXPECT_THAT(anew.err, HasSubstr("is over after step 3 and does not begin anew "
+                                  "(checkpoint.resume=never); name another --run-dir"));
+  EXPECT_EQ(trainings_in(rig), 1);
+}
+
+// Its own checkpoints count, so the one that was asked for would not be taken.
+TEST(FinishedRun, DoesNotGoOnFromElsewhere) {
+  const Rig rig(ending_worker("done", "true") + "mkdir -p $2/checkpoints/step_3\n");
+  const auto train = [&](const std::string& resume, const std::string& steps) {
+    return rig.run({"train", "recipe.yaml", "--run-dir", "one", "--resume", resume,
+                    "train.steps=" + steps});
+  };
+  rig.run({"train", "recipe.yaml", "--run-dir", "one"});
+  test::save_small(storage::FileSystem::real(), rig.path("other"), {.step = 1});
+  for (const auto* steps : {"3", "9"}) {
+    const auto refused = train("other/step_1", steps);
+    EXPECT_EQ(refused.end.exit_status, 2);
+    EXPECT_THAT(refused.err,
+                HasSubstr("is over after step 3 and goes on from its own last "
+                          "checkpoint only; to go on from 'other/step_1', name it with "
+                          "another --run-dir"));
+  }
+  EXPECT_EQ(trainings_in(rig), 1);
+  // Itself is nowhere else.
+  test::save_small(storage::FileSystem::real(), rig.path("one/checkpoints"),
+                   {.step = 3});
+  EXPECT_EQ(train("one", "9").end.exit_status, 0);
+  EXPECT_EQ(trainings_in(rig), 2);
+}
+
+// The same words as before are a repetition.
+TEST(FinishedRun, OneThatBeganElsewhereIsOverLikeAnyOther) {
+  const Rig rig(ending_worker("done", "true") + "mkdir -p $2/checkpoints/step_3\n");
+  test::save_small(storage::FileSystem::real(), rig.path("other"), {.step = 1});
+  for (int time = 0; time < 2; ++time) {
+    const auto output = rig.run(
+        {"train", "recipe.yaml", "--run-dir", "one", "--resume", "other/step_1"});
+    EXPECT_EQ(output.end.exit_status, 0) << output.err;
+  }
+  EXPECT_EQ(trainings_in(rig), 1);
+}
+
 TEST(FinishedRun, OneThatRanOutOfTimeIsNotOver) {
   const Rig rig(ending_worker("train.max_time reached", "false") +
                 "mkdir -p $2/checkpoints/step_3\n");
   const auto first = rig.run({"train", "recipe.yaml", "--run-dir", "one"});
   EXPECT_THAT(first.err,
               HasSubstr("its last checkpoint is ./one/checkpoints/step_3; this goes on "
-                        "from there:\n  lockstep train recipe.yaml --run-dir one\n"));
+                        "from there:\n  " +
+                        rig.program().string() + " train recipe.yaml --run-dir one\n"));
   rig.run({"train", "recipe.yaml", "--run-dir", "one"});
   EXPECT_EQ(trainings_in(rig), 2);
 }
@@ -107,16 +158,46 @@ std::string resume_line(const Rig& rig, std::vector<std::string> words) {
   return output.err.substr(begin, output.err.find('\n', begin) - begin);
 }
 
+// The words behind the program.
+std::string resume_words(const Rig& rig, std::vector<std::string> words) {
+  const auto line = resume_line(rig, std::move(words));
+  const auto program = rig.program().string() + " ";
+  EXPECT_THAT(line, StartsWith(program));
+  return line.substr(std::min(program.size(), line.size()));
+}
+
 TEST(FinishedRun, AStoppedOneEndsWithTheCommandThatGoesOn) {
   const Rig rig;
-  EXPECT_EQ(resume_line(rig, {"recipe.yaml", "optim.lr=0.5"}),
-            "lockstep train recipe.yaml optim.lr=0.5 --run-dir runs/0001");
-  EXPECT_EQ(resume_line(rig, {"recipe.yaml", "--run-dir", "it's mine"}),
-            "lockstep train recipe.yaml --run-dir 'it'\\''s mine'");
-  EXPECT_EQ(resume_line(rig, {"recipe.yaml", "run.dir=my runs"}),
-            "lockstep train recipe.yaml 'run.dir=my runs' run.name=0001");
-  EXPECT_EQ(resume_line(rig, {"recipe.yaml", "--resume", "never"}),
-            "lockstep train runs/0002/config.yaml --run-dir runs/0002 --resume auto");
+  EXPECT_EQ(resume_words(rig, {"recipe.yaml", "optim.lr=0.5"}),
+            "train recipe.yaml optim.lr=0.5 --run-dir runs/0001");
+  EXPECT_EQ(resume_words(rig, {"recipe.yaml", "--run-dir", "it's mine"}),
+            "train recipe.yaml --run-dir 'it'\\''s mine'");
+  EXPECT_EQ(resume_words(rig, {"recipe.yaml", "run.dir=my runs"}),
+            "train recipe.yaml 'run.dir=my runs' run.name=0001");
+  EXPECT_EQ(resume_words(rig, {"recipe.yaml", "--resume", "never"}),
+            "train runs/0002/config.yaml --run-dir runs/0002 --resume auto");
+}
+
+// The program and the knobs of the environment as they were given: another shell may
+// have neither.
+TEST(FinishedRun, TheCommandThatGoesOnHasTheVariablesThatSetKnobs) {
+  const Rig rig("mkdir -p $2/checkpoints/step_3; exit 130\n");
+  auto command = rig.command({"train", "recipe.yaml", "--run-dir", "one"});
+  command.arguments[0] = "./bin/lockstep";
+  command.environment.emplace_back("LOCKSTEP_OPTIM_LR", "0.25");
+  command.environment.emplace_back("LOCKSTEP_TRAIN_STEPS", "7");
+  const auto output = process::run(command, test::kPatience);
+  const auto line =
+      "LOCKSTEP_OPTIM_LR=0.25 LOCKSTEP_TRAIN_STEPS=7 ./bin/lockstep train recipe.yaml "
+      "--run-dir one";
+  EXPECT_THAT(output.err, HasSubstr(str("from there:\n  ", line, "\n")));
+  const auto run = monitor::RunDirectory::open(rig.path("one"));
+  EXPECT_EQ(run.read_record().command, line);
+  auto again = rig.command({});
+  again.arguments = {"/bin/sh", "-c", line};
+  EXPECT_EQ(process::run(again, test::kPatience).end.exit_status, 130);
+  EXPECT_THAT(test::read_file(run.config()),
+              AllOf(HasSubstr("lr: 0.25"), HasSubstr("steps: 7")));
 }
 
 // It is for a shell: typed as it is, it goes on with that run.
@@ -136,6 +217,53 @@ TEST(FinishedRun, ADirectoryThatIsGoneIsNotWhereItIsKept) {
   const auto output = rig.run({"train", "recipe.yaml"});
   EXPECT_THAT(output.err, AllOf(HasSubstr("the run directory runs/0001 is gone"),
                                 Not(HasSubstr("the run is kept in"))));
+}
+
+// Step 2 was the last one with a loss that is a number.
+TEST(FinishedRun, OneThatDivergedSaysFromWhereAnotherRecipeCanGoOn) {
+  const Rig rig("exit 6\n");
+  rig.run({"train", "recipe.yaml", "--run-dir", "one", "optim.lr=50"});
+  const auto checkpoints = rig.path("one/checkpoints");
+  for (const int step : {1, 2, 3}) {
+    test::save_small(storage::FileSystem::real(), checkpoints, {.step = step});
+  }
+  rig.worker(R"(printf '%s\n' '{"step":2,"split":"train","loss":0.5,"time":1.0,)"
+             R"("attempt":1}' '{"step":3,"split":"train","loss":"NaN","time":2.0,)"
+             R"("attempt":1}' > $2/metrics.jsonl; exit 6)"
+             "\n");
+  const auto output =
+      rig.run({"train", "recipe.yaml", "--run-dir", "one", "optim.lr=50"});
+  EXPECT_EQ(output.end.exit_status, 1) << output.err;
+  EXPECT_THAT(output.err,
+              AllOf(HasSubstr("the loss was last a number at step 2; checkpoints of "
+                              "later steps may hold NaN\n"),
+                    HasSubstr("a lower optim.lr (it was 50) or another recipe\n"),
+                    HasSubstr("its newest checkpoint from before that is "
+                              "./one/checkpoints/step_2; go on from it with another "
+                              "--run-dir and --resume ./one/checkpoints/step_2\n"),
+                    Not(HasSubstr("this goes on from there"))));
+}
+
+// One weight of it is no number.
+void save_nan(const test::Path& checkpoints, std::int64_t step) {
+  auto& files = storage::FileSystem::real();
+  auto tensors = test::small_tensors(1);
+  tensors[1].bytes.replace(0, 4, "\xFF\xFF\xFF\xFF");
+  const auto directory = storage::begin_save(files, checkpoints, step);
+  std::vector<storage::WrittenFile> written;
+  written.push_back(test::write_rank(files, directory, tensors, 0, 1));
+  storage::publish(files, checkpoints, test::small_head({.step = step, .ranks = 1}),
+                   written);
+}
+
+TEST(FinishedRun, WeightsThatAreNoNumbersAreNoPlaceToGoOnFrom) {
+  const Rig rig("exit 6\n");
+  rig.run({"train", "recipe.yaml", "--run-dir", "one"});
+  const auto checkpoints = rig.path("one/checkpoints");
+  test::save_small(storage::FileSystem::real(), checkpoints, {.step = 1});
+  save_nan(checkpoints, 2);
+  const auto output = rig.run({"train", "recipe.yaml", "--run-dir", "one"});
+  EXPECT_THAT(output.err, HasSubstr("from before that is ./one/checkpoints/step_1;"));
 }
 
 TEST(FinishedRun, AStopBeforeAnythingWasSavedSaysSo) {

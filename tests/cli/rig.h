@@ -20,13 +20,14 @@ struct Outcome {
 
 inline Outcome lockstep_in_process(
     const std::vector<std::string>& words,
-    std::vector<std::pair<std::string, std::string>> environment = {}) {
+    const std::vector<std::pair<std::string, std::string>>& environment = {}) {
   std::ostringstream out, err;
-  cli::Context context{.out = out,
-                       .err = err,
-                       .environment = std::move(environment),
-                       .executable = "/no/such/place/lockstep",
-                       .command_line = cli::command_line(words)};
+  cli::Context context{
+      .out = out,
+      .err = err,
+      .environment = environment,
+      .executable = "/no/such/place/lockstep",
+      .command_line = cli::command_line("lockstep", words, environment)};
   const int status = cli::run(words, context);
   return {status, out.str(), err.str()};
 }

@@ -63,7 +63,7 @@ TEST_F(Runs, TheTableHasARowForEveryRun) {
   EXPECT_THAT(outcome.out, HasSubstr("ID      STATE    RECIPE  STARTED"));
   EXPECT_THAT(outcome.out,
               HasSubstr("second  done     r.yaml  2023-11-14 22:13:40     01:05    60  "
-                        "0.7500    0.8750\n"));
+                        "0.7500  accuracy 0.8750\n"));
   EXPECT_THAT(outcome.out, HasSubstr("first   stopped  r.yaml"));
   EXPECT_LT(outcome.out.find("second"), outcome.out.find("first"));
 }

@@ -33,7 +33,7 @@ TEST(Train, MakesTheRunAndRunsTheWorkerInIt) {
   const auto record = run.read_record();
   EXPECT_EQ(record.state, RunState::done);
   EXPECT_EQ(record.recipe, "recipe.yaml");
-  EXPECT_EQ(record.command, "lockstep train recipe.yaml optim.lr=0.5");
+  EXPECT_EQ(record.command, rig.program().string() + " train recipe.yaml optim.lr=0.5");
   EXPECT_THAT(test::read_file(run.config()), HasSubstr("lr: 0.5"));
   EXPECT_THAT(test::read_file(run.config()), Not(HasSubstr(": auto\n")));
   EXPECT_THAT(test::read_file(run.plan()), HasSubstr("parallel.device"));
@@ -142,6 +142,39 @@ TEST(Train, ARunThatWasCutBeforeItsFirstCheckpointBeginsAgain) {
     EXPECT_EQ(again.end.exit_status, 0) << again.err;
     EXPECT_THAT(again.err, HasSubstr("one' has no checkpoint; it begins again"));
   }
+}
+
+TEST(Train, ARunThatWasCutBeginsAgainWhereItIsToldTo) {
+  const Rig rig("mkdir -p $2/checkpoints/step_3; exit 143\n");
+  const std::vector<std::string> command{"train", "recipe.yaml", "--run-dir",
+                                         "one",   "--resume",    "never"};
+  for (const bool again : {false, true}) {
+    const auto output = rig.run(command);
+    // The same command would not go on from what was saved.
+    EXPECT_EQ(output.end.exit_status, 143) << output.err;
+    EXPECT_EQ(output.err.find("one' is not to go on from its checkpoints "
+                              "(checkpoint.resume=never); it begins again") !=
+                  std::string::npos,
+              again);
+  }
+}
+
+TEST(Train, AResumeFromNothingButDamagedOnesNamesThem) {
+  const Rig rig;
+  std::filesystem::create_directories(rig.path("other/checkpoints/step_4"));
+  const auto output = rig.run({"train", "recipe.yaml", "--resume", "other"});
+  EXPECT_EQ(output.end.exit_status, 3);
+  EXPECT_THAT(output.err, HasSubstr("checkpoint.resume: none of the 1 in "
+                                    "'other/checkpoints' is good:\n  step_4: "));
+  EXPECT_THAT(output.err, HasSubstr("or train from the beginning (--resume never)"));
+}
+
+TEST(Train, ErrorsOfEarlierRanksAreTakenAway) {
+  const Rig rig("exit 3\n");
+  rig.run({"train", "recipe.yaml", "--run-dir", "one"});
+  test::write_file(rig.path("one/error_rank_5000.json"), "{}");
+  rig.run({"train", "recipe.yaml", "--run-dir", "one"});
+  EXPECT_FALSE(std::filesystem::exists(rig.path("one/error_rank_5000.json")));
 }
 
 // A job that a scheduler stops while its plan is made has lost nothing.

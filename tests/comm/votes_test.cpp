@@ -19,13 +19,16 @@ namespace {
 void vote_many_times(Votes& votes, int rank, int ranks) {
   for (int round = 1; round <= 2000; ++round) {
     votes.cast({.flags = static_cast<comm::Flags>(1U << (rank + round) % 8),
-                .value = 1000L * rank + round});
+                .value = 1000L * rank + round,
+                .weights = {0.5 * rank, 1.0 * round, -2.25, 1e300}});
     const auto& ballots = votes.count();
     ASSERT_EQ(ballots.size(), static_cast<std::size_t>(ranks));
     comm::Flags expected = 0;
     for (int r = 0; r < ranks; ++r) {
       expected |= 1U << (r + round) % 8;
       ASSERT_EQ(ballots[static_cast<std::size_t>(r)].value, 1000L * r + round);
+      ASSERT_THAT(ballots[static_cast<std::size_t>(r)].weights,
+                  ::testing::ElementsAre(0.5 * r, 1.0 * round, -2.25, 1e300));
     }
     ASSERT_EQ(Votes::any(ballots), expected);
   }
@@ -50,6 +53,16 @@ TEST(Votes, EveryRankReadsTheSameBallotsOverACommunicator) {
     vote_many_times(*votes, rank, 3);
   });
   for (const auto& error : errors) EXPECT_FALSE(error);
+}
+
+TEST(Votes, WeightsAreAddedUpIfEveryRankHasToldThem) {
+  std::vector<Ballot> ballots{{.flags = comm::kWeighed, .weights = {1, 2}},
+                              {.flags = comm::kWeighed | 1, .weights = {0.5, 4}}};
+  const auto sum = Votes::sum_of_weights(ballots);
+  ASSERT_TRUE(sum.has_value());
+  EXPECT_THAT(*sum, ::testing::ElementsAre(1.5, 6, 0, 0));
+  ballots[0].flags = 0;
+  EXPECT_FALSE(Votes::sum_of_weights(ballots).has_value());
 }
 
 TEST(Votes, APeerThatDiesIsNamed) {

@@ -75,9 +75,9 @@ Loaded beside(const config::Need& need, bool used) {
   const std::string own(need.key);
   const auto standard = config::get(loaded, own);
   set_first(loaded, own,
-            standard == "auto"
-                ? std::vector<std::string>{"gloo", "off", "stop", "1MiB", "1", "true"}
-                : std::vector<std::string>{standard},
+            standard == "auto" ? std::vector<std::string>{"gloo", "off", "stop", "min",
+                                                          "1MiB", "1", "true"}
+                               : std::vector<std::string>{standard},
             Origin::override_);
   std::string when(need.when);
   if (used) when = when.substr(0, when.find(" or "));
@@ -116,6 +116,29 @@ TEST(Needs, AKnobWhoseHelpSaysWhatItBelongsToIsInTheTable) {
                             [&](const auto& need) { return need.key == key; }))
         << key << ": " << help;
   }
+}
+
+bool is_named(std::string_view key, const std::vector<config::Override>& words) {
+  const auto lines = config::unused_knobs(config::defaults(words, {}));
+  return std::any_of(lines.begin(), lines.end(), [&](const std::string& line) {
+    return text::starts_with(line, str(key, "="));
+  });
+}
+
+// Some alerts look at metrics, which are there without samples of the machine; some
+// knobs of early_stop say which weights are the best, whoever wants these.
+TEST(Needs, AKnobThatSomethingElseUsesIsNotNamed) {
+  const config::Override unsampled{"monitor.sample_every", "0s"};
+  EXPECT_FALSE(is_named("monitor.alert_data_wait",
+                        {unsampled, {"monitor.alert_data_wait", "0.5"}}));
+  EXPECT_FALSE(
+      is_named("monitor.alert_after", {unsampled, {"monitor.alert_after", "5s"}}));
+  EXPECT_TRUE(
+      is_named("monitor.alert_memory", {unsampled, {"monitor.alert_memory", "0.5"}}));
+  EXPECT_FALSE(is_named("early_stop.metric", {{"early_stop.metric", "accuracy"}}));
+  EXPECT_TRUE(is_named("early_stop.min_delta", {{"early_stop.min_delta", "0.1"}}));
+  EXPECT_FALSE(is_named("early_stop.min_delta", {{"early_stop.min_delta", "0.1"},
+                                                 {"checkpoint.save_best", "true"}}));
 }
 
 TEST(Needs, TheLineSaysWhereTheKnobWasSetAndWhatItWouldTake) {

@@ -143,6 +143,8 @@ TEST(Keys, AutoOnesAreThoseThePlannerFillsIn) {
   EXPECT_THAT(keys, ::testing::Contains("parallel.ranks"));
   EXPECT_THAT(keys, ::testing::Contains("parallel.device")) << "an enum's auto";
   EXPECT_THAT(keys, ::testing::Not(::testing::Contains("precision.mode")));
+  EXPECT_THAT(keys, ::testing::Not(::testing::Contains("task.name")))
+      << "only the data set can tell";
   EXPECT_THAT(keys, ::testing::Not(::testing::Contains("checkpoint.resume")))
       << "auto is one of its own values";
 }

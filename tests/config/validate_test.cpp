@@ -36,6 +36,29 @@ TEST(Validate, ALossThatDivergesIsMoreThanTheLeast) {
   EXPECT_NO_THROW(with({{"early_stop.divergence", "4"}}));
 }
 
+TEST(Validate, PartsOfATaskAndTheirWeightsFitTogether) {
+  EXPECT_THAT(problem_with("task.name", "multi_task"),
+              HasSubstr("task.parts: is empty, but task.name is multi_task"));
+  EXPECT_THAT(problem_of("task: {name: regression, parts: {a: regression}}\n"),
+              HasSubstr("names 1 parts, but task.name is regression"));
+  EXPECT_THAT(problem_of("task: {parts: {vqa: regression}, loss: {vqb: 1}}\n"),
+              HasSubstr("task.loss: 'vqb' is not one of task.parts, which has vqa; did "
+                        "you mean 'vqa'?"));
+  EXPECT_THAT(problem_with("task.loss", "{a: 1}"),
+              HasSubstr("'a' is not one of task.parts, which is empty"));
+  EXPECT_THAT(problem_of("task: {parts: {a: regression}, loss: {a: 0}}\n"),
+              HasSubstr("all weights are 0"));
+  EXPECT_THAT(problem_of("task: {parts: {a: regression}, loss_final: {a: 2}}\n"),
+              HasSubstr("task.loss_ramp_steps is 0"));
+  EXPECT_NO_THROW(with(
+      {{"task.parts", "{a: regression, b: multi_label}"}, {"task.loss", "{a: 0}"}}));
+}
+
+TEST(Validate, FocalKnowsOneRightClass) {
+  EXPECT_THAT(problem_of("task: {criterion: focal, label_smoothing: 0.1}\n"),
+              HasSubstr("task.label_smoothing: 0.1, but task.criterion is focal"));
+}
+
 TEST(Validate, ProfiledStepsAreARangeWithinTheRun) {
   for (const std::string text : {"0:5", "7:6", "x", "1:", ":3", "1:2:3", "1:20000"}) {
     EXPECT_THAT(problem_with("profile.steps", "'" + text + "'"),

@@ -1,4 +1,7 @@
 // How each type of knob is read.
+#include <map>
+
+#include "lockstep/base/str.h"
 #include "tests/config/recipe_file.h"
 
 using ::testing::HasSubstr;
@@ -107,6 +110,52 @@ TEST(Values, ListsHaveTwoForms) {
   EXPECT_THAT(problem_with("monitor.sinks", "jsonl,jsonl"),
               HasSubstr("'jsonl' is there twice"));
   EXPECT_THAT(problem_with("monitor.sinks", "[[jsonl]]"), HasSubstr("is a list"));
+}
+
+using Weights = std::map<std::string, double>;
+const config::Override kTwoParts{"task.parts",
+                                 "{vqa: classification, x_2: regression}"};
+
+TEST(Values, MapsHaveNamesAndValues) {
+  using config::PartKind;
+  const auto config = with({kTwoParts, {"task.loss", " {vqa: 1, x_2: 0.5} "}});
+  EXPECT_EQ(config.task.loss, (Weights{{"vqa", 1}, {"x_2", 0.5}}));
+  EXPECT_EQ(config.task.parts.at("x_2"), PartKind::regression);
+  EXPECT_TRUE(with({{"task.loss", "{}"}}).task.loss.empty());
+  EXPECT_THAT(problem_with("task.loss", "vqa"),
+              HasSubstr("is a single value; write a map like {a: 0.5}"));
+  EXPECT_THAT(problem_with("task.loss", "[1, 2]"), HasSubstr("is a list; write a map"));
+  EXPECT_THAT(problem_with("task.loss", "{vqa: 1"), HasSubstr("not YAML"));
+  EXPECT_THAT(problem_with("task.loss", "{vqa: -1}"),
+              HasSubstr("'vqa': -1 is out of range; it must be at least 0"));
+  EXPECT_THAT(problem_with("task.parts", "{vqa: classify}"),
+              HasSubstr("'vqa': 'classify' is not one of classification, multi_label"));
+  EXPECT_THAT(problem_with("task.loss", "{vqa: 1, vqa: 2}"),
+              HasSubstr("'vqa' is there twice"));
+  for (const auto* name : {"1a", "a b", "a.b", "\"\"", "é"}) {
+    EXPECT_THAT(problem_with("task.loss", str("{", name, ": 1}")),
+                HasSubstr("is no name"))
+        << name;
+  }
+}
+
+TEST(Values, AMapInARecipeIsRefusedWhereItIsWrong) {
+  EXPECT_EQ(problem_of("task:\n  loss:\n    vqa: 1\n    x: high\n"),
+            "x.yaml:4:8: task.loss: 'x': 'high' is not a number; write one like 0.001 "
+            "or 1e-3");
+  EXPECT_EQ(
+      problem_of("task: {loss: {vqa: 1, 2: 3}}\n"),
+      "x.yaml:1:23: task.loss: '2' is no name; write up to 60 letters, digits and "
+      "_, the first one a letter");
+  EXPECT_THAT(problem_of("task: {loss: {vqa: }}\n"), HasSubstr("x.yaml:1:15: "));
+  EXPECT_THAT(problem_of("task:\n  loss:\n"), HasSubstr("has no value; write a map"));
+}
+
+TEST(Values, MapsComeFromTheEnvironment) {
+  const auto loaded = config::defaults({}, {{"LOCKSTEP_TASK_PARTS", kTwoParts.value},
+                                            {"LOCKSTEP_TASK_LOSS", "{vqa: 2}"}});
+  EXPECT_EQ(loaded.config.task.loss, (Weights{{"vqa", 2}}));
+  EXPECT_EQ(config::get(loaded, "task.parts"), kTwoParts.value);
 }
 
 TEST(Values, AutoIsAValueOfSomeKnobs) {

@@ -291,6 +291,24 @@ TEST_F(Beats, TheLongLimitIsSeveralTimesTheLongestStepOfTheRun) {
   EXPECT_EQ(quiet_until_hang(std::chrono::hours(1), work), milliseconds(50'000));
 }
 
+// The ranks were started again after a fault.
+TEST_F(Beats, TheLongestStepOfAnEarlierAttemptCounts) {
+  limits_.step_timeout = std::chrono::seconds(20);
+  watch(1);
+  train(3, milliseconds(100));
+  beat(0, ++step_);
+  const auto work = [&] { looks_[0].activity->cpu_seconds += 0.1; };
+  EXPECT_EQ(quiet_until_hang(milliseconds(9'900), work), std::nullopt);  // a slow one
+  train(1, milliseconds(100));
+  judge_->start_again();
+  looks_[0] = {};
+  EXPECT_EQ(quiet_until_hang(milliseconds(60'000)), std::nullopt)
+      << "its start has the time of a start";
+  step_ = 0;
+  train(5, milliseconds(100));
+  EXPECT_EQ(quiet_until_hang(std::chrono::hours(1), work), milliseconds(50'000));
+}
+
 TEST_F(Beats, ALongLimitOfZeroIsNone) {
   limits_.step_timeout = milliseconds(0);
   watch(1);
@@ -383,6 +401,55 @@ TEST_F(Beats, ASlowRankIsToldAgainOnlyAfterItHasMoved) {
     beat(0, ++step_);
     EXPECT_EQ(quiet_until_hang(milliseconds(20'000), work), std::nullopt);
     EXPECT_EQ(slow_.size(), static_cast<std::size_t>(i));
+  }
+}
+
+// A data set on a disk of another continent, a checkpoint onto a full one.
+TEST_F(Beats, SlowLoadsEvaluationsAndSavesAreToldOnce) {
+  const std::vector<std::pair<Phase, std::string>> phases{
+      {Phase::loading, "300s (watch.loading)"},
+      {Phase::evaluating, "300s (watch.evaluation)"},
+      {Phase::saving, "600s (watch.saving)"}};
+  for (const auto& [phase, until] : phases) {
+    watch(2);
+    train(3, milliseconds(200));
+    slow_.clear();
+    beat(0, step_, Phase::exchanging);
+    for (std::size_t times = 1; times <= 2; ++times) {
+      beat(1, step_, phase);
+      EXPECT_EQ(quiet_until_hang(milliseconds(60'000)), std::nullopt);
+      ASSERT_EQ(slow_.size(), times) << name_of(phase);
+      EXPECT_EQ(slow_.back().local_rank, 1);
+      EXPECT_EQ(slow_.back().quiet, 10 * limits_.step_floor);
+      EXPECT_EQ(slow_.back().text,
+                str("no heartbeat for 30.0 s at step ", step_, " (", name_of(phase),
+                    "); its usual step takes 0.2 s; it is left alone for ", until));
+    }
+  }
+}
+
+TEST_F(Beats, OneThatHasLittleTimeIsToldBeforeItIsOver) {
+  limits_.loading = std::chrono::seconds(8);
+  limits_.saving = milliseconds(0);
+  watch(1);
+  train(3, milliseconds(200));
+  beat(0, step_, Phase::loading);
+  EXPECT_EQ(quiet_until_hang(milliseconds(60'000)), milliseconds(8'000));
+  ASSERT_EQ(slow_.size(), 1);
+  EXPECT_EQ(slow_[0].quiet, std::chrono::seconds(4));
+  beat(0, step_, Phase::saving);
+  EXPECT_EQ(quiet_until_hang(std::chrono::hours(1)), std::nullopt);
+  ASSERT_EQ(slow_.size(), 2);
+  EXPECT_THAT(slow_[1].text, ::testing::EndsWith("; it is left alone"));
+}
+
+TEST_F(Beats, AProcessThatIsStoppedWhileItStartsIsEndedAfterTheFloor) {
+  for (const bool beats : {false, true}) {
+    watch(2);
+    if (beats) beat_all(0, Phase::starting);
+    looks_[1].state = 'T';
+    EXPECT_EQ(quiet_until_hang(milliseconds(60'000)), milliseconds(3'000)) << beats;
+    EXPECT_EQ(hang_->local_rank, 1);
   }
 }
 
@@ -483,7 +550,7 @@ TEST_F(HangingRanks, ASlowRankIsNoHang) {
 
 // Slow for three times the limit at which one that does nothing is ended.
 TEST_F(HangingRanks, OneThatComputesOrReadsIsSlowAndLeftAlone) {
-  for (const auto* work : {"spin=3000", "read=3000"}) {
+  for (const auto* work : {"spin=3000", "read=3000", "write=3000"}) {
     said_.clear();
     const auto result =
         run(watched(1, {"steps=5:5", work, "steps=5:5", "beat=10:finished"}));
@@ -496,6 +563,18 @@ TEST_F(HangingRanks, OneThatComputesOrReadsIsSlowAndLeftAlone) {
   EXPECT_EQ(value(told, "rank"), "0");
   EXPECT_EQ(value(told, "step"), "5");
   EXPECT_EQ(value(told, "phase"), "training");
+}
+
+// A step of 2.5 s in the first life of a rank; one of 4 s in its second is not too long
+// then, though the limit for one that does something is shorter.
+TEST_F(HangingRanks, WhatWasLearntOfStepsHoldsForTheNextAttempt) {
+  auto job = watched(1, {"steps=5:5", "a0.spin=2500", "steps=5:100", "a0.die=9",
+                         "a1.spin=4000", "steps=5:5", "beat=20:finished"});
+  job.hang_limits->step_timeout = milliseconds(3'000);
+  job.first.max_restarts = 1;
+  const auto result = run(job);
+  EXPECT_EQ(result.state, monitor::RunState::done) << result.message;
+  EXPECT_EQ(result.restarts, 1);
 }
 
 TEST_F(HangingRanks, OneThatWarmsUpMayDoNothing) {

@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
+#include <sched.h>
+#include <sys/resource.h>
 
 #include "tests/support/support.h"
 
@@ -39,6 +41,45 @@ TEST(Host, TheLoopbackIsEverybodys) {
     EXPECT_TRUE(is_this_host(address)) << address;
   }
   EXPECT_FALSE(launcher::is_loopback("10.0.0.1"));
+}
+
+// What a rank does that another launcher has started; ours does it for all of them.
+TEST(Host, FewOpenFilesAreALineAndASoftLimitIsRaised) {
+  const int status = test::in_child([] {
+    rlimit few{};
+    ::getrlimit(RLIMIT_NOFILE, &few);
+    few.rlim_cur = 40;
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    launcher::check_host({.local_world_size = 2});
+    ::getrlimit(RLIMIT_NOFILE, &few);
+    if (few.rlim_cur < 128) return 1;
+    few.rlim_cur = few.rlim_max = 40;
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    const auto text = test::error_text(
+        Fault::hardware, [] { launcher::check_host({.local_world_size = 2}); });
+    return text.find("may open 40 files here, and one of 2 ranks needs") ==
+                   std::string::npos
+               ? 2
+               : 0;
+  });
+  EXPECT_EQ(status, 0);
+}
+
+TEST(Host, ALoopbackThatIsDownIsALineForThoseWhoMeetThere) {
+  const int status = test::in_child([] {
+    if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return 77;
+    for (const auto* address : {"127.0.0.1", "localhost"}) {
+      const auto text = test::error_text(Fault::hardware, [&] {
+        launcher::check_host({.world_size = 2, .master_address = address});
+      });
+      if (text.find("ip link set lo up") == std::string::npos) return 1;
+    }
+    launcher::check_host({.world_size = 2, .master_address = "10.0.0.1"});
+    launcher::check_host({.world_size = 1, .master_address = "127.0.0.1"});
+    return 0;
+  });
+  if (status == 77) GTEST_SKIP() << "no network namespaces for this user";
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Host, EndpointsAreWrittenSoThatTheyCanBeRead) {

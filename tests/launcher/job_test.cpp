@@ -234,6 +234,38 @@ TEST_F(JobOfRanks, WhatKilledRanksWereWritingIsSweptWhenTheyHaveEnded) {
   }
 }
 
+// Nothing that the ranks compute could be kept.
+TEST_F(JobOfRanks, ARunWhoseDirectoryIsRemovedEndsItsRanks) {
+  launcher::Signals signals;
+  std::jthread helper([&] {
+    EXPECT_TRUE(noted_by_all("ready", 2));
+    EXPECT_TRUE(test::eventually([&] { return !events("launched").empty(); }));
+    std::filesystem::remove_all(run_.path());
+  });
+  const auto result = launcher::run_job(
+      run_, worker_job(2, {"steps=1:1", "note=ready", "steps=100000:10"}), signals);
+  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.exit, 3);
+  EXPECT_EQ(result.message, "the run directory " + run_.path().string() + " is gone");
+  EXPECT_EQ(launcher::processes_with(parent_.path().string()), std::vector<pid_t>());
+  EXPECT_FALSE(std::filesystem::exists(run_.path()));
+  EXPECT_THAT(said_, ::testing::IsEmpty());
+}
+
+// Of a program of others the directory holds no more than logs.
+TEST_F(JobOfRanks, AnyOtherProgramGoesOnWithoutItsDirectory) {
+  launcher::Signals signals;
+  std::jthread helper([&] {
+    EXPECT_TRUE(noted("0 ready"));
+    std::filesystem::remove_all(run_.path());
+    std::this_thread::sleep_for(std::chrono::milliseconds(2'500));
+    go(".on");
+  });
+  const auto result =
+      launcher::run_job(run_, job_of(1, {"note=ready", "await=.on"}), signals);
+  EXPECT_EQ(result.exit, 0);
+}
+
 TEST_F(JobOfRanks, AProgramThatDoesNotStartLeavesNobodyBehind) {
   auto job = job_of(2, {"hang"});
   job.ranks[1].place.cpus = {100'000};

@@ -10,6 +10,7 @@ namespace {
 
 using launcher::RankEnd;
 using monitor::RunState;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // What the ends of ranks mean, with a run directory they may have left things in.
@@ -131,6 +132,48 @@ TEST_F(Judge, ARunThatWasTakenOverHasFailedHere) {
   const auto result = judge(end);
   EXPECT_EQ(result.state, RunState::failed);
   EXPECT_EQ(result.message, "the run was taken over by process 7 on nodeB");
+}
+
+TEST_F(Judge, ARunWhoseDirectoryIsGoneIsAnIoFailure) {
+  auto end = killed(SIGKILL);
+  end.homeless = true;
+  const auto result = judge(end);
+  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.exit, 3);
+  EXPECT_EQ(result.message, "the run directory " + run_.path().string() + " is gone");
+}
+
+TEST_F(Judge, TheFaultOfTheFirstFailureIsPassedOn) {
+  leaves_error(1, Fault::diverged, "the loss is NaN", 1);
+  EXPECT_EQ(judge({told(exited(143)), exited(6)}).fault, Fault::diverged);
+  EXPECT_EQ(judge(exited(exit_status(Fault::io))).fault, Fault::io);
+  EXPECT_EQ(judge(killed(SIGSEGV)).fault, std::nullopt);
+  EXPECT_EQ(judge(exited(0)).fault, std::nullopt);
+}
+
+// A full disk takes no error file, but the log may have had a little room.
+TEST_F(Judge, WithoutAnErrorFileTheErrorInTheLogIsTheReason) {
+  test::write_file(run_.log(0),
+                   "I 12:03:43.125 r0 train    4 steps\n"
+                   "E 12:03:44.125 r0 train    can not write 'x': no space left\n");
+  EXPECT_THAT(judge(exited(4)).message,
+              ::testing::StartsWith("rank 0 ended with exit status 4: can not write "
+                                    "'x': no space left; last lines of its log:\n"));
+  EXPECT_THAT(judge(killed(SIGSEGV)).message,
+              ::testing::StartsWith("rank 0 ended by signal 11 (Segmentation fault); "
+                                    "last lines"));
+}
+
+TEST_F(Judge, AProgramThatCouldNotBeLoadedSaysWhatToLookFor) {
+  EXPECT_THAT(judge(exited(127)).message,
+              ::testing::MatchesRegex("rank 0 ended with exit status 127: the program "
+                                      "or a library that it needs could not be loaded: "
+                                      "a missing file, or too little memory .*"
+                                      "ulimit -v\\)"));
+  test::write_file(run_.log(0), "libtorch.so: failed to map segment\n");
+  EXPECT_THAT(judge(exited(127)).message,
+              AllOf(HasSubstr("; see " + run_.log(0).string()),
+                    HasSubstr("libtorch.so: failed to map segment")));
 }
 
 TEST_F(Judge, FaultsBecomeTheShellsStatuses) {

@@ -142,6 +142,18 @@ class RankProgram {
     ::close(zero);
   }
 
+  // The same into a file, as a checkpoint.
+  static void write(const std::string& what) {
+    const auto path = variable("NOTES") + "written";
+    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    const std::vector<char> buffer(1 << 20);
+    for_milliseconds(what, [&] {
+      if (::pwrite(file, buffer.data(), buffer.size(), 0) < 0) std::_Exit(99);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    });
+    ::close(file);
+  }
+
   // As a store does.
   static void listen() {
     const int server = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -208,6 +220,7 @@ class RankProgram {
       {"steps", [this](const auto& what) { steps(what); }},
       {"spin", [](const auto& what) { for_milliseconds(what, [] {}); }},
       {"read", [](const auto& what) { read(what); }},
+      {"write", [](const auto& what) { write(what); }},
       {"pause",
        [](const auto& what) {
          std::this_thread::sleep_for(std::chrono::milliseconds(number(what)));

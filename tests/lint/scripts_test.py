@@ -178,7 +178,7 @@ class Setup(ScriptTest):
         self.assertNotIn("safetensors", self.calls())
         self.setup_sh("--oracle", "--no-build")
         calls = self.calls()
-        self.assertIn("torch==2.11.0 numpy safetensors tensorboard==2.21.0", calls)
+        self.assertIn("torch==2.11.0 numpy safetensors scikit-learn==1.7.2", calls)
         self.assertIn("apt-get -q download prometheus", calls)
         self.setup_sh("--oracle", "--no-build")
         self.assertEqual(self.calls(), "")

@@ -28,7 +28,7 @@ Progress at_step(std::int64_t step) {
   return {.step = step,
           .total_steps = 200,
           .loss = 0.41234,
-          .accuracy = 0.8491,
+          .metrics = "accuracy 84.91 %",
           .lr = 1e-3,
           .samples_per_second = 2410,
           .memory_bytes = 512 << 20};

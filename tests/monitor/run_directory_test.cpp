@@ -1,16 +1,19 @@
 #include "lockstep/monitor/run_directory.h"
 
+#include <optional>
 #include <set>
 #include <thread>
 
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "lockstep/base/files.h"
 #include "lockstep/base/leftovers.h"
+#include "lockstep/monitor/run_lock.h"
 #include "tests/support/support.h"
 
 namespace lockstep {
@@ -377,6 +380,34 @@ TEST(RunDirectory, AParentThatCanNotBeListedIsAClearError) {
     return listed && listed->fault() == Fault::io ? 0 : 3;
   });
   EXPECT_EQ(status, 0);
+}
+
+TEST(RunDirectory, TooFewOpenFilesLeaveNothingBehind) {
+  const files::TemporaryDirectory place;
+  // From none that is free on, until there are enough.
+  for (rlim_t more = 0; more < 8; ++more) {
+    const int status = test::in_child([&] {
+      const int next = ::dup(0);
+      const rlimit few{static_cast<rlim_t>(next) + more,
+                       static_cast<rlim_t>(next) + more};
+      ::close(next);
+      ::setrlimit(RLIMIT_NOFILE, &few);
+      std::optional<monitor::RunLock> lock;
+      auto wanted = new_run();
+      wanted.lock = &lock;
+      return test::error_of(
+                 [&] { RunDirectory::create(place.path() / "runs", wanted); })
+                 ? 1
+                 : 0;
+    });
+    if (status == 0) {
+      EXPECT_GT(more, 0u);
+      return;
+    }
+    EXPECT_EQ(status, 1);
+    EXPECT_THAT(test::names_in(place.path()), IsEmpty()) << more;
+  }
+  FAIL() << "eight descriptors were too few";
 }
 
 TEST(RunDirectory, AMissingParentHasNoRuns) {

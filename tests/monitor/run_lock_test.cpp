@@ -166,6 +166,23 @@ TEST_F(Lock, OfAnotherMachineThatIsRenewedIsRefused) {
   EXPECT_EQ(lock.lost_to(), "");
 }
 
+// A signal, for instance, while a lease may have a minute left.
+TEST_F(Lock, OneWhoWaitsForALeaseEndsWhenAsked) {
+  leave_lock(on_another_machine(), milliseconds(1'000));
+  LockOptions options;
+  int asked = 0;
+  options.interrupted = [&] { return ++asked > 2; };
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THAT(test::error_text(Fault::comm, [&] { RunLock::take(path(), options); }),
+              HasSubstr("asked to end while waiting for the lock"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_THAT(test::read_file(file()), HasSubstr("nodeA"));
+  options.take_over = true;  // then it waits for the one that has lost it
+  asked = 0;
+  EXPECT_THAT(test::error_text(Fault::comm, [&] { RunLock::take(path(), options); }),
+              HasSubstr("asked to end"));
+}
+
 TEST_F(Lock, ThatIsTakenOverIsLostByItsHolder) {
   auto theirs = of_another_machine();
   theirs.renew_every = milliseconds(5);
@@ -232,6 +249,51 @@ TEST_F(Lock, SaysWhetherARunOfAnotherMachineLives) {
   EXPECT_TRUE(monitor::may_be_alive(rig_.run, record));
   leave_lock(on_another_machine(), std::chrono::hours(1));
   EXPECT_FALSE(monitor::may_be_alive(rig_.run, record));
+}
+
+// A container's other name for this very machine: its processes are not to be seen, but
+// its lock is.
+TEST_F(Lock, SaysWhetherARunOfThisMachineUnderAnotherNameLives) {
+  monitor::RunRecord record;
+  record.host = "pod-1";
+  record.pid = 4711;
+  record.state = monitor::RunState::running;
+  LockOptions options;
+  options.self.host = record.host;
+  options.self.pid = record.pid;
+  {
+    const auto lock = RunLock::take(path(), options);
+    EXPECT_TRUE(monitor::may_be_alive(rig_.run, record));
+    EXPECT_THAT(refusal(), HasSubstr("process 4711 on pod-1"));  // asking took nothing
+  }
+  leave_lock(options.self, milliseconds(1'000));
+  EXPECT_FALSE(monitor::may_be_alive(rig_.run, record));
+  EXPECT_EQ(RunLock::take(path()).lost_to(), "");
+}
+
+TEST_F(Lock, OneWhoOnlyAsksIsNotInTheWay) {
+  leave_lock(monitor::this_process(), milliseconds(1'000));
+  const files::Descriptor reader(::open(file().c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(::flock(reader.get(), LOCK_SH | LOCK_NB), 0);
+  std::jthread done([&] {
+    std::this_thread::sleep_for(milliseconds(5));
+    ::flock(reader.get(), LOCK_UN);
+  });
+  EXPECT_EQ(RunLock::take(path()).lost_to(), "");
+}
+
+TEST_F(Lock, ThatIsNoFileIsOneLine) {
+  monitor::RunRecord record = monitor::record_of_this_process();
+  const auto expect_line = [&] {
+    EXPECT_THAT(test::error_text(Fault::io, [&] { RunLock::take(path()); }),
+                HasSubstr("lock' is no regular file; remove it"));
+    EXPECT_TRUE(monitor::may_be_alive(rig_.run, record));  // and does not wait
+  };
+  ASSERT_EQ(::mkfifo(file().c_str(), 0600), 0);
+  expect_line();
+  std::filesystem::remove(file());
+  std::filesystem::create_directory(file());
+  expect_line();
 }
 
 TEST_F(Lock, OfANewRunIsHeldBeforeOthersSeeIt) {

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "lockstep/base/leftovers.h"
 #include "lockstep/base/text.h"
 #include "lockstep/monitor/detail/crc32c.h"
 #include "lockstep/monitor/detail/text_server.h"
@@ -203,6 +204,27 @@ TEST_F(Sinks, PrometheusFileGoesWhereTheCollectorLooks) {
   const files::TemporaryDirectory collector;
   config_.prometheus_file = (collector.path() / "lockstep.prom").string();
   tell(config::Sink::prometheus);
+  EXPECT_EQ(test::names_in(collector.path()),
+            std::vector<std::string>{"lockstep.prom"});
+}
+
+TEST_F(Sinks, PrometheusLeavesNothingBesideItsFile) {
+  const files::TemporaryDirectory collector;
+  config_.prometheus_file = (collector.path() / "lockstep.prom").string();
+  // What a process left that was killed while it wrote.
+  const auto dead = test::in_child([&] {
+    test::write_file(
+        collector.path() / (".lockstep.prom." + files::owner_mark() + ".new"), "half");
+    return 0;
+  });
+  EXPECT_EQ(dead, 0);
+  ASSERT_EQ(test::names_in(collector.path()).size(), 1u);
+  static_cast<void>(two_gpus());  // needs files that are larger
+  const int failed = test::in_child([&] {
+    test::limit_file_size(8);
+    return test::error_of([&] { tell(config::Sink::prometheus); }) ? 0 : 1;
+  });
+  EXPECT_EQ(failed, 0);
   EXPECT_EQ(test::names_in(collector.path()),
             std::vector<std::string>{"lockstep.prom"});
 }

@@ -9,6 +9,7 @@
 
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/parallel/detail/flat_optimizers.h"
+#include "lockstep/parallel/update.h"
 #include "tests/parallel/odd_net.h"
 
 namespace lockstep::test {
@@ -211,6 +212,34 @@ TEST_P(UnusedSteps, ALoopOfOnesOwnIsRightWhenRankZeroHasNoSamplesInTheFirstStep)
     expect_near(net, expected, ::lockstep::str("of ", c.size(), " ranks"));
     EXPECT_EQ(engine.values(0).const_data_ptr(), place);
     EXPECT_EQ(engine.order(), order);
+  });
+}
+
+// The same loop, with a branch that some steps do not use.
+TEST_P(UnusedSteps, ALoopOfOnesOwnCountsTheStepsOfEachParameter) {
+  on_ranks([](Communicator& c) {
+    auto expected = trained_by_pytorch(config::Optimizer::adamw, 12);
+    for (const int stage : {0, 1}) {
+      auto net = make_double_net();
+      Engine engine(*net, c, c, Half::options(stage));
+      std::vector<std::unique_ptr<optim::Optimizer>> optimizers;
+      for (const auto& shard : engine.owned()) {
+        optimizers.push_back(
+            optim::make_optimizer(config_of(config::Optimizer::adamw).optim,
+                                  shard.of(engine.values(shard.group))));
+      }
+      for (int step = 0; step < 12; ++step) {
+        const auto batch = make_double_batch(step);
+        const auto [begin, end] = even_share(c, batch.x.size(0));
+        engine.zero_gradients();
+        loss_of(net, batch, begin, end, uses_branch(step)).backward();
+        for (std::size_t i = 0; i < optimizers.size(); ++i) {
+          parallel::update(engine, i, *optimizers[i], {.lr = kRate});
+        }
+        engine.wait_for_values();
+      }
+      expect_near(net, expected, ::lockstep::str("stage ", stage));
+    }
   });
 }
 

@@ -114,6 +114,11 @@ TEST(MemoryCost, BucketsThatAreNoViewsAndCompressionCostMore) {
   EXPECT_DOUBLE_EQ(
       on_gpu({{"parallel.gradient_as_bucket_view", "false"}}).memory(two).buckets,
       4 * kMillion);
+  EXPECT_DOUBLE_EQ(on_gpu({{"parallel.gradient_as_bucket_view", "false"}})
+                       .memory({.method = Method::single})
+                       .buckets,
+                   4 * kMillion)
+      << "a rank that is alone copies, too";
   EXPECT_DOUBLE_EQ(on_gpu({{"parallel.compression", "bf16"}}).memory(two).buckets,
                    2 * kMillion);
 }

@@ -1,5 +1,7 @@
 #include "lockstep/storage/catalog.h"
 
+#include <unistd.h>
+
 #include "lockstep/storage/detail/mark.h"
 #include "lockstep/storage/detail/names.h"
 #include "tests/storage/support/small_checkpoint.h"
@@ -179,6 +181,43 @@ TEST_F(Catalog, WhatANewerProgramWroteStaysAndCountsForNothing) {
   write_file(manifest, str("{\"digest\": \"", storage::to_hex(storage::digest_of(rest)),
                            "\",\n", rest));
   storage::prune(FileSystem::real(), place(), {.last = 1});
+  EXPECT_THAT(names_in(place()), ElementsAre("last", "step_2", "step_3"));
+}
+
+// Reading it is an input/output error, as of a disk that fails.
+void make_unreadable(const Path& file) {
+  std::filesystem::remove(file);
+  std::filesystem::create_symlink("/proc/self/mem", file);
+}
+
+TEST_F(Catalog, WhatCanNotBeReadStaysAndCountsForNothing) {
+  for (const int step : {1, 2, 3}) save(step);
+  make_unreadable(place() / "step_3/manifest.json");
+  make_unreadable(save(4) / "manifest.json");
+  const auto pruned = storage::prune(FileSystem::real(), place(), {.last = 1});
+  EXPECT_THAT(names_in(place()), ElementsAre("last", "step_2", "step_3", "step_4"));
+  EXPECT_THAT(pruned.damaged, IsEmpty());
+  ASSERT_EQ(pruned.unreadable.size(), 2u);
+  EXPECT_EQ(pruned.unreadable[0].path, place() / "step_3");
+  EXPECT_THAT(pruned.unreadable[0].reason, testing::HasSubstr("Input/output error"));
+}
+
+// Found out only when every byte is wanted.
+TEST_F(Catalog, BytesThatCanNotBeReadAreNoDamage) {
+  for (const int step : {1, 2, 3}) save(step);
+  std::filesystem::permissions(place() / "step_3/rank_0.safetensors",
+                               std::filesystem::perms::none);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(place())) {
+    if (entry.is_symlink()) continue;
+    ASSERT_EQ(::chown(entry.path().c_str(), 65534, 65534), 0);
+  }
+  ASSERT_EQ(::chown(place().c_str(), 65534, 65534), 0);
+  const int status = in_child([&] {
+    if (!become_nobody()) return 1;
+    const auto pruned = storage::prune(FileSystem::real(), place(), {.last = 1});
+    return pruned.damaged.empty() && pruned.unreadable.size() == 1 ? 0 : 2;
+  });
+  EXPECT_EQ(status, 0);
   EXPECT_THAT(names_in(place()), ElementsAre("last", "step_2", "step_3"));
 }
 

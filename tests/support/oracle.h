@@ -8,7 +8,7 @@
 
 namespace lockstep::test {
 
-// The Python of the oracle environment (PyTorch, numpy, safetensors), or "".
+// The Python of the oracle environment (PyTorch, numpy, scikit-learn), or "".
 inline std::string oracle_python() {
   const char* python = std::getenv("LOCKSTEP_ORACLE_PYTHON");
   return python != nullptr ? python : "";

@@ -133,6 +133,30 @@ TEST_F(Parity, WithPytorchDdpHolds) {
   }
 }
 
+// A model that PyTorch has written is trained as PyTorch trains it, under every
+// strategy.
+TEST_F(Parity, ATorchScriptFileIsTrainedAsInPytorch) {
+  LOCKSTEP_NEEDS_ORACLE();
+  const files::TemporaryDirectory folder;
+  const auto file = (folder.path() / "model.pt").string();
+  test::expect_oracle_agrees("torchscript.py", {"plain", file});
+  for (const std::string ranks : {"1,2", "3"}) {
+    const auto output = parity({"--ranks", ranks, "--against", "pytorch", "--python",
+                                test::oracle_python(), "--json",
+                                "model.name=torchscript", "model.file=" + file});
+    EXPECT_EQ(output.end.shell_status(), 0) << output.err;
+    expect_rounding_only(json_of(output), ranks == "3" ? 1 : 2);
+  }
+}
+
+TEST_F(Parity, ALossThatPytorchsSideHasNotIsRefused) {
+  LOCKSTEP_NEEDS_ORACLE();
+  const auto output = parity({"--ranks", "2", "--against", "pytorch", "--python",
+                              test::oracle_python(), "task.label_smoothing=0.1"});
+  EXPECT_EQ(output.end.shell_status(), 2) << output.err;
+  EXPECT_THAT(output.err, HasSubstr("task.label_smoothing is not computed there"));
+}
+
 // PyTorch is told nothing of the mistake, so it can not repeat it.
 TEST_F(Parity, AMistakeOfOursIsFoundAgainstPytorch) {
   LOCKSTEP_NEEDS_ORACLE();

@@ -428,6 +428,28 @@ TEST(Checkpoint, NeverBeginsAnewAndAPathGoesOnFromAnotherRun) {
               HasSubstr("is no checkpoint"));
 }
 
+// All steps are done there; this run can be extended and exported all the same.
+TEST(Checkpoint, ARunThatGoesOnFromTheEndOfAnotherHasALastOneOfItsOwn) {
+  const files::TemporaryDirectory one, other;
+  auto config = test::quick_config();
+  config.train.steps = 4;
+  run_alone(one.path(), config);
+  config.checkpoint.resume = (one.path() / "runs" / "r").string();
+  const auto second = run_alone(other.path(), config);
+  EXPECT_EQ(second.result.resumed_at, 4);
+  EXPECT_EQ(second.result.steps, 4);
+  EXPECT_TRUE(second.losses.empty());
+  const auto own = other.path() / "runs" / "r" / "checkpoints";
+  const auto steps = storage::list_steps(own);
+  ASSERT_EQ(steps.size(), 1U);
+  EXPECT_EQ(steps.back().step, 4);
+  EXPECT_EQ(second.result.checkpoint, (own / "step_4").string());
+  // Its own one it does not save again.
+  config.checkpoint.resume = "auto";
+  EXPECT_NE(run_alone(other.path(), config).result.already_over, "");
+  EXPECT_EQ(storage::list_steps(own).size(), 1U);
+}
+
 TEST(Checkpoint, SignalsAndAFileAskForOne) {
   struct Asks : Callback {
     explicit Asks(std::function<void()> how) : ask(std::move(how)) {}
@@ -521,6 +543,7 @@ TEST(Checkpoint, TheBestIsEvaluatedAndWrittenAtTheEnd) {
   config.train.steps = 12;
   config.optim.lr = 0.5;  // it only gets worse
   config.eval.every = 2;
+  config.early_stop.metric = "loss";
   config.checkpoint.every = 2;
   config.checkpoint.keep = 1;
   config.checkpoint.load_best = true;

@@ -6,6 +6,7 @@
 #include "lockstep/train/out_of_memory.h"
 #include "lockstep/train/step.h"
 #include "tests/support/support.h"
+#include "tests/train/small_data.h"
 
 namespace lockstep::test {
 namespace {
@@ -40,13 +41,13 @@ std::int64_t saved_bytes(models::Model& model, const data::SampleSpec& spec,
   train::use_layout(model);
   train::Offload offload({.resident = model.parameters(), .smallest_bytes = 1});
   const precision::Policy policy{config::Precision::fp32, torch::kCPU};
-  train::InputStage stage(spec, batch, model.memory_format(), torch::kCPU);
-  std::vector<std::int64_t> shape{batch};
-  shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
-  const auto samples = stage.stage(torch::zeros(shape, torch::kUInt8),
-                                   torch::zeros({batch}, torch::kInt64));
+  train::Stage stage({.spec = spec, .format = model.memory_format()});
+  stage.reserve(batch);
+  const auto samples = train::made_up_batch(spec, batch, torch::kCPU);
+  const auto& staged = stage.stage(samples, 0, batch);
   const train::Offload::Scope scope(&offload);
-  const auto outcome = train::forward(model, samples, policy);
+  const auto outputs = train::Forward(model, policy)(staged);
+  const auto losses = test::task_for(spec)->sums(outputs, staged, {});
   return offload.moved_bytes();
 }
 
@@ -56,7 +57,7 @@ TEST(Describe, ParametersAreThoseOfTheModule) {
   for (const auto* name : {"cnn", "mlp", "resnet9", "resnet18"}) {
     const auto spec = images(3, 32);
     const auto model = model_of(name, spec);
-    const auto described = train::describe(*model, spec);
+    const auto described = train::describe(*model, spec, *test::task_for(spec));
     EXPECT_EQ(described.num_parameters(), parameters_in(*model)) << name;
     EXPECT_EQ(described.can_recompute(), model->num_blocks() > 0) << name;
     EXPECT_EQ(described.units.size(), model->num_blocks() + 1) << name;
@@ -68,7 +69,7 @@ TEST(Describe, ActivationsAreTheBytesThatAreSaved) {
   for (const auto* name : {"cnn", "mlp", "resnet9", "resnet18"}) {
     const auto spec = images(3, 32);
     const auto model = model_of(name, spec);
-    const auto described = train::describe(*model, spec);
+    const auto described = train::describe(*model, spec, *test::task_for(spec));
     const auto saved = static_cast<double>(saved_bytes(*model, spec, kBatch));
     // Staged inputs in two layouts, logits and answers are kept, too, but not saved.
     const double staged = 2.0 * kBatch * 3 * 32 * 32 * 4;
@@ -79,18 +80,45 @@ TEST(Describe, ActivationsAreTheBytesThatAreSaved) {
 
 TEST(Describe, OperationsAreThoseOfTheProducts) {
   const auto spec = images(1, 28);
-  const auto mlp = train::describe(*model_of("mlp", spec), spec);
+  const auto mlp = train::describe(*model_of("mlp", spec), spec, *test::task_for(spec));
   EXPECT_DOUBLE_EQ(mlp.forward_flops(), 2.0 * (784 * 512 + 512 * 512 + 512 * 10));
-  const auto cnn = train::describe(*model_of("cnn", spec), spec);
+  const auto cnn = train::describe(*model_of("cnn", spec), spec, *test::task_for(spec));
   EXPECT_DOUBLE_EQ(
       cnn.forward_flops(),
       2.0 * (28 * 28 * 32 * 9 + 14 * 14 * 64 * 32 * 9 + 3136 * 512 + 512 * 10));
   EXPECT_GT(cnn.operators(), 5);
 }
 
+// Attention included: 2 T products for each of its outputs, whoever computes it.
+TEST(Describe, OperationsOfATransformerAreThoseOfItsFormula) {
+  constexpr std::int64_t kLength = 24, kHidden = 32, kLayers = 3, kWords = 50;
+  const data::SampleSpec spec{.shape = {kLength},
+                              .dtype = torch::kInt64,
+                              .num_classes = kWords,
+                              .target_shape = {kLength}};
+  const auto model_for = [&] {
+    return models::build(
+        {.name = "gpt", .hidden = kHidden, .layers = kLayers, .heads = 4},
+        {spec.shape, spec.num_classes});
+  };
+  const double expected =
+      2.0 * kLength *
+      (kLayers * (12 * kHidden * kHidden + 2 * kLength * kHidden) + kHidden * kWords);
+  const auto measured = train::describe(*model_for(), spec, *test::task_for(spec));
+  EXPECT_DOUBLE_EQ(measured.forward_flops(), expected);
+  const auto model = [&] {
+    const models::DeferredMemory deferred;
+    return model_for();
+  }();
+  const auto counted = train::describe(*model, spec, *test::task_for(spec));
+  EXPECT_DOUBLE_EQ(counted.forward_flops(), expected);
+  EXPECT_EQ(counted.num_parameters(), measured.num_parameters());
+}
+
 TEST(Describe, SixteenBitsKeepLessOfASampleAndCopiesOfWeights) {
   const auto spec = images(3, 32);
-  const auto described = train::describe(*model_of("resnet9", spec), spec);
+  const auto described =
+      train::describe(*model_of("resnet9", spec), spec, *test::task_for(spec));
   double half = 0, whole = 0, fixed = 0;
   for (const auto& unit : described.units) {
     half += static_cast<double>(unit.kept.half.per_sample_bytes);
@@ -105,13 +133,14 @@ TEST(Describe, SixteenBitsKeepLessOfASampleAndCopiesOfWeights) {
 TEST(Describe, AModelWithoutMemoryIsDescribedLikeOneThatHasIt) {
   for (const auto* name : {"cnn", "mlp", "resnet9", "resnet18", "resnet50"}) {
     const auto spec = images(3, 32);
-    const auto measured = train::describe(*model_of(name, spec), spec);
+    const auto measured =
+        train::describe(*model_of(name, spec), spec, *test::task_for(spec));
     const auto model = [&] {
       const models::DeferredMemory deferred;
       return model_of(name, spec);
     }();
     ASSERT_TRUE(model->parameters()[0].is_meta());
-    const auto counted = train::describe(*model, spec);
+    const auto counted = train::describe(*model, spec, *test::task_for(spec));
     ASSERT_EQ(counted.units.size(), measured.units.size()) << name;
     EXPECT_EQ(counted.num_parameters(), measured.num_parameters()) << name;
     EXPECT_EQ(counted.buffer_bytes(), measured.buffer_bytes()) << name;

@@ -9,12 +9,14 @@ namespace {
 
 using testing::HasSubstr;
 
-std::vector<MetricValue> loss_of_eval(double loss) {
-  return {{"loss", loss}, {"accuracy", 1 - loss}};
+const task::Primary kLoss{"loss", task::Better::less};
+
+Means loss_of_eval(double loss) {
+  return {loss, {{"accuracy", 1 - loss}}, 1};
 }
 
 TEST(EarlyStop, EndsAfterSoManyEvaluationsWithoutABetterOne) {
-  EarlyStop stop({.patience = 2, .min_delta = 0.1});
+  EarlyStop stop({.patience = 2, .min_delta = 0.1}, kLoss);
   EXPECT_TRUE(stop.observe(loss_of_eval(1.0)));
   EXPECT_FALSE(stop.observe(loss_of_eval(0.95))) << "not by more than min_delta";
   EXPECT_FALSE(stop.is_over());
@@ -29,29 +31,29 @@ TEST(EarlyStop, EndsAfterSoManyEvaluationsWithoutABetterOne) {
 }
 
 TEST(EarlyStop, MoreIsBetterOfAllThatIsNoCost) {
-  EarlyStop accuracy({.metric = "accuracy"});
+  EarlyStop accuracy({.metric = "accuracy"}, kLoss);
   accuracy.observe(loss_of_eval(0.5));
   EXPECT_TRUE(accuracy.observe(loss_of_eval(0.4)));
-  EarlyStop forced({.metric = "accuracy", .mode = config::BetterMode::min});
+  EarlyStop forced({.metric = "accuracy", .mode = config::BetterMode::min}, kLoss);
   forced.observe(loss_of_eval(0.5));
   EXPECT_FALSE(forced.observe(loss_of_eval(0.4)));
 }
 
 TEST(EarlyStop, WithoutPatienceItOnlyRemembersTheBest) {
-  EarlyStop stop({.patience = 0});
+  EarlyStop stop({.patience = 0}, kLoss);
   stop.observe(loss_of_eval(0.5));
   for (int i = 0; i < 100; ++i) stop.observe(loss_of_eval(0.6));
   EXPECT_FALSE(stop.is_over());
 }
 
 TEST(EarlyStop, AMetricThatIsNotThereIsNamedWithThoseThatAre) {
-  EarlyStop stop({.metric = "f1"});
+  EarlyStop stop({.metric = "f1"}, kLoss);
   EXPECT_THAT(test::error_text(Fault::config, [&] { stop.observe(loss_of_eval(1)); }),
               HasSubstr("there are loss, accuracy"));
 }
 
 TEST(EarlyStop, GoesOnWhereACheckpointLeftIt) {
-  EarlyStop stop({.patience = 3});
+  EarlyStop stop({.patience = 3}, kLoss);
   stop.restore(0.5, 2);
   EXPECT_FALSE(stop.is_over());
   stop.observe(loss_of_eval(0.6));

@@ -144,7 +144,7 @@ TEST(Ending, ARunThatHasEndedEarlyIsOverUnlessAskedForMore) {
   EXPECT_EQ(run.train_on(config).steps, 3);
   const auto before = run.files();
   const auto again = run.train_on(config);
-  EXPECT_THAT(again.already_over, HasSubstr("loss has not improved"));
+  EXPECT_THAT(again.already_over, HasSubstr("accuracy has not improved"));
   EXPECT_THAT(run.said(), HasSubstr("or change early_stop,"));
   config.early_stop.patience = 1;
   EXPECT_NE(run.train_on(config).already_over, "") << "it would have ended before";

@@ -91,9 +91,9 @@ TEST(Loop, AMistakeInTheEvaluationShowsBeforeTheFirstStep) {
               HasSubstr("early_stop.metric: 'f1' is not evaluated"));
   config.eval.metrics = {config::EvalMetric::f1, config::EvalMetric::top_k};
   const auto run = run_loop(config);
-  ASSERT_EQ(run.result.metrics.size(), 4U);
-  EXPECT_EQ(run.result.metrics[2].name, "f1");
-  EXPECT_EQ(run.result.metrics[3].name, "accuracy_top_5");
+  ASSERT_EQ(run.result.eval->values.size(), 3U);
+  EXPECT_EQ(run.result.eval->values[1].name, "f1");
+  EXPECT_EQ(run.result.eval->values[2].name, "accuracy_top_5");
   EXPECT_EQ(run.metrics.front().split, monitor::Split::train) << "it is no evaluation";
 }
 
@@ -123,7 +123,7 @@ TEST(Loop, OverfitsAFewBatches) {
   const auto run = run_loop(config);
   EXPECT_EQ(run.result.steps, 80);
   EXPECT_EQ(run.result.eval->count, 32) << "on what it has learnt";
-  EXPECT_GT(run.result.eval->accuracy, 0.99);
+  EXPECT_GT(run.result.eval->find("accuracy"), 0.99);
 }
 
 TEST(Loop, TheAverageIsEvaluatedAndSaved) {
@@ -361,7 +361,7 @@ TEST(Loop, AnEvaluationThatDoesNotFitIsDoneInSmallerPieces) {
   const HostMemoryLimit limit(little + (1 << 20));
   const auto run = run_loop(config);
   EXPECT_EQ(run.result.eval->count, 50);
-  EXPECT_EQ(run.result.eval->accuracy, wanted.eval->accuracy);
+  EXPECT_EQ(run.result.eval->find("accuracy"), wanted.eval->find("accuracy"));
 }
 
 TEST(Loop, WhatDoesNotFitAtAllSaysWhatWouldHelp) {
@@ -379,12 +379,12 @@ TEST(Recovery, WhenPiecesCanNotBeSmallerActivationsAreComputedAgain) {
   const auto model = models::build({.name = "resnet9"}, {{1, 8, 8}, 3});
   const config::MemoryConfig config;
   Recovery recovery({.config = config, .model = *model, .micro_batch = 3});
-  Tally tally(torch::kCPU);
+  Tally tally(test::task_for({.shape = {1, 8, 8}, .num_classes = 3}), torch::kCPU);
   const Recovery::Shortage shortage{
       .step = 4, .ranks = {1}, .memory = {{1 << 20, 2 << 20, 4 << 20}, {}}};
-  tally.add(torch::tensor(2.0), torch::tensor(1), 1);
+  tally.add(torch::tensor(2.0), {}, 1);
   recovery.begin(tally);
-  tally.add(torch::tensor(5.0), torch::tensor(1), 1);
+  tally.add(torch::tensor(5.0), {}, 1);
   EXPECT_THAT(recovery.after(shortage, tally), HasSubstr("of 2 instead of 3"));
   EXPECT_EQ(tally.means().loss, 2.0) << "what was added is taken back";
   EXPECT_THAT(recovery.after(shortage, tally), HasSubstr("of 1 instead of 2"));

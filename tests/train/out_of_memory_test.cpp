@@ -1,6 +1,7 @@
 #include "lockstep/train/out_of_memory.h"
 
 #include "lockstep/models/dropout.h"
+#include "lockstep/train/memory_meter.h"
 #include "tests/support/support.h"
 
 namespace lockstep::train {
@@ -25,6 +26,29 @@ TEST(OutOfMemory, ALimitOfTheHostRefusesWhatDoesNotFitAndNothingElse) {
   }
   EXPECT_EQ(outlives.sum().item<double>(), 1 << 17);
   EXPECT_NO_THROW(torch::zeros({1 << 20})) << "the limit is gone";
+}
+
+TEST(MemoryMeter, CountsTheHostWithAndWithoutALimitAndWhatHasNoMemory) {
+  const auto expect_counts = [](MemoryMeter& meter, const torch::Device& device) {
+    const auto before = meter.used_bytes();
+    auto one = torch::zeros({1 << 16}, device);
+    EXPECT_GE(meter.used_bytes() - before, 1 << 18) << device;
+    torch::zeros({1 << 16}, device).reset();
+    EXPECT_GE(meter.peak_bytes() - before, 1 << 19) << device;
+    meter.restart_peak();
+    EXPECT_LT(meter.peak_bytes() - before, 1 << 19) << device;
+    one.reset();
+    EXPECT_EQ(meter.used_bytes(), before) << device;
+  };
+  for (const auto type : {torch::kCPU, torch::kMeta}) {
+    MemoryMeter meter(type);
+    expect_counts(meter, type);
+    EXPECT_GT(meter.available_bytes(), std::int64_t{1} << 60);
+  }
+  HostMemoryLimit limit(1 << 20);
+  MemoryMeter meter(torch::kCPU, &limit);
+  expect_counts(meter, torch::kCPU);
+  EXPECT_EQ(meter.available_bytes(), 1 << 20);
 }
 
 TEST(OutOfMemory, OtherErrorsAreNotTakenForIt) {

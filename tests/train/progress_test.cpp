@@ -67,7 +67,7 @@ class ProgressTest : public ::testing::Test {
                         {.rank = rank, .ranks = kRanks});
       Progress progress(config_, worlds_[at], reporter, loader);
       progress.start(Clock::system().now());
-      Tally tally(torch::kCPU);
+      Tally tally(test::task_for(data_.spec()), torch::kCPU);
       for (int i = 0; i < kSteps; ++i) {
         progress.step(*loader.next(), &times(ready[at]));
         if (report_each_step_ || i + 1 == kSteps) {

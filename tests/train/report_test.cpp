@@ -19,8 +19,9 @@ Result some_result() {
   result.train_seconds = 100;
   result.seconds = 111;
   result.train_loss = 0.1;
-  result.eval = Tally::Means{0.25, 0.9123, 10000};
-  result.best_accuracy = 0.92;
+  result.eval = Means{0.25, {{"accuracy", 0.9123, task::Better::more, true}}, 10000};
+  result.primary = "accuracy";
+  result.best = 0.92;
   result.memory = {{512 << 20, 600 << 20, 1 << 30}};
   result.weights = "runs/1/model.safetensors";
   return result;
@@ -101,7 +102,7 @@ monitor::Metrics written(const TrainReport& report, const std::string& plan = "{
 }
 
 TrainReport ten_steps() {
-  TrainReport report{.step = 10, .means = {0.5, 0.25, 640}, .seconds = 2, .steps = 10};
+  TrainReport report{.step = 10, .means = {0.5, {}, 640}, .seconds = 2, .steps = 10};
   report.ranks.resize(1);
   return report;
 }

@@ -5,6 +5,7 @@
 #include "lockstep/config/config.h"
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/loader.h"
+#include "lockstep/task/build.h"
 
 namespace lockstep::test {
 
@@ -33,6 +34,12 @@ class SmallImages : public data::Dataset {
   std::int64_t size_;
   data::SampleSpec spec_;
 };
+
+// What a run computes that trains on such samples.
+inline std::shared_ptr<task::Task> task_for(const data::SampleSpec& spec,
+                                            const torch::Tensor& class_weights = {}) {
+  return task::make_task(config::Config{}, spec, class_weights);
+}
 
 // A config with no `auto` left, for a small model on a CPU.
 inline config::Config small_config() {

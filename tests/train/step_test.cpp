@@ -13,12 +13,12 @@ struct Rig {
   explicit Rig(const test::SmallImages& data, std::int64_t micro,
                const char* name = "mlp",
                config::Precision mode = config::Precision::fp32)
-      : policy{mode, torch::kCPU} {
+      : policy{mode, torch::kCPU}, task(test::task_for(data.spec())) {
     torch::manual_seed(11);
     model = models::build({.name = name, .hidden = 16},
                           {data.spec().shape, data.spec().num_classes});
     strategy = parallel::make_strategy(config, *model, world);
-    step.emplace(Step::Parts{model, *strategy, policy, data.spec(), micro});
+    step.emplace(Step::Parts{model, task, *strategy, policy, data.spec(), micro});
   }
   void run(const data::Batch& batch, double lr = 0.01) {
     strategy->begin_step();
@@ -30,10 +30,11 @@ struct Rig {
   config::Config config = test::small_config();
   comm::World world = comm::join({}, {});
   precision::Policy policy;
+  std::shared_ptr<task::Task> task;
   std::shared_ptr<models::Model> model;
   std::unique_ptr<parallel::Strategy> strategy;
   std::optional<Step> step;
-  Tally tally{torch::kCPU};
+  Tally tally{task, torch::kCPU};
 };
 
 TEST(Step, EqualsAPlainLoopOfLibTorch) {
@@ -106,14 +107,15 @@ TEST(Step, AShortLastBatchIsAveragedOverItsOwnSize) {
 
 TEST(Step, ManyChannelsAreBroughtIntoTheModelsLayout) {
   const test::SmallImages data(8, /*channels=*/3);
-  InputStage stage(data.spec(), 8, torch::MemoryFormat::ChannelsLast, torch::kCPU);
+  Stage stage({.spec = data.spec(), .format = torch::MemoryFormat::ChannelsLast});
+  stage.reserve(8);
   data::Loader loader(data, {.batch = 8});
   const auto* batch = loader.next();
-  const auto samples = stage.stage(batch->inputs, batch->targets);
-  EXPECT_TRUE(samples.inputs.is_contiguous(torch::MemoryFormat::ChannelsLast));
+  const auto seen = stage.stage(*batch, 0, 8).at("input");
+  EXPECT_TRUE(seen.is_contiguous(torch::MemoryFormat::ChannelsLast));
   const auto expected =
       batch->inputs.to(torch::kFloat32) * data.spec().scale + data.spec().shift;
-  EXPECT_TRUE(samples.inputs.allclose(expected, 0, 1e-6));  // one rounding against two
+  EXPECT_TRUE(seen.allclose(expected, 0, 1e-6));  // one rounding against two
 }
 
 // Every channel its own scale, and floats as well as bytes.
@@ -128,8 +130,10 @@ TEST(Step, SamplesAreNormalisedByChannel) {
     spec.dtype = dtype;
     for (const auto format :
          {torch::MemoryFormat::Contiguous, torch::MemoryFormat::ChannelsLast}) {
-      InputStage stage(spec, 8, format, torch::kCPU);
-      const auto seen = stage.stage(bytes.to(dtype), targets).inputs;
+      Stage stage({.spec = spec, .format = format});
+      stage.reserve(8);
+      const data::Batch batch{.inputs = bytes.to(dtype), .targets = targets};
+      const auto seen = stage.stage(batch, 0, 6).at("input");
       EXPECT_TRUE(seen.equal(bytes.to(torch::kFloat32) * scale + shift));  // exact
     }
   }
@@ -137,9 +141,11 @@ TEST(Step, SamplesAreNormalisedByChannel) {
 
 TEST(Step, TokensReachTheModelAsTheyAre) {
   const data::SampleSpec spec{.shape = {5}, .dtype = torch::kInt64};
-  InputStage stage(spec, 8, torch::MemoryFormat::Contiguous, torch::kCPU);
+  Stage stage({.spec = spec});
+  stage.reserve(8);
   const auto tokens = torch::randint(1 << 20, {3, 5}, torch::kInt64);
-  EXPECT_TRUE(stage.stage(tokens, tokens).inputs.equal(tokens));
+  const data::Batch batch{.inputs = tokens, .targets = tokens};
+  EXPECT_TRUE(stage.stage(batch, 0, 3).at("input").equal(tokens));
 }
 
 // A model that answers every token with a row of a table.
@@ -164,8 +170,10 @@ TEST(Step, TheLossOfTokensIsDividedByTheirNumber) {
     auto config = test::small_config();
     auto world = comm::join({}, {});
     const auto strategy = parallel::make_strategy(config, *model, world);
-    Step step({model, *strategy, {config::Precision::fp32, torch::kCPU}, spec, micro});
-    Tally tally(torch::kCPU);
+    const auto task = test::task_for(spec);
+    Step step(
+        {model, task, *strategy, {config::Precision::fp32, torch::kCPU}, spec, micro});
+    Tally tally(task, torch::kCPU);
     strategy->begin_step();
     step.backward({.global_size = 4, .size = 4, .inputs = inputs, .targets = targets},
                   tally);
@@ -189,11 +197,11 @@ TEST(Step, ClassesWeighInTheLossAsInPyTorchsMean) {
     const auto* batch = loader.next();
     const auto weights = torch::tensor({1.0, 3.0, 0.0, 0.5}, torch::kFloat32);
     rig.step.emplace(Step::Parts{.model = rig.model,
+                                 .task = test::task_for(data.spec(), weights),
                                  .strategy = *rig.strategy,
                                  .policy = rig.policy,
                                  .spec = data.spec(),
-                                 .micro_batch = 5,
-                                 .class_weights = weights});
+                                 .micro_batch = 5});
     rig.run(*batch, 0);
     const auto x =
         batch->inputs.to(torch::kFloat32) * data.spec().scale + data.spec().shift;
@@ -215,11 +223,11 @@ TEST(Step, ABatchWhoseTargetsAllWeighNothingHasNoLoss) {
   data::Loader loader(data, {.batch = 12});
   const auto* batch = loader.next();
   rig.step.emplace(Step::Parts{.model = rig.model,
+                               .task = test::task_for(data.spec(), torch::zeros({4})),
                                .strategy = *rig.strategy,
                                .policy = rig.policy,
                                .spec = data.spec(),
-                               .micro_batch = 5,
-                               .class_weights = torch::zeros({4})});
+                               .micro_batch = 5});
   rig.run(*batch, 0);
   EXPECT_EQ(rig.tally.means().loss, 0);
   for (const auto& p : rig.model->parameters()) {
@@ -263,11 +271,12 @@ TEST(Step, Bf16TrainsToNearlyTheSameLoss) {
 }
 
 TEST(Tally, MeansAreOverSamplesNotBatches) {
-  Tally tally(torch::kCPU);
-  tally.add(torch::tensor(3.0), torch::tensor(1), 3);
-  tally.add(torch::tensor(5.0), torch::tensor(1), 1);
+  Tally tally(test::task_for({.shape = {1}, .num_classes = 2}), torch::kCPU);
+  tally.add(torch::tensor(3.0), {}, 3);
+  tally.add(torch::tensor(5.0), {}, 1);
+  tally.metrics().add_(2);  // right answers
   EXPECT_DOUBLE_EQ(tally.means().loss, 2);
-  EXPECT_DOUBLE_EQ(tally.means().accuracy, 0.5);
+  EXPECT_DOUBLE_EQ(tally.means().find("accuracy").value(), 0.5);
   tally.reset();
   EXPECT_EQ(tally.means().count, 0);
   EXPECT_DOUBLE_EQ(tally.means().loss, 0);

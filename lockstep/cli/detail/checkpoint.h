@@ -28,6 +28,12 @@ std::filesystem::path one_checkpoint(const CheckpointPlace& place,
                                      const Arguments& arguments, Context& context,
                                      storage::Depth depth = storage::Depth::quick);
 
+// Throws Fault::io: none of `damaged`, which is all there is in `checkpoints`, is good;
+// each with its reason, and what can be done. `what` begins the message.
+[[noreturn]] void refuse_damaged(std::string_view what,
+                                 const std::filesystem::path& checkpoints,
+                                 const std::vector<storage::Skipped>& damaged);
+
 int list_checkpoints(const Arguments& arguments, Context& context);
 int inspect_checkpoint(const Arguments& arguments, Context& context);
 int verify_checkpoints(const Arguments& arguments, Context& context);

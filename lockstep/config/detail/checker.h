@@ -36,4 +36,7 @@ Count count_of(const Auto<T>& value) {
 // The knobs of the batch against each other and against parallel.ranks.
 void check_batch(Checker& check, const Config& config);
 
+// The knobs of the task against each other.
+void check_task(Checker& check, const TaskConfig& task);
+
 }  // namespace lockstep::config::detail

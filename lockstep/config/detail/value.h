@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,8 +17,13 @@
 // type_of() for a type. A new type of knob needs these three and nothing else.
 namespace lockstep::config::detail {
 
-// What is wrong with a value, with what to do; nothing if it was taken.
-using Problem = std::optional<std::string>;
+// What is wrong with a value, with what to do, and where if it is not the whole of it;
+// nothing if it was taken.
+struct Problem : std::optional<std::string> {
+  using std::optional<std::string>::optional;
+
+  std::optional<Mark> mark = {};
+};
 
 Problem read(const Node& node, const Field& field, bool& out);
 Problem read(const Node& node, const Field& field, int& out);
@@ -28,6 +34,7 @@ Problem read(const Node& node, const Field& field, std::string& out);
 Problem read(const Node& node, const Field& field, units::Duration& out);
 Problem read(const Node& node, const Field& field, std::vector<int>& out);
 Problem read(const Node& node, const Field& field, std::vector<double>& out);
+Problem read(const Node& node, const Field& field, std::vector<std::string>& out);
 
 // A value as a recipe spells it, and as JSON.
 struct Written {
@@ -44,6 +51,7 @@ Written write(const std::string& value, const Field& field);
 Written write(units::Duration value, const Field& field);
 Written write(const std::vector<int>& values, const Field& field);
 Written write(const std::vector<double>& values, const Field& field);
+Written write(const std::vector<std::string>& values, const Field& field);
 
 // For the reference page.
 struct Type {
@@ -60,6 +68,7 @@ Type type_of(const std::string&, const Field& field);
 Type type_of(const units::Duration&, const Field& field);
 Type type_of(const std::vector<int>&, const Field& field);
 Type type_of(const std::vector<double>&, const Field& field);
+Type type_of(const std::vector<std::string>&, const Field& field);
 
 // "at least 0 and below 1", "" if every value is in it.
 std::string describe(const Range& range);
@@ -142,6 +151,50 @@ Written write(const std::vector<E>& values, const Field& field) {
 template <NamedEnum E>
 Type type_of(const std::vector<E>&, const Field&) {
   return {"list of names", names_in(E{})};
+}
+
+// The entries of a map, {a: 1, b: 2}: names, each once, with their values.
+struct Entries {
+  std::vector<std::pair<std::string, Node>> all;
+  Problem problem;
+};
+Entries entries_of(const Node& node, std::string_view expected);
+
+template <typename T>
+Problem read(const Node& node, const Field& field, std::map<std::string, T>& out) {
+  constexpr bool kNames = NamedEnum<T>;
+  const auto entries =
+      entries_of(node, kNames ? "a map like {a: regression}" : "a map like {a: 0.5}");
+  if (entries.problem) return entries.problem;
+  std::map<std::string, T> values;
+  for (const auto& [name, value] : entries.all) {
+    if (auto problem = read(value, field, values[name])) {
+      Problem of_entry("'" + name + "': " + *problem);
+      of_entry.mark = value.mark;
+      return of_entry;
+    }
+  }
+  out = std::move(values);
+  return std::nullopt;
+}
+
+template <typename T>
+Written write(const std::map<std::string, T>& values, const Field& field) {
+  Written all;
+  for (const auto& [name, value] : values) {
+    const auto key = write(name, Field{});
+    const auto one = write(value, field);
+    const auto* comma = all.yaml.empty() ? "" : ", ";
+    all.yaml += comma + key.yaml + ": " + one.yaml;
+    all.json += comma + key.json + ": " + one.json;
+  }
+  return {"{" + all.yaml + "}", "{" + all.json + "}"};
+}
+
+template <typename T>
+Type type_of(const std::map<std::string, T>&, const Field& field) {
+  const auto of_values = type_of(T{}, field);
+  return {"map to " + of_values.name, of_values.choices};
 }
 
 template <typename T>

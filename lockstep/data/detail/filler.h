@@ -38,11 +38,14 @@ class Filler {
  private:
   void read(const Visit& visit, const Room& room);
   void read_checked(const Visit& visit, const Room& room) const;
+  void check_classes(const FieldSpec& spec, std::span<const std::byte> bytes,
+                     std::int64_t length) const;
   void note_skipped(std::int64_t index, const Error& error);
   void mix_pairs(Slot& slot, std::int64_t epoch, std::int64_t first, std::int64_t size);
   void mix_rows(Slot& slot, std::int64_t a, std::int64_t b, const Blend& blend) const;
 
   const Dataset& dataset_;
+  const std::vector<FieldSpec> specs_;  // input, target, fields
   const Options options_;
   const Sampler sampler_;
   std::atomic<std::int64_t> num_skipped_ = 0;

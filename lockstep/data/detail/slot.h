@@ -18,7 +18,8 @@ class Slot {
     bool pinned = false;        // so that a GPU can fetch from it
     int spare = 0;              // samples behind the share
   };
-  Slot(const SampleSpec& spec, const Kind& kind) : spec_(spec), kind_(kind) {}
+  Slot(const SampleSpec& spec, const Kind& kind)
+      : specs_(spec.tensors()), num_classes_(spec.num_classes), kind_(kind) {}
 
   // Room for so many samples, apart from the spare ones.
   void reserve(std::int64_t samples);
@@ -28,22 +29,34 @@ class Slot {
   Batch& view(std::int64_t size);
   const Batch& current() const { return views_[current_]; }
 
-  // Where sample `row` goes. One at a time: the spans of its fields are the slot's.
+  // Where sample `row` goes. One at a time: the spans are the slot's.
   Room room(std::int64_t row);
   std::span<float> soft_target(std::int64_t row);
+
+  // When all samples of the current batch are there: tensors whose length varies become
+  // as long as the longest of them, and get their masks.
+  void pad();
 
   std::int64_t ready = -1;  // the number of the batch that is in it
 
  private:
   Batch make_view(std::int64_t size) const;
   torch::Tensor make(const std::vector<std::int64_t>& shape, torch::Dtype dtype) const;
+  std::int64_t& length(std::int64_t row, std::size_t tensor);
+  std::int64_t longest(std::int64_t size, std::size_t tensor);
+  // Moves the samples of a tensor together and fills what is missing of them.
+  torch::Tensor packed(std::int64_t size, std::size_t tensor, std::int64_t length);
+  torch::Tensor mask(std::int64_t size, std::size_t tensor, std::int64_t length);
 
-  const SampleSpec& spec_;
+  const std::vector<FieldSpec> specs_;  // input, target, fields
+  const std::int64_t num_classes_;
   Kind kind_;
   std::int64_t capacity_ = -1;
-  torch::Tensor inputs_, targets_, soft_;
-  std::vector<torch::Tensor> fields_;
-  std::vector<std::span<std::byte>> spans_;  // of the fields of one sample
+  std::vector<torch::Tensor> memory_;  // of `specs_`
+  torch::Tensor soft_;
+  std::vector<torch::Tensor> masks_;         // undefined where the length is fixed
+  std::vector<std::int64_t> lengths_;        // of each sample's tensors
+  std::vector<std::span<std::byte>> spans_;  // of one sample
   std::vector<Batch> views_;
   std::size_t current_ = 0;
 };

@@ -19,6 +19,7 @@ struct Scene {
   LogPump* pump;            // none if all ranks own the terminal
   Notes& notes;
   Signals& signals;
+  HangJudge* hang;  // none if ranks are not watched
   const Clock& clock;
 };
 
@@ -64,7 +65,9 @@ class Attempt {
   void look_for_hang();
   RankLook look_at(Rank& rank);
   void tell_slow(const SlowRank& slow);
-  void look_for_new_owner();
+  void look_after_run();
+  bool is_taken_over();
+  bool is_homeless();
   const monitor::HeartbeatReader* heartbeat();
   void fail(const Rank& rank);
   void sweep_up();
@@ -73,14 +76,14 @@ class Attempt {
   const Scene scene_;
   std::vector<Rank> ranks_;
   int running_ = 0;
-  std::optional<HangJudge> hang_;
   GpuWatch gpus_;
   std::optional<monitor::HeartbeatReader> heartbeat_;
   std::optional<SteadyTime> next_look_;
-  std::optional<SteadyTime> next_owner_look_;
-  int asked_by_ = 0;                       // the first signal that asked to stop
-  bool user_asked_ = false;                // by SIGUSR1, which is always passed on
-  bool told_ = false;                      // to end, because one failed
+  std::optional<SteadyTime> next_run_look_;
+  bool seems_gone_ = false;  // the run directory, when it was last looked for
+  int asked_by_ = 0;         // the first signal that asked to stop
+  bool user_asked_ = false;  // by SIGUSR1, which is always passed on
+  bool told_ = false;        // to end, because one failed
   std::optional<SteadyTime> deadline_;     // then all are killed, or left
   bool is_dying_ = false;                  // all that run have had SIGKILL
   std::chrono::milliseconds allowed_{};    // the time up to it, for the person

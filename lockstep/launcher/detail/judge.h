@@ -25,9 +25,6 @@ Ending ending_of(const Job& job, const RankEnd& end);
 std::optional<std::size_t> first_failure(const monitor::RunDirectory& run,
                                          const Job& job, std::span<const RankEnd> ends);
 
-// Returns the exit status of a job that was stopped by a signal.
-int exit_of_stop(const monitor::RunDirectory& run, const Job& job, int number);
-
 // False for faults that another attempt meets again: config, diverged. A rank that can
 // not be killed may still hold its GPU, and its part of the run.
 bool may_get_better(const monitor::RunDirectory& run, const Job& job,

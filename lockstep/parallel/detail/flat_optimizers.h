@@ -65,8 +65,6 @@ class FlatOptimizers {
   torch::Tensor values_of(const Piece& piece) const;
   torch::Tensor squared_norm();
   void update(Piece& piece, optim::StepArguments arguments);
-  void note_unused();
-  std::vector<optim::Elements> unused_in(const Shard& shard) const;
   void tell_behind(std::vector<Piece>& pieces) const;
   torch::Tensor whole(std::size_t group, const std::string& name) const;
 
@@ -79,7 +77,6 @@ class FlatOptimizers {
   // By parameter, the same on every rank: the steps in which nobody used it. PyTorch
   // counts the steps of each parameter; here they agree but for these.
   std::vector<std::int64_t> behind_;
-  std::vector<char> unused_;  // in this step; empty: all are used
 };
 
 }  // namespace lockstep::parallel::detail

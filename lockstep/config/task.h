@@ -1,0 +1,137 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/config/auto.h"
+#include "lockstep/config/enums.h"
+#include "lockstep/config/field.h"
+
+namespace lockstep::config {
+
+enum class TaskName {
+  automatic,
+  classification,
+  multi_label,
+  regression,
+  language_model,
+  multi_task,
+};
+
+constexpr std::array<std::string_view, 6> names_of(TaskName) {
+  return {"auto",       "classification", "multi_label",
+          "regression", "language_model", "multi_task"};
+}
+
+// What a part of multi_task may be.
+enum class PartKind { classification, multi_label, regression, language_model };
+
+constexpr std::array<std::string_view, 4> names_of(PartKind) {
+  return {"classification", "multi_label", "regression", "language_model"};
+}
+
+enum class Criterion {
+  automatic,
+  cross_entropy,
+  focal,
+  binary_cross_entropy,
+  mse,
+  mae,
+  huber,
+};
+
+constexpr std::array<std::string_view, 7> names_of(Criterion) {
+  return {"auto", "cross_entropy", "focal", "binary_cross_entropy",
+          "mse",  "mae",           "huber"};
+}
+
+// What a label of -1 counts as.
+enum class Uncertain { ignore, zero, one };
+
+constexpr std::array<std::string_view, 3> names_of(Uncertain) {
+  return {"ignore", "zero", "one"};
+}
+
+struct TaskConfig {
+  TaskName name = TaskName::automatic;
+  Criterion criterion = Criterion::automatic;
+  std::string primary;
+  double label_smoothing = 0;
+  double focal_gamma = 2;
+  double huber_delta = 1;
+  Auto<std::int64_t> ignore_index;
+  std::vector<double> positive_weights;
+  Uncertain uncertain = Uncertain::ignore;
+  std::map<std::string, PartKind> parts;
+  std::map<std::string, double> loss;
+  std::map<std::string, double> loss_final;
+  std::int64_t loss_ramp_steps = 0;
+};
+
+// Those of multi_task.
+template <typename Visitor>
+void describe_parts(TaskConfig& c, Visitor& v) {
+  v.field("parts", c.parts,
+          {.help = "Of multi_task: its parts by name, each with the task that it is; "
+                   "its output of the model and its target in the data set have the "
+                   "same name."});
+  v.field("loss", c.loss,
+          {.help = "Of multi_task: by what the loss of a part is multiplied in what "
+                   "is trained; 1 where it is not named.",
+           .range = at_least(0)});
+  v.field("loss_final", c.loss_final,
+          {.help = "Of multi_task: the same at the end of task.loss_ramp_steps; it "
+                   "stays what it is where it is not named.",
+           .range = at_least(0)});
+  v.field("loss_ramp_steps", c.loss_ramp_steps,
+          {.help = "Of multi_task: steps in which task.loss goes to task.loss_final "
+                   "on a straight line.",
+           .range = count_from(0),
+           .unit = Unit::steps});
+}
+
+template <typename Visitor>
+void describe(TaskConfig& c, Visitor& v) {
+  v.field("name", c.name,
+          {.help = "What the model learns; auto: multi_task if task.parts has any, "
+                   "language_model for tokens, regression for targets that are no "
+                   "whole numbers, else classification.",
+           .task_decides = true});
+  v.field("criterion", c.criterion,
+          {.help = "The loss; auto: cross_entropy for classes and tokens, "
+                   "binary_cross_entropy for labels, mse for regression. With several "
+                   "parts it is that of those which it fits.",
+           .task_decides = true});
+  v.field("primary", c.primary,
+          {.help = "The metric that best checkpoint, early stopping, plateau and "
+                   "reports follow: loss, or one that an evaluation computes; empty: "
+                   "the task's own."});
+  v.field("label_smoothing", c.label_smoothing,
+          {.help = "Share of a class that is given to all alike while training.",
+           .range = from_to_below(0, 1)});
+  v.field("focal_gamma", c.focal_gamma,
+          {.help = "Of focal: how much less a target weighs that is answered well; 0: "
+                   "as much as the others.",
+           .range = at_least(0)});
+  v.field("huber_delta", c.huber_delta,
+          {.help = "Of huber: errors above it count by their size, not its square.",
+           .range = above(0)});
+  v.field("ignore_index", c.ignore_index,
+          {.help = "Targets of this class do not count; auto: the data set's, if it "
+                   "has one.",
+           .task_decides = true});
+  v.field("positive_weights", c.positive_weights,
+          {.help = "Of binary_cross_entropy: by what the loss of a label that is there "
+                   "is multiplied, one number for each label; empty: 1.",
+           .range = above(0)});
+  v.field("uncertain", c.uncertain,
+          {.help = "Of binary_cross_entropy: a label of -1 does not count, or is taken "
+                   "for 0 or for 1."});
+  describe_parts(c, v);
+}
+
+}  // namespace lockstep::config

@@ -1,0 +1,129 @@
+#include "lockstep/data/packed.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/detail/pool.h"
+
+namespace lockstep::data {
+namespace {
+
+constexpr std::int64_t kIgnored = -100;  // as everybody's cross-entropy has it
+
+// A part of a sequence, in a row.
+struct Piece {
+  std::int64_t sequence = 0;
+  std::int64_t first = 0;  // of its tokens
+  std::int64_t count = 0;
+};
+
+using Tokens = std::vector<std::int64_t>;
+
+struct Scratch {
+  Tokens input, target;
+};
+
+class Packed : public Dataset {
+ public:
+  Packed(std::unique_ptr<Dataset> sequences, std::int64_t length)
+      : sequences_(std::move(sequences)), length_(length) {
+    const auto& inner = sequences_->spec();
+    LOCKSTEP_CHECK(inner.varies && inner.target_varies && inner.fields.empty() &&
+                   inner.dtype == torch::kInt64 && inner.target_dtype == torch::kInt64);
+    spec_ = inner;
+    spec_.shape = spec_.target_shape = {length};
+    spec_.varies = spec_.target_varies = false;
+    spec_.ignore_index = inner.ignore_index.value_or(kIgnored);
+    for (const char* name : {"segment", "position"}) {
+      spec_.fields.push_back({.name = name, .shape = {length}, .dtype = torch::kInt64});
+    }
+    lay_out();
+  }
+
+  std::int64_t size() const noexcept override {
+    return static_cast<std::int64_t>(rows_.size());
+  }
+  const SampleSpec& spec() const noexcept override { return spec_; }
+
+  void read_sample(const Visit& visit, const Room& room) const override {
+    const auto scratch = scratch_.take();
+    const auto numbers = [&](std::span<std::byte> bytes) {
+      return reinterpret_cast<std::int64_t*>(bytes.data());
+    };
+    auto* input = numbers(room.input);
+    auto* target = numbers(room.target_bytes);
+    auto* segment = numbers(room.fields[0]);
+    auto* position = numbers(room.fields[1]);
+    std::int64_t at = 0, number = 0;
+    for (const auto& piece : rows_[static_cast<std::size_t>(visit.index)]) {
+      read_sequence(visit, piece.sequence, *scratch);
+      std::copy_n(scratch->input.begin() + piece.first, piece.count, input + at);
+      std::copy_n(scratch->target.begin() + piece.first, piece.count, target + at);
+      std::fill_n(segment + at, piece.count, ++number);
+      for (std::int64_t i = 0; i < piece.count; ++i) position[at + i] = piece.first + i;
+      at += piece.count;
+    }
+    const auto left = length_ - at;
+    std::fill_n(input + at, left, 0);
+    std::fill_n(target + at, left, *spec_.ignore_index);
+    std::fill_n(segment + at, left, 0);
+    std::fill_n(position + at, left, 0);
+  }
+
+ private:
+  void lay_out() {
+    auto room = std::int64_t{0};  // in the last row
+    for (std::int64_t i = 0; i < sequences_->size(); ++i) {
+      const auto all = sequences_->length_of(i);
+      for (std::int64_t first = 0; first < all;) {
+        // A short one stays whole: it begins a row rather than be cut.
+        if (room == 0 || (first == 0 && room < all && all <= length_)) {
+          rows_.emplace_back();
+          room = length_;
+        }
+        const auto count = std::min(all - first, room);
+        rows_.back().push_back({i, first, count});
+        first += count;
+        room -= count;
+      }
+    }
+    if (!rows_.empty()) return;
+    throw Error(Fault::io, "data: all ", sequences_->size(),
+                " sequences are empty; there is nothing to pack");
+  }
+
+  void read_sequence(const Visit& visit, std::int64_t sequence,
+                     Scratch& scratch) const {
+    const auto longest = static_cast<std::size_t>(sequences_->spec().shape[0]);
+    scratch.input.resize(longest);
+    scratch.target.resize(longest);
+    auto inner = visit;
+    inner.index = sequence;
+    std::int64_t lengths[] = {0, 0};
+    const auto bytes = std::as_writable_bytes(std::span(scratch.target));
+    sequences_->read_sample(inner, {std::as_writable_bytes(std::span(scratch.input)),
+                                    scratch.target,
+                                    {},
+                                    bytes,
+                                    lengths});
+  }
+
+  std::unique_ptr<Dataset> sequences_;
+  std::int64_t length_;
+  SampleSpec spec_;
+  std::vector<std::vector<Piece>> rows_;
+  mutable detail::Pool<Scratch> scratch_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> packed(std::unique_ptr<Dataset> sequences,
+                                std::int64_t length) {
+  LOCKSTEP_CHECK(length > 0);
+  return std::make_unique<Packed>(std::move(sequences), length);
+}
+
+}  // namespace lockstep::data

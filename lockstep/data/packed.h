@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "lockstep/data/dataset.h"
+
+namespace lockstep::data {
+
+// Sequences of tokens of varying length, one behind the other in rows of a fixed one:
+// nothing is computed for padding but at the end of a row. A sample is a row then.
+// Beside "input" and "target" it has the fields
+//
+//   segment   (T) int64: 1 for the tokens of its first sequence, 2 for the next, ...;
+//             0 behind the last one. Attention stays within a segment.
+//   position  (T) int64: of a token in its sequence.
+//
+// Targets behind the last sequence are spec().ignore_index, which is -100 if the
+// sequences have none of their own. They go into the rows in their order, so that a row
+// is the same whoever reads it; one that is longer than a row goes on in the next one.
+// Asks for the length of every sequence once.
+//
+// REQUIRES: "input" and "target" are int64 of one varying length, and the only tensors.
+std::unique_ptr<Dataset> packed(std::unique_ptr<Dataset> sequences,
+                                std::int64_t length);
+
+}  // namespace lockstep::data

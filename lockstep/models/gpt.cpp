@@ -1,0 +1,240 @@
+// A decoder-only transformer as GPT-2 is one, of LibTorch's operators: any size. It is
+// the reference for faster ones.
+#include <cmath>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/models/dropout.h"
+#include "lockstep/models/model.h"
+
+namespace lockstep::models {
+namespace {
+
+namespace nn = torch::nn;
+using torch::Tensor;
+
+constexpr double kInitialDeviation = 0.02;
+
+struct Sizes {
+  std::int64_t vocabulary = 0, context = 0, hidden = 0, layers = 0, heads = 0;
+  double dropout = 0;
+};
+
+// Causal attention within the segments of a row.
+class AttentionImpl : public nn::Module {
+ public:
+  explicit AttentionImpl(const Sizes& sizes)
+      : heads_(sizes.heads), drops_(sizes.dropout > 0), dropout_(sizes.dropout) {
+    c_attn_ = register_module("c_attn", nn::Linear(sizes.hidden, 3 * sizes.hidden));
+    c_proj_ = register_module("c_proj", nn::Linear(sizes.hidden, sizes.hidden));
+    register_module("attn_dropout", dropout_);
+  }
+
+  // `mask` is true where a token may look; undefined: at itself and all before it.
+  Tensor forward(const Tensor& x, const Tensor& mask) {
+    const auto batch = x.size(0), length = x.size(1), hidden = x.size(2);
+    const auto split = c_attn_(x).split(hidden, 2);
+    const auto heads = [&](const Tensor& part) {  // (B, heads, T, hidden / heads)
+      return part.view({batch, length, heads_, hidden / heads_}).transpose(1, 2);
+    };
+    const auto q = heads(split[0]), k = heads(split[1]), v = heads(split[2]);
+    const auto seen =
+        drops_ && is_training() ? by_hand(q, k, v, mask) : fused(q, k, v, mask);
+    return c_proj_(seen.transpose(1, 2).reshape({batch, length, hidden}));
+  }
+
+  nn::Linear& projection() { return c_proj_; }
+
+ private:
+  static Tensor fused(const Tensor& q, const Tensor& k, const Tensor& v,
+                      const Tensor& mask) {
+    // Without memory there is no device to choose the operator for.
+    if (q.is_meta()) {
+      return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(q, k, v));
+    }
+    return at::scaled_dot_product_attention(
+        q, k, v, mask.defined() ? std::optional(mask) : std::nullopt, /*dropout_p=*/0,
+        /*is_causal=*/!mask.defined());
+  }
+
+  // Attention weights are dropped by sample, which the fused operator can not.
+  Tensor by_hand(const Tensor& q, const Tensor& k, const Tensor& v, Tensor mask) {
+    const auto length = q.size(2);
+    if (!mask.defined()) {
+      mask = torch::ones({length, length}, q.options().dtype(torch::kBool)).tril();
+    }
+    const auto scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
+    const auto scores = torch::matmul(q, k.transpose(2, 3)) * scale;
+    const auto weights =
+        scores.masked_fill(mask.logical_not(), -std::numeric_limits<float>::infinity())
+            .softmax(3);
+    return torch::matmul(dropout_(weights), v);
+  }
+
+  std::int64_t heads_;
+  bool drops_;
+  Dropout dropout_;
+  nn::Linear c_attn_{nullptr}, c_proj_{nullptr};
+};
+TORCH_MODULE(Attention);
+
+class MlpImpl : public nn::Module {
+ public:
+  explicit MlpImpl(const Sizes& sizes) {
+    c_fc_ = register_module("c_fc", nn::Linear(sizes.hidden, 4 * sizes.hidden));
+    c_proj_ = register_module("c_proj", nn::Linear(4 * sizes.hidden, sizes.hidden));
+  }
+  Tensor forward(const Tensor& x) { return c_proj_(torch::gelu(c_fc_(x), "tanh")); }
+  nn::Linear& projection() { return c_proj_; }
+
+ private:
+  nn::Linear c_fc_{nullptr}, c_proj_{nullptr};
+};
+TORCH_MODULE(Mlp);
+
+class LayerImpl : public nn::Module {
+ public:
+  explicit LayerImpl(const Sizes& sizes) : dropout_(sizes.dropout) {
+    const nn::LayerNormOptions norm({sizes.hidden});
+    ln_1_ = register_module("ln_1", nn::LayerNorm(norm));
+    attn_ = register_module("attn", Attention(sizes));
+    ln_2_ = register_module("ln_2", nn::LayerNorm(norm));
+    mlp_ = register_module("mlp", Mlp(sizes));
+    register_module("dropout", dropout_);
+  }
+  Tensor forward(const Tensor& input, const Tensor& mask) {
+    const auto x = input + dropout_(attn_(ln_1_(input), mask));
+    return x + dropout_(mlp_(ln_2_(x)));
+  }
+  // Their variance adds up over the blocks.
+  std::vector<Tensor> residual_weights() {
+    return {attn_->projection()->weight, mlp_->projection()->weight};
+  }
+
+ private:
+  Dropout dropout_;
+  nn::LayerNorm ln_1_{nullptr}, ln_2_{nullptr};
+  Attention attn_{nullptr};
+  Mlp mlp_{nullptr};
+};
+TORCH_MODULE(Layer);
+
+class Gpt : public Model {
+ public:
+  Gpt(const Sizes& sizes, bool packed)
+      : sizes_(sizes), packed_(packed), dropout_(sizes.dropout) {
+    wte_ = register_module("wte", nn::Embedding(sizes.vocabulary, sizes.hidden));
+    wpe_ = register_module("wpe", nn::Embedding(sizes.context, sizes.hidden));
+    register_module("dropout", dropout_);
+    std::vector<Layer> blocks;
+    const auto h = register_module("h", nn::ModuleList());
+    for (std::int64_t i = 0; i < sizes.layers; ++i) {
+      Layer block(sizes);
+      h->push_back(block);
+      blocks.push_back(block);
+      add_block(block.ptr(), [this, block](const Tensor& x) mutable {
+        return block->forward(x, mask_);
+      });
+    }
+    ln_f_ =
+        register_module("ln_f", nn::LayerNorm(nn::LayerNormOptions({sizes.hidden})));
+    initialize(blocks);
+  }
+
+  std::vector<std::string> inputs() const override {
+    return packed_ ? std::vector<std::string>{"input", "segment", "position"}
+                   : std::vector<std::string>{"input"};
+  }
+
+  // (B, T) tokens -> (B, T, vocabulary)
+  Tensor forward(const Tensor& tokens) override {
+    mask_.reset();
+    return logits(tokens, torch::arange(tokens.size(1), tokens.options()));
+  }
+
+  Named forward_named(const Named& inputs) override {
+    if (!packed_) return Model::forward_named(inputs);
+    mask_ = mask_of(inputs.at("segment"));
+    return {{"output", logits(inputs.at("input"), inputs.at("position"))}};
+  }
+
+ private:
+  // Nobody looks beyond its segment, nor ahead. What belongs to none sees itself, so
+  // that it has something to average.
+  static Tensor mask_of(const Tensor& segment) {
+    const auto length = segment.size(1);
+    const auto same = segment.unsqueeze(2).eq(segment.unsqueeze(1));
+    const auto causal =
+        torch::ones({length, length}, segment.options().dtype(torch::kBool)).tril();
+    return same.logical_and(causal).unsqueeze(1);  // (B, 1, T, T)
+  }
+
+  Tensor logits(const Tensor& tokens, const Tensor& positions) {
+    if (tokens.size(1) > sizes_.context) {
+      throw Error(Fault::config, "model: a sequence has ", tokens.size(1),
+                  " tokens, the model was built for ", sizes_.context);
+    }
+    const auto x = run_blocks(dropout_(wte_(tokens) + wpe_(positions)));
+    // The head is the embedding once more.
+    return torch::linear(ln_f_(x), wte_->weight);
+  }
+
+  void initialize(std::vector<Layer>& blocks) {
+    const torch::NoGradGuard no_grad;
+    for (auto& item : named_parameters()) {
+      auto& value = item.value();
+      const bool norm = item.key().find("ln_") != std::string::npos;
+      if (value.dim() == 2) {
+        value.normal_(0, kInitialDeviation);
+      } else if (!norm) {
+        value.zero_();
+      }
+    }
+    const auto depth = static_cast<double>(2 * blocks.size());
+    for (auto& block : blocks) {
+      for (auto& weight : block->residual_weights()) {
+        weight.normal_(0, kInitialDeviation / std::sqrt(depth));
+      }
+    }
+  }
+
+  const Sizes sizes_;
+  const bool packed_;
+  Dropout dropout_;
+  nn::Embedding wte_{nullptr}, wpe_{nullptr};
+  nn::LayerNorm ln_f_{nullptr};
+  Tensor mask_;  // of the pass
+};
+
+bool has_field(const Shape& shape, std::string_view name) {
+  for (const auto& tensor : shape.tensors) {
+    if (tensor.name == name) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::shared_ptr<Model> make_gpt(const config::ModelConfig& config, const Shape& shape) {
+  if (shape.input.size() != 1 || shape.num_classes < 1) {
+    throw Error(Fault::config,
+                "model.name: gpt reads sequences of tokens, but a sample has shape ",
+                c10::IntArrayRef(shape.input), " and ", shape.num_classes,
+                " classes; choose data.name=tokens, or another model");
+  }
+  if (config.hidden % config.heads != 0) {
+    throw Error(Fault::config, "model.heads: ", config.hidden,
+                " (model.hidden) is not a multiple of ", config.heads,
+                " heads: ", config.hidden, " = ", config.hidden / config.heads, " * ",
+                config.heads, " + ", config.hidden % config.heads);
+  }
+  const Sizes sizes{.vocabulary = shape.num_classes,
+                    .context = shape.input[0],
+                    .hidden = config.hidden,
+                    .layers = config.layers,
+                    .heads = config.heads,
+                    .dropout = config.dropout};
+  return std::make_shared<Gpt>(sizes, has_field(shape, "segment"));
+}
+
+}  // namespace lockstep::models

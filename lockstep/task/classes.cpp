@@ -1,0 +1,70 @@
+#include "lockstep/task/detail/classes.h"
+
+#include <utility>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::task::detail {
+
+ClassTargets class_targets(const Named& batch, const Fields& fields) {
+  auto targets = batch.at(fields.target);
+  const bool soft = targets.is_floating_point();
+  if (!soft) targets = targets.to(torch::kInt64);
+  const auto shape = targets.sizes().slice(0, targets.dim() - (soft ? 1 : 0));
+  auto counted = counted_in(batch, fields, shape);
+  if (shape.size() > 1) {
+    targets = soft ? targets.flatten(0, 1) : targets.flatten();
+    if (counted.mask.defined()) counted.mask = counted.mask.flatten();
+    if (counted.weights.defined()) counted.weights = counted.weights.flatten();
+  }
+  return {targets, counted};
+}
+
+torch::Tensor class_scores(const Named& outputs, const Fields& fields) {
+  const auto& logits = outputs.at(fields.output);
+  if (logits.dim() == 3) return logits.flatten(0, 1);
+  if (logits.dim() == 2) return logits;
+  throw Error(Fault::config, "task: output '", fields.output, "' has shape ",
+              logits.sizes(),
+              "; classes need (batch, classes) or (batch, length, classes)");
+}
+
+Answers class_answers(const Named& outputs, const Named& batch, const Fields& fields,
+                      const std::optional<std::int64_t>& ignore_index) {
+  const auto logits = class_scores(outputs, fields).detach();
+  const auto right = class_targets(batch, fields);
+  const auto valid = valid_classes(right.targets, ignore_index, right.counted.mask);
+  auto answers = right.soft() ? right.targets.argmax(1) : right.targets;
+  if (valid.defined()) answers = answers.masked_fill(valid.bitwise_not(), 0);
+  return {logits, answers, valid};
+}
+
+ClassLoss::ClassLoss(std::string_view name, Fields fields, CrossEntropyOptions options,
+                     std::int64_t per_sample)
+    : OneLoss(name, std::move(fields), per_sample),
+      options_(std::move(options)),
+      class_weights_(options_.class_weights) {}
+
+CrossEntropyOptions ClassLoss::options_for(const Pass& pass,
+                                           const torch::Device& device) const {
+  auto options = options_;
+  options.class_weights = pass.training ? class_weights_.on(device) : torch::Tensor();
+  if (!pass.training) options.label_smoothing = 0;
+  return options;
+}
+
+Sums ClassLoss::sums(const Named& outputs, const Named& batch, const Pass& pass) const {
+  const auto logits = class_scores(outputs, where());
+  const auto right = class_targets(batch, where());
+  return Sums{cross_entropy(logits.to(pass.dtype),
+                            right.soft() ? right.targets.to(pass.dtype) : right.targets,
+                            options_for(pass, logits.device()), right.counted)};
+}
+
+Sums ClassLoss::weights(const Named& batch, const Pass& pass) const {
+  const auto right = class_targets(batch, where());
+  return Sums{cross_entropy_weight(
+      right.targets, options_for(pass, right.targets.device()), right.counted)};
+}
+
+}  // namespace lockstep::task::detail

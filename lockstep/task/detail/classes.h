@@ -1,0 +1,50 @@
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "lockstep/task/detail/one_loss.h"
+
+namespace lockstep::task::detail {
+
+// Targets that are classes, one after the other: N of them.
+struct ClassTargets {
+  torch::Tensor targets;  // (N) int64, or (N, classes): shares
+  Counted counted;        // each (N), or undefined
+
+  bool soft() const { return targets.is_floating_point(); }
+};
+
+// (B) or (B, T), or with shares (B, classes) or (B, T, classes).
+ClassTargets class_targets(const Named& batch, const Fields& fields);
+
+// (N, classes), of (B, classes) or (B, T, classes). Throws Fault::config for others.
+torch::Tensor class_scores(const Named& outputs, const Fields& fields);
+
+// What a metric gets; shares of classes become the largest of them.
+Answers class_answers(const Named& outputs, const Named& batch, const Fields& fields,
+                      const std::optional<std::int64_t>& ignore_index);
+
+// Cross-entropy, of classes or tokens. Weights of classes and label smoothing are for
+// training only.
+class ClassLoss : public OneLoss {
+ public:
+  ClassLoss(std::string_view name, Fields fields, CrossEntropyOptions options,
+            std::int64_t per_sample);
+
+  Sums sums(const Named& outputs, const Named& batch, const Pass& pass) const override;
+  Sums weights(const Named& batch, const Pass& pass) const override;
+
+ protected:
+  const std::optional<std::int64_t>& ignore_index() const noexcept {
+    return options_.ignore_index;
+  }
+
+ private:
+  CrossEntropyOptions options_for(const Pass& pass, const torch::Device& device) const;
+
+  CrossEntropyOptions options_;
+  DeviceCopies class_weights_;
+};
+
+}  // namespace lockstep::task::detail

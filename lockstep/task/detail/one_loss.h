@@ -1,0 +1,56 @@
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/task/fields.h"
+#include "lockstep/task/task.h"
+
+namespace lockstep::task::detail {
+
+double ratio(double part, double whole);
+
+// A tensor that tasks hold, where it is needed: copied once to each device, since a
+// copy waits for the device.
+//
+// Threads: any.
+class DeviceCopies {
+ public:
+  explicit DeviceCopies(torch::Tensor tensor) : original_(std::move(tensor)) {}
+
+  bool defined() const { return original_.defined(); }
+  torch::Tensor on(const torch::Device& device) const;
+
+ private:
+  torch::Tensor original_;
+  mutable std::mutex mutex_;  // guards copies_
+  mutable std::map<std::string, torch::Tensor> copies_;
+};
+
+// What tasks with one loss have in common.
+class OneLoss : public Task {
+ public:
+  OneLoss(std::string_view name, Fields fields, std::int64_t per_sample);
+
+  std::string_view name() const noexcept override { return name_; }
+  const std::vector<LossSpec>& losses() const noexcept override { return losses_; }
+  std::vector<std::string> fields() const override { return fields_of_batch(fields_); }
+  Primary primary() const override { return primary_; }
+
+  // After construction. Throws Fault::config if an evaluation does not have it.
+  void choose_primary(const std::string& wanted, const std::string& standard);
+
+ protected:
+  const Fields& where() const noexcept { return fields_; }
+
+ private:
+  std::string_view name_;
+  Fields fields_;
+  std::vector<LossSpec> losses_;
+  Primary primary_{"loss", Better::less};
+};
+
+}  // namespace lockstep::task::detail

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "lockstep/config/eval.h"
+#include "lockstep/data/named.h"
+#include "lockstep/task/losses.h"
+
+namespace lockstep::task {
+
+// Where a loss finds what it compares: in the outputs of a model and in a batch.
+struct Fields {
+  std::string output = "output";
+  std::string target = "target";
+  std::string mask = "";    // of targets that count, where it is not 0; "": all
+  std::string weight = "";  // of targets; "": 1
+};
+
+// Those that are in a batch.
+std::vector<std::string> fields_of_batch(const Fields& fields);
+
+// The mask and the weights of a batch, for targets of this shape. Where they have fewer
+// dimensions, an entry is that of all targets below it: (B) is one for each sample.
+// Throws Fault::config if the shapes do not fit.
+Counted counted_in(const Named& batch, const Fields& fields, at::IntArrayRef shape);
+
+// What an evaluation is asked for, beside what a task always measures.
+struct Measured {
+  std::vector<config::EvalMetric> metrics = {};
+  std::int64_t top_k = 5;
+  std::string primary = "";  // name of a value; "": the task's own
+};
+
+}  // namespace lockstep::task

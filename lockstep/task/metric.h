@@ -1,0 +1,93 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/data/named.h"
+
+namespace lockstep::task {
+
+// Which of two values is the better one.
+enum class Better { less, more };
+
+struct MetricValue {
+  std::string name;  // "accuracy_top_5"
+  double value = 0;
+  Better better = Better::more;
+  bool is_share = false;   // of 1: shown in percent
+  bool is_detail = false;  // one of many, of a class for instance: not for the console
+};
+
+// What a metric is given of one forward pass, on the device.
+struct Answers {
+  torch::Tensor outputs;     // (N, classes) or (N, labels) scores, or (N, ...) values
+  torch::Tensor targets;     // (N) int64, or of the shape of the outputs
+  torch::Tensor valid = {};  // bool, of the shape of the targets; undefined: all count
+  torch::Tensor bytes = {};  // of each target, where a metric is counted in them
+};
+
+// A number over the targets of an evaluation. It is kept as sums, which are added up
+// over batches and ranks: each target counts once, whatever the shares are. A metric of
+// your own is a class like those in class_metrics.cpp.
+//
+// Threads: one. Waits for the device in values() only, and in add() where scores are
+// ranked, which are kept on the host.
+class Metric {
+ public:
+  virtual ~Metric() = default;
+
+  virtual void add(const Answers& answers) = 0;
+
+  // Over the ranks of `cpu`. Collective: also by a rank that has added nothing.
+  virtual std::vector<MetricValue> values(comm::Communicator& cpu) = 0;
+};
+
+// Metrics whose sums are one tensor of float64.
+class SumMetric : public Metric {
+ public:
+  void add(const Answers& answers) final;
+  std::vector<MetricValue> values(comm::Communicator& cpu) final;
+
+ protected:
+  // What one pass adds, on the device; always of the same size.
+  virtual torch::Tensor sums_of(const Answers& answers) const = 0;
+  // Of no target at all: what values_of() gets if there was none.
+  virtual std::int64_t num_sums() const = 0;
+  // From the sums over everything, on the host.
+  virtual std::vector<MetricValue> values_of(const torch::Tensor& sums) const = 0;
+
+ private:
+  torch::Tensor sums_;
+};
+
+using MetricList = std::vector<std::unique_ptr<Metric>>;
+
+// What a task measures in an evaluation: lists of metrics, each with what it is given.
+class MetricSet {
+ public:
+  using Answer = std::function<Answers(const Named& outputs, const Named& batch)>;
+
+  // `prefix` comes before the names of their values: "vqa_".
+  void add(MetricList metrics, Answer answer, std::string prefix = "");
+  // Those of a task which is part of another.
+  void add(MetricSet other, const std::string& prefix);
+
+  void observe(const Named& outputs, const Named& batch);
+  // Collective.
+  std::vector<MetricValue> values(comm::Communicator& cpu);
+
+ private:
+  struct Group {
+    MetricList metrics;
+    Answer answer;
+    std::string prefix;
+  };
+  std::vector<Group> groups_;
+};
+
+}  // namespace lockstep::task

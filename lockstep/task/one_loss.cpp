@@ -1,0 +1,28 @@
+#include "lockstep/task/detail/one_loss.h"
+
+#include <utility>
+
+#include "lockstep/task/primary.h"
+
+namespace lockstep::task::detail {
+
+double ratio(double part, double whole) {
+  return whole > 0 ? part / whole : 0;
+}
+
+torch::Tensor DeviceCopies::on(const torch::Device& device) const {
+  if (!original_.defined() || original_.device() == device) return original_;
+  const std::lock_guard lock(mutex_);
+  auto& copy = copies_[device.str()];
+  if (!copy.defined()) copy = original_.to(device);
+  return copy;
+}
+
+OneLoss::OneLoss(std::string_view name, Fields fields, std::int64_t per_sample)
+    : name_(name), fields_(std::move(fields)), losses_{{.per_sample = per_sample}} {}
+
+void OneLoss::choose_primary(const std::string& wanted, const std::string& standard) {
+  primary_ = find_primary(*this, wanted.empty() ? standard : wanted, "task.primary");
+}
+
+}  // namespace lockstep::task::detail

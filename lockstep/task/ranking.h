@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "lockstep/config/eval.h"
+#include "lockstep/task/metric.h"
+
+namespace lockstep::task {
+
+// So many scores are kept for an evaluation, of all ranks together: 320 MiB with their
+// targets. 50,000 samples of 1,000 classes are below it.
+inline constexpr std::int64_t kMostScores = 64 << 20;
+
+// Whether a metric looks at the order of scores: the areas under the ROC curve and
+// under the curve of precision over recall (average precision).
+bool is_of_ranking(config::EvalMetric metric) noexcept;
+
+struct RankingOptions {
+  std::vector<config::EvalMetric> wanted = {};  // all of ranking
+  std::int64_t num_columns = 1;                 // classes or labels
+  // Scores are of classes, of which one is right: each is compared with all others, by
+  // its probability. Else they are of labels.
+  bool of_classes = false;
+  std::int64_t most_scores = kMostScores;
+};
+
+// All that is wanted, from one copy of the scores, which are kept on the host: the
+// order of scores is no sum. It is exact, as scikit-learn computes it. A column where
+// all targets are alike has no area and is left out of a mean. An evaluation of more
+// than `most_scores` is refused on all ranks alike (Fault::config), and no rank keeps
+// more.
+std::unique_ptr<Metric> make_ranking(RankingOptions options);
+
+// `list` has a metric for each of `wanted` that is not of ranking: puts one for all
+// others in the place of the first of them.
+void insert_ranking(MetricList& list, const std::vector<config::EvalMetric>& wanted,
+                    RankingOptions options);
+
+}  // namespace lockstep::task

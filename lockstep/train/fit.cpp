@@ -1,0 +1,240 @@
+#include "lockstep/train/fit.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/hash.h"
+#include "lockstep/base/units.h"
+#include "lockstep/comm/join.h"
+#include "lockstep/config/load.h"
+#include "lockstep/config/print.h"
+#include "lockstep/hardware/machine.h"
+#include "lockstep/launcher/rank_environment.h"
+#include "lockstep/monitor/console.h"
+#include "lockstep/monitor/run_lock.h"
+#include "lockstep/planner/plan.h"
+#include "lockstep/train/device.h"
+#include "lockstep/train/stop.h"
+#include "lockstep/train/trainer.h"
+
+namespace lockstep::train {
+namespace {
+
+// Notes down what the loop reports.
+class Notes : public Callback {
+ public:
+  explicit Notes(History& history) : history_(history) {}
+
+  void on_report(const Moment& moment, const TrainReport& report) override {
+    history_.train.push_back({moment.step, moment.epoch, report.means});
+  }
+  void on_eval_end(const Moment& moment, const EvalReport& report) override {
+    history_.eval.push_back({moment.step, moment.epoch, report.means});
+  }
+
+ private:
+  History& history_;
+};
+
+config::Loaded wanted_config(const FitOptions& options, int ranks) {
+  std::vector<config::Override> overrides;
+  for (const auto& knob : options.knobs) {
+    overrides.push_back(config::parse_override(knob));
+  }
+  // Who has started this process has decided how many there are.
+  overrides.push_back({"parallel.ranks", str(ranks)});
+  overrides.push_back({"parallel.strategy", ranks == 1 ? "single" : "ddp"});
+  return options.recipe.empty() ? config::defaults(overrides, {})
+                                : config::load(options.recipe, overrides, {});
+}
+
+// Rank 0's text on every rank. Collective.
+std::string told_by_first(const std::string& text, comm::World& world) {
+  if (world.size() == 1) return text;
+  constexpr std::int64_t kMost = 4096;
+  auto letters = torch::zeros({kMost}, torch::kUInt8);
+  LOCKSTEP_CHECK(text.size() < kMost);
+  std::copy(text.begin(), text.end(), letters.data_ptr<std::uint8_t>());
+  world.cpu().broadcast(letters, 0).wait();
+  return reinterpret_cast<const char*>(letters.data_ptr<std::uint8_t>());
+}
+
+}  // namespace
+
+std::string History::summary() const {
+  auto text = to_table(result);
+  for (std::size_t r = 0; r < result.memory.size(); ++r) {
+    const auto& memory = result.memory[r];
+    if (memory.total_bytes <= 0) continue;
+    const auto share = [&](std::int64_t bytes) {
+      return 100 * static_cast<double>(bytes) / static_cast<double>(memory.total_bytes);
+    };
+    text +=
+        fmt::format("rank {} took at most {} of {} ({:.0f} %)\n", r,
+                    units::format_bytes(memory.peak_bytes),
+                    units::format_bytes(memory.total_bytes), share(memory.peak_bytes));
+  }
+  return text;
+}
+
+class Trainer::Impl {
+ public:
+  Impl(std::shared_ptr<models::Model> model, const FitData& data,
+       const FitOptions& options)
+      : environment_(launcher::detect(launcher::process_variables())),
+        plan_(planner::resolve(wanted_config(options, environment_.world_size),
+                               hardware::detect(), /*data_plane=*/true)),
+        model_(std::move(model)),
+        console_(monitor::standard_error_options([](std::string_view name) {
+          const char* value = std::getenv(std::string(name).c_str());
+          return std::string(value == nullptr ? "" : value);
+        })),
+        world_(comm::join(environment_, join_options())),
+        run_(open_run()) {
+    Extras extras{.callbacks = options.callbacks,
+                  .train_data = data.train,
+                  .eval_data = data.eval ? data.eval : data.train,
+                  .build_model = [this](const models::Shape&) { return model_; },
+                  .task = options.task};
+    extras.callbacks.push_back(std::make_shared<Notes>(history_));
+    shared_ = open_shared(config(), extras);
+    reporter_.emplace(run_, config().monitor, console_,
+                      Reporter::Who{.rank = world_.rank(), .ranks = world_.size()});
+    loop_ = make_loop(config(), run_, *reporter_, stop_, world_, *shared_);
+    history_.run = run_.path();
+    if (rank() == 0) run_.claim();
+    loop_->begin();
+  }
+
+  ~Impl() {
+    loop_.reset();
+    try {
+      if (!finished_ && rank() == 0) {
+        run_.update_record(monitor::RunState::failed, std::nullopt,
+                           "the program ended before the run");
+      }
+      world_.close();
+    } catch (...) {  // NOLINT: whoever waits for this rank will say so
+    }
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  Loop& loop() { return *loop_; }
+  const Loop& loop() const { return *loop_; }
+  History& history() { return history_; }
+  models::Model& model() { return *model_; }
+  int rank() const { return environment_.rank; }
+
+  void finish() {
+    history_.result = loop_->finish();
+    finished_ = true;
+    if (rank() != 0) return;
+    const bool stopped = history_.result.stopped_by != 0;
+    run_.update_record(stopped ? monitor::RunState::stopped : monitor::RunState::done,
+                       std::nullopt, "");
+  }
+
+ private:
+  const config::Config& config() const { return plan_.config.config; }
+
+  comm::JoinOptions join_options() const {
+    const auto text = config::to_yaml(plan_.config, true);
+    return {.config = config().comm,
+            .device = choose_device(config().parallel, environment_.local_rank),
+            .facts = {{"config", fmt::format("{:016x}", hash_of(text))}}};
+  }
+
+  // Rank 0 makes the directory, or takes up the one of this name.
+  monitor::RunDirectory open_run() {
+    std::string path;
+    if (environment_.rank == 0) path = make_or_take_up().string();
+    return monitor::RunDirectory::open(told_by_first(path, world_));
+  }
+
+  std::filesystem::path make_or_take_up() {
+    const auto& run = config().run;
+    const auto named = std::filesystem::path(run.dir) / run.name;
+    if (!run.name.empty() && std::filesystem::exists(named / "run.json")) {
+      lock_.emplace(monitor::RunLock::take(named, {}));
+      return named;
+    }
+    monitor::NewRun wanted;
+    wanted.name = run.name;
+    wanted.record = monitor::record_of_this_process();
+    wanted.config_yaml = config::to_yaml(plan_.config, true);
+    wanted.plan_json = planner::to_json(plan_);
+    wanted.lock = &lock_;
+    return monitor::RunDirectory::create(run.dir, wanted).path();
+  }
+
+  const launcher::RankEnvironment environment_;
+  const planner::Plan plan_;
+  std::shared_ptr<models::Model> model_;
+  const StopRequest stop_;  // Ctrl-C, SIGTERM
+  monitor::Console console_;
+  comm::World world_;
+  std::optional<monitor::RunLock> lock_;
+  monitor::RunDirectory run_;
+  History history_;
+  std::unique_ptr<Shared> shared_;
+  std::optional<Reporter> reporter_;
+  std::unique_ptr<Loop> loop_;
+  bool finished_ = false;
+};
+
+Trainer::Trainer(std::shared_ptr<models::Model> model, const FitData& data,
+                 const FitOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(model), data, options)) {}
+
+Trainer::~Trainer() = default;
+
+bool Trainer::is_over() const {
+  return impl_->loop().is_over();
+}
+
+void Trainer::train_epoch() {
+  while (!is_over() && !impl_->loop().step()) continue;
+}
+
+void Trainer::train_steps(std::int64_t number) {
+  for (; number > 0 && !is_over(); --number) impl_->loop().step();
+}
+
+Means Trainer::validate() {
+  return impl_->loop().validate();
+}
+
+std::string Trainer::save_checkpoint() {
+  return impl_->loop().save();
+}
+
+History Trainer::finish() {
+  impl_->finish();
+  return impl_->history();
+}
+
+const History& Trainer::history() const {
+  return impl_->history();
+}
+
+models::Model& Trainer::model() {
+  return impl_->model();
+}
+
+int Trainer::rank() const {
+  return impl_->rank();
+}
+
+History fit(std::shared_ptr<models::Model> model, const FitData& data,
+            const FitOptions& options) {
+  Trainer trainer(std::move(model), data, options);
+  while (!trainer.is_over()) trainer.train_epoch();
+  return trainer.finish();
+}
+
+}  // namespace lockstep::train

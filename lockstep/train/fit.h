@@ -1,0 +1,115 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/dataset.h"
+#include "lockstep/data/tensor_dataset.h"
+#include "lockstep/models/adapt.h"
+#include "lockstep/task/task.h"
+#include "lockstep/train/callbacks.h"
+#include "lockstep/train/report.h"
+
+// Training a module of one's own, with all that `lockstep train` has: a plan for this
+// machine, mixed precision, metrics, evaluation, checkpoints, a run directory that a
+// second start goes on from. The same program trains on several ranks if it is started
+// by `lockstep launch`, torchrun, mpirun or srun.
+//
+//   const auto history = train::fit(net, data, {.knobs = {"train.epochs=3"}});
+//   std::cout << history.summary();
+namespace lockstep::train {
+
+struct FitData {
+  std::shared_ptr<const data::Dataset> train, eval;
+};
+
+struct FitOptions {
+  // As on the command line of `lockstep train`: "optim.lr=1e-3". All knobs of
+  // docs/reference/config.md hold but those of the sections model and data that say
+  // which; run.name names the directory from which a second start goes on.
+  std::vector<std::string> knobs = {};
+  std::string recipe = "";  // a file to begin with
+  // What is computed of the outputs; none: what the section `task` says.
+  std::shared_ptr<const task::Task> task = nullptr;
+  CallbackList callbacks = {};
+};
+
+// What came of a run, and on its way.
+struct History {
+  struct Entry {
+    std::int64_t step = 0;
+    double epoch = 0;
+    Means means;
+  };
+  std::vector<Entry> train;  // every train.log_every steps
+  std::vector<Entry> eval;
+  Result result;
+  std::filesystem::path run;  // its directory
+
+  // The table that `lockstep train` ends with: what was reached, how fast, and how much
+  // of the device's memory it took.
+  std::string summary() const;
+};
+
+// The parts of a run, for a loop of one's own:
+//
+//   train::Trainer trainer(net, data, {.knobs = {"train.epochs=3"}});
+//   while (!trainer.is_over()) {
+//     trainer.train_epoch();
+//     std::cout << trainer.validate().loss << "\n";
+//   }
+//   const auto history = trainer.finish();
+//
+// Collective: all but the getters.
+class Trainer {
+ public:
+  // Starts, or goes on with, the run that the knobs name. Throws Fault::config for
+  // knobs that contradict each other, the model or the data.
+  Trainer(std::shared_ptr<models::Model> model, const FitData& data,
+          const FitOptions& options = {});
+  // Any module with a forward() of one tensor.
+  template <typename Module>
+  Trainer(const Module& module, const FitData& data, const FitOptions& options = {})
+      : Trainer(models::adapt(module), data, options) {}
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  // All steps are done, or somebody wants no more: a signal, a callback, early_stop.
+  bool is_over() const;
+
+  // Steps to the end of the epoch, or of the run.
+  void train_epoch();
+  // So many, at most.
+  void train_steps(std::int64_t number);
+
+  Means validate();
+  // Its directory. A run that is cut goes on from the newest.
+  std::string save_checkpoint();
+
+  // Saves the weights and the last checkpoint and evaluates once more, if that is due.
+  // Nothing may be called afterwards.
+  History finish();
+
+  const History& history() const;  // so far
+  models::Model& model();
+  int rank() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// All of it at once.
+History fit(std::shared_ptr<models::Model> model, const FitData& data,
+            const FitOptions& options = {});
+
+template <typename Module>
+History fit(const Module& module, const FitData& data, const FitOptions& options = {}) {
+  return fit(models::adapt(module), data, options);
+}
+
+}  // namespace lockstep::train

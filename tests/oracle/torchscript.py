@@ -1,0 +1,71 @@
+"""Writes a TorchScript model as PyTorch's users do.
+
+usage: torchscript.py KIND FILE [CHECK]
+
+KIND: one (a tensor in, a tensor out), two (two in, two out), named (a dictionary out).
+CHECK is a safetensors file: "input" and "output", what we computed of the saved weights.
+"""
+
+import sys
+from typing import Dict, Tuple
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+
+class One(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+        self.head = nn.Linear(4 * 26 * 26, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.features(x).flatten(1))
+
+
+class Plain(nn.Module):
+    """Without running statistics: batches may be cut as anybody likes."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU())
+        self.head = nn.Linear(4 * 26 * 26, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.features(x).flatten(1))
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left = nn.Linear(6, 3)
+        self.right = nn.Linear(4, 2)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, a: Tensor, b: Tensor) -> Tuple[Tensor, Tensor]:
+        return self.dropout(self.left(a)), self.right(b)
+
+
+class NamedOutputs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Dict[str, Tensor]:
+        y = self.linear(x)
+        return {"logits": y, "score": y.sum(1)}
+
+
+KINDS = {"one": One, "plain": Plain, "two": Two, "named": NamedOutputs}
+
+kind, path = sys.argv[1:3]
+if len(sys.argv) == 3:
+    torch.manual_seed(3)
+    torch.jit.save(torch.jit.script(KINDS[kind]()), path)
+    sys.exit()
+tensors = load_file(sys.argv[3])
+model = torch.jit.load(path).eval()
+worst = (model(tensors["input"]) - tensors["output"]).abs().max().item()
+if not worst < 1e-5:
+    sys.exit(f"the output differs by {worst}")
