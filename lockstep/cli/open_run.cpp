@@ -10,6 +10,7 @@
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/config/print.h"
 #include "lockstep/storage/catalog.h"
+#include "lockstep/storage/file_system.h"
 
 namespace lockstep::cli {
 namespace {
@@ -62,6 +63,16 @@ monitor::RunDirectory take_up(const planner::Plan& plan, const monitor::NewRun& 
   if (const auto why = why_again(path, plan, before.state); !why.empty()) {
     context.err << "lockstep: the run in '" << printable(path.string()) << "' " << why
                 << "; it begins again\n";
+  }
+  // Now, while nobody else can begin: a rank that is started again after a fault goes
+  // on from what is there.
+  if (plan.config.config.checkpoint.resume == "never") {
+    const auto aside =
+        storage::set_aside(storage::FileSystem::real(), run.checkpoints(), -1);
+    if (aside) {
+      context.err << "lockstep: its checkpoints are in '" << printable(aside->string())
+                  << "' now\n";
+    }
   }
   auto record = wanted.record;
   record.id = before.id;

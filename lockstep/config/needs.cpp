@@ -17,9 +17,14 @@ constexpr std::string_view kScaling = "precision.mode=fp16 and precision.loss_sc
 constexpr std::string_view kAlerts = "monitor.alerts=true and monitor.sample_every>0";
 
 constexpr auto kNeeds = std::to_array<Need>({
-    {"model.hidden", "model.name=cnn|mlp"},
-    {"model.layers", "model.name=mlp"},
-    {"model.dropout", "model.name=cnn|mlp|resnet9"},
+    {"model.hidden", "model.name=cnn|gpt|mlp"},
+    {"model.layers", "model.name=gpt|mlp"},
+    {"model.heads", "model.name=gpt"},
+    {"model.dropout", "model.name=cnn|gpt|mlp|resnet9"},
+    {"model.own_backward", "model.name=mlp"},
+    {"model.file", "model.name=torchscript"},
+    {"model.inputs", "model.name=torchscript"},
+    {"model.outputs", "model.name=torchscript"},
 
     {"data.dir", "data.name!=synthetic"},
     {"data.sequence", "data.name=tokens"},

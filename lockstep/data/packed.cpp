@@ -32,7 +32,9 @@ class Packed : public Dataset {
       : sequences_(std::move(sequences)), length_(length) {
     const auto& inner = sequences_->spec();
     LOCKSTEP_CHECK(inner.varies && inner.target_varies && inner.fields.empty() &&
-                   inner.dtype == torch::kInt64 && inner.target_dtype == torch::kInt64);
+                   inner.dtype == torch::kInt64 &&
+                   inner.target_dtype == torch::kInt64 &&
+                   inner.shape == inner.target_shape);
     spec_ = inner;
     spec_.shape = spec_.target_shape = {length};
     spec_.varies = spec_.target_varies = false;
@@ -63,7 +65,7 @@ class Packed : public Dataset {
       std::copy_n(scratch->input.begin() + piece.first, piece.count, input + at);
       std::copy_n(scratch->target.begin() + piece.first, piece.count, target + at);
       std::fill_n(segment + at, piece.count, ++number);
-      for (std::int64_t i = 0; i < piece.count; ++i) position[at + i] = piece.first + i;
+      for (std::int64_t i = 0; i < piece.count; ++i) position[at + i] = i;
       at += piece.count;
     }
     const auto left = length_ - at;

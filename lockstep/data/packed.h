@@ -13,7 +13,7 @@ namespace lockstep::data {
 //
 //   segment   (T) int64: 1 for the tokens of its first sequence, 2 for the next, ...;
 //             0 behind the last one. Attention stays within a segment.
-//   position  (T) int64: of a token in its sequence.
+//   position  (T) int64: of a token in its segment.
 //
 // Targets behind the last sequence are spec().ignore_index, which is -100 if the
 // sequences have none of their own. They go into the rows in their order, so that a row

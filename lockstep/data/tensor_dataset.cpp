@@ -23,7 +23,9 @@ class Tensors : public Dataset {
     spec_.dtype = input.scalar_type();
     spec_.target_shape = shape_of(target);
     spec_.target_dtype = target.scalar_type();
-    if (spec_.target_dtype == torch::kInt64 && target.numel() > 0) {
+    // Negative ones are no classes, or missing ones: what they mean, the task says.
+    if (spec_.target_dtype == torch::kInt64 && target.numel() > 0 &&
+        target.min().item<std::int64_t>() >= 0) {
       spec_.num_classes = target.max().item<std::int64_t>() + 1;
     }
     for (const auto& [name, tensor] : tensors) {

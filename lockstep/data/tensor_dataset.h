@@ -11,8 +11,8 @@
 namespace lockstep::data {
 
 // Samples that are in memory already: row i of each tensor is sample i's. "input" and
-// "target" are such, others are fields. Of whole numbers as targets the largest plus
-// one is the number of classes. Throws Fault::config if rows are missing.
+// "target" are such, others are fields. Of whole numbers from 0 on as targets the
+// largest plus one is the number of classes. Throws Fault::config if rows are missing.
 //
 // The tensors are the host's, and not changed any more.
 std::unique_ptr<Dataset> from_tensors(const Named& tensors);

@@ -121,6 +121,10 @@ class Engine::Impl {
       const auto i = engine_.index_of(parameter);
       if (i == kNotTrained) return {};
       engine_.make_way(i);
+      // One of autograd's may not be in the bucket yet.
+      if (engine_.used_[i] && engine_.options_.gradient_as_bucket_view) {
+        engine_.keep_view(i);
+      }
       return {engine_.buffers_->gradient_of(i), engine_.used_[i] != 0};
     }
     void ready(const torch::Tensor& parameter) override {

@@ -19,11 +19,10 @@ Tensor or_zero(const Tensor& each, const Tensor& valid) {
 }
 
 Tensor sum_of(Tensor each, const Counted& counted) {
-  each = or_zero(each, counted.mask);
   if (counted.weights.defined()) {
     each = each * counted.weights.to(each.scalar_type());
   }
-  return each.sum();
+  return or_zero(each, counted.mask).sum();
 }
 
 // `each` is what a target weighs by itself; undefined: 1.

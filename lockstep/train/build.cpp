@@ -28,6 +28,18 @@ void check_recompute(const config::Config& config, const models::Model& model) {
   }
 }
 
+// Nobody sees the layers inside of a script.
+void check_torchscript(const config::Config& config) {
+  if (config.model.name != "torchscript") return;
+  const bool params = config.precision.mode == config::Precision::bf16_params;
+  if (!config.parallel.sync_batch_norm && !params) return;
+  throw Error(
+      Fault::config,
+      config.parallel.sync_batch_norm ? "parallel.sync_batch_norm" : "precision.mode",
+      ": batch norms of a torchscript model can not be told from its other "
+      "layers; leave it at its default, or train a model of LibTorch's layers");
+}
+
 // It is written in the dtype of the parameters.
 void check_own_backward(const config::Config& config, models::Model& model) {
   const auto mode = config.precision.mode;
@@ -73,6 +85,7 @@ Built build(const config::Config& config, const torch::Device& device, Shared& s
   }
   use_layout(*built.model);
   check_own_backward(config, *built.model);
+  check_torchscript(config);
   check_recompute(config, *built.model);
   built.model->recompute_every(config.memory.recompute_every.value());
   built.task = shared.extras.task ? shared.extras.task

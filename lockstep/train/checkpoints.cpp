@@ -223,6 +223,30 @@ void Checkpoints::say_what_differs(const storage::Manifest& manifest) const {
                                          text::join(changed, ", "), more));
 }
 
+namespace {
+
+// Sums since the last report are those of another task if there are more or fewer: the
+// next report begins anew then.
+checkpoint::Pieces of_this_task(checkpoint::Pieces own,
+                                const storage::Manifest& manifest) {
+  bool differs = false;
+  for (const auto& piece : own) {
+    for (const auto& saved : manifest.tensors) {
+      differs |= piece.name.ends_with(".tally") && saved.name == piece.name &&
+                 saved.shape != piece.shape;
+    }
+  }
+  if (!differs) return own;
+  log::info("checkpoint",
+            "it is of another task: the numbers since the last report are left out");
+  std::erase_if(own, [](const auto& piece) {
+    return piece.name.ends_with(".tally") || piece.name.ends_with(".count");
+  });
+  return own;
+}
+
+}  // namespace
+
 void Checkpoints::load(parallel::Strategy& strategy, const checkpoint::Pieces& own) {
   if (!resumed_) return;
   strategy.use_order(resumed_->order);
@@ -234,7 +258,9 @@ void Checkpoints::load(parallel::Strategy& strategy, const checkpoint::Pieces& o
   checkpoint::load(reader, strategy.to_load(), rules);
   strategy.use_unused_steps(resumed_->unused_steps);
   const auto ranks = reader.manifest().world_size;
-  if (ranks == parts_.world.size()) return checkpoint::load(reader, own, rules);
+  if (ranks == parts_.world.size()) {
+    return checkpoint::load(reader, of_this_task(own, reader.manifest()), rules);
+  }
   log::info("checkpoint",
             fmt::format("it was saved by {} ranks and goes on with {}: the samples are "
                         "the same, sums differ in their last bits",

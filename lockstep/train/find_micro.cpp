@@ -110,12 +110,20 @@ Agreed agree(std::int64_t own, comm::Communicator& cpu) {
 bool runs(const FindParts& parts, std::int64_t size) {
   const auto device = parts.world.data().device();
   Tally tally(parts.task, device);
-  parts.strategy.begin_step();
   bool fits = true;
+  data::Batch batch;
+  try {
+    batch = made_up_batch(parts.spec, size, device);
+    batch.global_size = size * parts.world.size();
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    fits = false;
+  }
+  // A step may ask the other ranks for what targets weigh: all begin it, or none.
+  if (agree(fits ? 1 : 0, parts.world.cpu()).smallest == 0) return false;
+  parts.strategy.begin_step();
   try {
     parts.step.set_micro_batch(size);
-    auto batch = made_up_batch(parts.spec, size, device);
-    batch.global_size = size * parts.world.size();
     parts.step.backward(batch, tally);
     tally.means();  // waits for the device
   } catch (const std::exception& error) {

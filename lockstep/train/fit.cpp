@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
 #include "lockstep/base/hash.h"
 #include "lockstep/base/units.h"
 #include "lockstep/comm/join.h"
@@ -99,7 +100,8 @@ class Trainer::Impl {
                   .train_data = data.train,
                   .eval_data = data.eval ? data.eval : data.train,
                   .build_model = [this](const models::Shape&) { return model_; },
-                  .task = options.task};
+                  .task = options.task,
+                  .restarts = environment_.restart_count};
     extras.callbacks.push_back(std::make_shared<Notes>(history_));
     shared_ = open_shared(config(), extras);
     reporter_.emplace(run_, config().monitor, console_,
@@ -107,7 +109,14 @@ class Trainer::Impl {
     loop_ = make_loop(config(), run_, *reporter_, stop_, world_, *shared_);
     history_.run = run_.path();
     if (rank() == 0) run_.claim();
-    loop_->begin();
+    try {
+      loop_->begin();
+    } catch (const std::exception& error) {
+      if (rank() == 0) {
+        run_.update_record(monitor::RunState::failed, std::nullopt, error.what());
+      }
+      throw;
+    }
   }
 
   ~Impl() {
@@ -161,6 +170,9 @@ class Trainer::Impl {
     const auto named = std::filesystem::path(run.dir) / run.name;
     if (!run.name.empty() && std::filesystem::exists(named / "run.json")) {
       lock_.emplace(monitor::RunLock::take(named, {}));
+      const auto existing = monitor::RunDirectory::open(named);
+      files::write_atomically(existing.config(), config::to_yaml(plan_.config, true));
+      files::write_atomically(existing.plan(), planner::to_json(plan_));
       return named;
     }
     monitor::NewRun wanted;

@@ -204,6 +204,9 @@ class Training : public Loop {
 
   // What somebody wants beside what is due.
   Means validate() override {
+    // What was due has been done: a second look is no second evaluation to early_stop.
+    if (evaluated_at_ == result_.steps && result_.eval) return *result_.eval;
+    if (!over_.empty()) return evaluate_model(0).value_or(Means{});
     evaluate_now();
     return result_.eval.value_or(Means{});
   }
@@ -211,7 +214,8 @@ class Training : public Loop {
     checkpoints_.finish();
     if (checkpoints_.last_step() != result_.steps) save_checkpoint();
     checkpoints_.finish();
-    return checkpoints_.last();
+    const auto saved = checkpoints_.last();
+    return saved.empty() ? checkpoints_.resumed_from().string() : saved;
   }
   const Result& result() const override { return result_; }
 
@@ -575,7 +579,8 @@ class Training : public Loop {
     const auto primary = built_.task->primary();
     const auto value = seen.find(primary.name);
     if (schedule_.observes()) schedule_.observe(plateau_value(seen));
-    if (value && (!result_.best || is_better(*value, *result_.best, primary.better))) {
+    if (value && std::isfinite(*value) &&
+        (!result_.best || is_better(*value, *result_.best, primary.better))) {
       result_.best = value;
     }
     result_.eval = seen;
