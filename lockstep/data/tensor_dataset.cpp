@@ -17,8 +17,8 @@ std::vector<std::int64_t> shape_of(const torch::Tensor& tensor) {
 class Tensors : public Dataset {
  public:
   explicit Tensors(const Named& tensors) {
-    const auto& input = add(tensors, "input");
-    const auto& target = add(tensors, "target");
+    const auto input = add(tensors, "input");
+    const auto target = add(tensors, "target");
     spec_.shape = shape_of(input);
     spec_.dtype = input.scalar_type();
     spec_.target_shape = shape_of(target);
@@ -48,7 +48,7 @@ class Tensors : public Dataset {
   }
 
  private:
-  const torch::Tensor& add(const Named& tensors, std::string_view name) {
+  torch::Tensor add(const Named& tensors, std::string_view name) {
     const auto& tensor = tensors.at(name);
     if (tensor.dim() == 0 || (!rows_.empty() && tensor.size(0) != rows_[0].size(0))) {
       throw Error(Fault::config, "data: '", name, "' has the shape ", tensor.sizes(),
