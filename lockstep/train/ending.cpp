@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -34,6 +35,17 @@ std::string early_stop_knobs(const config::EarlyStopConfig& config) {
   return str("patience ", config.patience, ", metric ", config.metric, ", min_delta ",
              config.min_delta, ", mode ", config::name_of(config.mode), ", divergence ",
              config.divergence);
+}
+
+bool watched_the_same(const Standing& at, const config::EarlyStopConfig& config) {
+  const auto metric_in = [](const std::string& knobs) -> std::string {
+    constexpr std::string_view kBefore = "metric ";
+    const auto begin = knobs.find(kBefore);
+    if (begin == std::string::npos) return "";
+    const auto first = begin + kBefore.size();
+    return knobs.substr(first, knobs.find(',', first) - first);
+  };
+  return metric_in(at.early_stop) == metric_in(early_stop_knobs(config));
 }
 
 std::string why_over(const Standing& at, const config::Config& config,

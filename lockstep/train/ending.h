@@ -14,6 +14,9 @@ namespace lockstep::train {
 
 // The knobs that early stopping goes by, as text: for checkpoints.
 std::string early_stop_knobs(const config::EarlyStopConfig& config);
+// Whether the best of a checkpoint is one of the metric that is watched now: that of
+// another one, or of a version with another default, says nothing.
+bool watched_the_same(const Standing& at, const config::EarlyStopConfig& config);
 
 // Why the run that goes on from `at` is over; "" if it is to train on: it is longer
 // now, or was ended early by knobs that are others now and would not end it.

@@ -246,7 +246,9 @@ class Training : public Loop {
     position_ = at->position;
     earlier_seconds_ = at->train_seconds;
     // Somebody wants more of a run that had ended early: patience begins anew.
-    early_stop_.restore(at->best, at->ended_early.empty() ? at->waited : 0);
+    if (watched_the_same(*at, config_.early_stop)) {
+      early_stop_.restore(at->best, at->ended_early.empty() ? at->waited : 0);
+    }
     divergence_.load(at->divergence);
     scaler_.load(tensors_of(at->scaler));
     schedule_.load(tensors_of(at->schedule));

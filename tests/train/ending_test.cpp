@@ -137,6 +137,16 @@ config::Config hopeless_config() {
   return config;
 }
 
+TEST(Ending, ABestOfAnotherMetricSaysNothing) {
+  Standing at;
+  at.early_stop = early_stop_knobs({.patience = 3, .metric = "loss"});
+  EXPECT_TRUE(watched_the_same(at, {.patience = 5, .metric = "loss"}));
+  EXPECT_FALSE(watched_the_same(at, {.patience = 3, .metric = "accuracy"}));
+  EXPECT_FALSE(watched_the_same(at, {.patience = 3}));
+  EXPECT_FALSE(watched_the_same({}, {.patience = 3}))
+      << "of a version that did not say";
+}
+
 TEST(Ending, ARunThatHasEndedEarlyIsOverUnlessAskedForMore) {
   const files::TemporaryDirectory folder;
   const EndedRun run(folder.path());
