@@ -13,9 +13,10 @@ double ratio(double part, double whole) {
 torch::Tensor DeviceCopies::on(const torch::Device& device) const {
   if (!original_.defined() || original_.device() == device) return original_;
   const std::lock_guard lock(mutex_);
-  auto& copy = copies_[device.str()];
-  if (!copy.defined()) copy = original_.to(device);
-  return copy;
+  for (const auto& copy : copies_) {
+    if (copy.device() == device) return copy;
+  }
+  return copies_.emplace_back(original_.to(device));
 }
 
 OneLoss::OneLoss(std::string_view name, Fields fields, std::int64_t per_sample)

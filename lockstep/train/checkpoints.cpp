@@ -18,6 +18,7 @@
 #include "lockstep/monitor/events.h"
 #include "lockstep/storage/publish.h"
 #include "lockstep/storage/reader.h"
+#include "lockstep/train/detail/told_by_first.h"
 
 namespace lockstep::train {
 namespace {
@@ -25,20 +26,6 @@ namespace {
 using Path = std::filesystem::path;
 
 constexpr std::int64_t kLongestConfig = 1 << 20;
-
-// Rank 0's text on every rank.
-std::string told_by_first(const std::string& own, comm::Communicator& cpu) {
-  if (cpu.size() == 1) return own;
-  const auto length =
-      torch::full({1}, static_cast<std::int64_t>(own.size()), torch::kInt64);
-  cpu.broadcast(length, 0).wait();
-  const auto bytes = torch::empty({length.item<std::int64_t>()}, torch::kUInt8);
-  if (cpu.rank() == 0)
-    std::copy(own.begin(), own.end(), bytes.data_ptr<std::uint8_t>());
-  if (bytes.numel() > 0) cpu.broadcast(bytes, 0).wait();
-  const auto* data = bytes.const_data_ptr<std::uint8_t>();
-  return {data, data + bytes.numel()};
-}
 
 checkpoint::Saver::Options saver_options(const Checkpoints::Parts& parts) {
   const auto& config = parts.config.checkpoint;
@@ -185,17 +172,18 @@ void Checkpoints::find() {
     }
   }
   auto& cpu = parts_.world.cpu();
-  error = told_by_first(error, cpu);
-  fault = told_by_first(fault, cpu);
+  error = detail::told_by_first(error, cpu);
+  fault = detail::told_by_first(fault, cpu);
   if (!error.empty()) throw Error(static_cast<Fault>(std::stoi(fault)), error);
   for (const auto& line : text::split(said, '\n')) {
     if (!line.empty()) log::warning("checkpoint", std::string(line));
   }
-  from_ = told_by_first(path, cpu);
+  from_ = detail::told_by_first(path, cpu);
   if (from_.empty()) return;
   const auto manifest = storage::verify(from_, storage::Depth::quick);
   resumed_ = standing_from_json(manifest.state, from_.string());
-  const auto kin = told_by_first(std::string(kinship(parts_, from_, *resumed_)), cpu);
+  const auto kin =
+      detail::told_by_first(std::string(kinship(parts_, from_, *resumed_)), cpu);
   // One of another run is none that this run has, however far it is.
   if (kin != kForeign) last_step_ = resumed_->steps;
   had_ended_ = kin == kOver;
@@ -372,7 +360,7 @@ bool Checkpoints::load_best(parallel::Strategy& strategy, std::int64_t step) {
       problem = without_frames(error);
     }
   }
-  path = told_by_first(path, parts_.world.cpu());
+  path = detail::told_by_first(path, parts_.world.cpu());
   if (path.empty()) {
     if (parts_.world.rank() != 0) return false;
     log::warning("checkpoint", fmt::format("checkpoint.load_best: {}; the last weights "

@@ -1,6 +1,5 @@
 #include "lockstep/train/fit.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -18,6 +17,7 @@
 #include "lockstep/monitor/console.h"
 #include "lockstep/monitor/run_lock.h"
 #include "lockstep/planner/plan.h"
+#include "lockstep/train/detail/told_by_first.h"
 #include "lockstep/train/device.h"
 #include "lockstep/train/stop.h"
 #include "lockstep/train/trainer.h"
@@ -51,17 +51,6 @@ config::Loaded wanted_config(const FitOptions& options, int ranks) {
   overrides.push_back({"parallel.strategy", ranks == 1 ? "single" : "ddp"});
   return options.recipe.empty() ? config::defaults(overrides, {})
                                 : config::load(options.recipe, overrides, {});
-}
-
-// Rank 0's text on every rank. Collective.
-std::string told_by_first(const std::string& text, comm::World& world) {
-  if (world.size() == 1) return text;
-  constexpr std::int64_t kMost = 4096;
-  auto letters = torch::zeros({kMost}, torch::kUInt8);
-  LOCKSTEP_CHECK(text.size() < kMost);
-  std::copy(text.begin(), text.end(), letters.data_ptr<std::uint8_t>());
-  world.cpu().broadcast(letters, 0).wait();
-  return reinterpret_cast<const char*>(letters.data_ptr<std::uint8_t>());
 }
 
 }  // namespace
@@ -162,7 +151,7 @@ class Trainer::Impl {
   monitor::RunDirectory open_run() {
     std::string path;
     if (environment_.rank == 0) path = make_or_take_up().string();
-    return monitor::RunDirectory::open(told_by_first(path, world_));
+    return monitor::RunDirectory::open(detail::told_by_first(path, world_.cpu()));
   }
 
   std::filesystem::path make_or_take_up() {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -27,7 +26,7 @@ class DeviceCopies {
  private:
   torch::Tensor original_;
   mutable std::mutex mutex_;  // guards copies_
-  mutable std::map<std::string, torch::Tensor> copies_;
+  mutable std::vector<torch::Tensor> copies_;
 };
 
 // What tasks with one loss have in common.
