@@ -32,7 +32,10 @@ class Level : public torch::nn::Module {
 class TorchScript : public Model {
  public:
   TorchScript(torch::jit::Module module, const config::ModelConfig& config)
-      : module_(std::move(module)), inputs_(config.inputs), outputs_(config.outputs) {
+      : module_(std::move(module)),
+        file_(config.file),
+        inputs_(config.inputs),
+        outputs_(config.outputs) {
     for (const auto& item : module_.named_parameters()) {
       add(item.name, [&](torch::nn::Module& to, const std::string& name) {
         to.register_parameter(name, item.value, item.value.requires_grad());
@@ -56,9 +59,8 @@ class TorchScript : public Model {
     std::vector<IValue> arguments;
     for (const auto& name : inputs_) arguments.emplace_back(inputs.at(name));
     const auto result = module_.forward(std::move(arguments));
-    if (result.isTensor()) return {{outputs_.at(0), result.toTensor()}};
-    if (result.isGenericDict()) return from_dictionary(result);
-    return from_list(result);
+    return result.isGenericDict() ? from_dictionary(result)
+                                  : named_in_order(tensors_in(result));
   }
 
  private:
@@ -77,27 +79,40 @@ class TorchScript : public Model {
     enter(*level, std::string(parts.back()));
   }
 
-  static Named from_dictionary(const IValue& result) {
+  [[noreturn]] void refuse(const IValue& result) const {
+    throw Error(Fault::config, "model.outputs: '", file_, "' returns ",
+                result.type()->annotation_str(),
+                "; a model returns a tensor, a tuple or a list of tensors, or a "
+                "dictionary of them by name");
+  }
+
+  Named from_dictionary(const IValue& result) const {
     Named named;
     for (const auto& item : result.toGenericDict()) {
+      if (!item.key().isString() || !item.value().isTensor()) refuse(result);
       named.set(item.key().toStringRef(), item.value().toTensor());
     }
     return named;
   }
 
-  Named from_list(const IValue& result) const {
+  std::vector<torch::Tensor> tensors_in(const IValue& result) const {
+    if (result.isTensor()) return {result.toTensor()};
+    if (result.isTensorList()) return result.toTensorVector();
+    if (!result.isTuple()) refuse(result);
     std::vector<torch::Tensor> tensors;
-    if (result.isTuple()) {
-      for (const auto& one : result.toTupleRef().elements()) {
-        tensors.push_back(one.toTensor());
-      }
-    } else if (result.isTensorList()) {
-      tensors = result.toTensorVector();
+    for (const auto& one : result.toTupleRef().elements()) {
+      if (!one.isTensor()) refuse(result);
+      tensors.push_back(one.toTensor());
     }
+    return tensors;
+  }
+
+  Named named_in_order(const std::vector<torch::Tensor>& tensors) const {
     if (tensors.size() != outputs_.size()) {
-      throw Error(Fault::config, "model.outputs: the model returns ", tensors.size(),
-                  " tensors, ", outputs_.size(), " names are given (",
-                  text::join(outputs_, ", "), "); write one for each");
+      throw Error(Fault::config, "model.outputs: '", file_, "' returns ",
+                  tensors.size(), tensors.size() == 1 ? " tensor" : " tensors",
+                  ", but the names are [", text::join(outputs_, ", "),
+                  "]; write one for each");
     }
     Named named;
     for (std::size_t i = 0; i < tensors.size(); ++i) named.set(outputs_[i], tensors[i]);
@@ -105,6 +120,7 @@ class TorchScript : public Model {
   }
 
   torch::jit::Module module_;
+  std::string file_;
   std::vector<std::string> inputs_, outputs_;
   std::map<std::string, std::shared_ptr<Level>> levels_;
 };

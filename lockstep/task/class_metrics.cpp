@@ -11,6 +11,7 @@ namespace lockstep::task {
 namespace {
 
 using config::EvalMetric;
+using detail::check_columns;
 using detail::ratio;
 using torch::Tensor;
 
@@ -41,10 +42,14 @@ class Accuracy : public SumMetric {
 class TopK : public SumMetric {
  public:
   TopK(std::int64_t k, std::int64_t num_classes)
-      : k_(num_classes > 0 ? std::min(k, num_classes) : k) {}
+      : k_(num_classes > 0 ? std::min(k, num_classes) : k), classes_(num_classes) {}
 
  protected:
   Tensor sums_of(const Answers& answers) const override {
+    // More of them, as in a padded vocabulary, are only more that may be wrong.
+    if (answers.outputs.size(1) < classes_) {
+      check_columns(answers.outputs, classes_, "classes");
+    }
     const auto k = std::min(k_, answers.outputs.size(1));
     const auto likely = std::get<1>(answers.outputs.topk(k, 1));
     const auto right = likely.eq(answers.targets.unsqueeze(1)).any(1);
@@ -57,7 +62,7 @@ class TopK : public SumMetric {
   }
 
  private:
-  std::int64_t k_;
+  std::int64_t k_, classes_;
 };
 
 // How many targets fall into each of `bins`. Not bincount, which waits for the device.
@@ -75,6 +80,7 @@ class PerClass : public SumMetric {
 
  protected:
   Tensor sums_of(const Answers& answers) const override {
+    check_columns(answers.outputs, classes_, "classes");
     const auto said = answers.outputs.argmax(1);
     const auto right = counting(said.eq(answers.targets), answers.valid);
     return torch::cat({counts_in(classes_, answers.targets, right),
@@ -149,6 +155,7 @@ class Confusion : public SumMetric {
 
  protected:
   Tensor sums_of(const Answers& answers) const override {
+    check_columns(answers.outputs, classes_, "classes");
     const auto cells = answers.targets * classes_ + answers.outputs.argmax(1);
     return counts_in(classes_ * classes_, cells, answers.valid);
   }

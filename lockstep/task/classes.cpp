@@ -1,7 +1,5 @@
 #include "lockstep/task/detail/classes.h"
 
-#include <utility>
-
 #include "lockstep/base/error.h"
 
 namespace lockstep::task::detail {
@@ -39,10 +37,10 @@ Answers class_answers(const Named& outputs, const Named& batch, const Fields& fi
   return {logits, answers, valid};
 }
 
-ClassLoss::ClassLoss(std::string_view name, Fields fields, CrossEntropyOptions options,
-                     std::int64_t per_sample)
-    : OneLoss(name, std::move(fields), per_sample),
-      options_(std::move(options)),
+ClassLoss::ClassLoss(const ClassLossOptions& options)
+    : OneLoss(options.name, options.fields, options.per_sample),
+      options_(options.loss),
+      num_classes_(options.num_classes),
       class_weights_(options_.class_weights) {}
 
 CrossEntropyOptions ClassLoss::options_for(const Pass& pass,
@@ -53,9 +51,22 @@ CrossEntropyOptions ClassLoss::options_for(const Pass& pass,
   return options;
 }
 
+// More scores than classes are those of a padded vocabulary. Targets that do not count
+// may be of any class, and a data set may have counted them, too.
+void ClassLoss::check_width(std::int64_t own, const ClassTargets& right) const {
+  const bool all_count = !options_.ignore_index && !right.counted.mask.defined();
+  const auto wanted = right.soft() ? right.targets.size(1) : num_classes_;
+  const bool fits = right.soft() ? own == wanted : own >= wanted || !all_count;
+  if (fits) return;
+  throw Error(Fault::config, "task: the model outputs ", own, " classes as '",
+              where().output, "', but target '", where().target, "' has ", wanted,
+              "; give the model's last layer as many");
+}
+
 Sums ClassLoss::sums(const Named& outputs, const Named& batch, const Pass& pass) const {
   const auto logits = class_scores(outputs, where());
   const auto right = class_targets(batch, where());
+  check_width(logits.size(1), right);
   return Sums{cross_entropy(logits.to(pass.dtype),
                             right.soft() ? right.targets.to(pass.dtype) : right.targets,
                             options_for(pass, logits.device()), right.counted)};

@@ -11,7 +11,11 @@ namespace {
 class Classification : public detail::ClassLoss {
  public:
   explicit Classification(const ClassificationOptions& options)
-      : ClassLoss("classification", options.fields, options.loss, options.per_sample),
+      : ClassLoss({.name = "classification",
+                   .fields = options.fields,
+                   .loss = options.loss,
+                   .num_classes = options.num_classes,
+                   .per_sample = options.per_sample}),
         options_(options) {}
 
   // Right answers, and where some do not count: those that do.

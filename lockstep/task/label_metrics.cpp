@@ -45,6 +45,7 @@ class F1 : public SumMetric {
 
  protected:
   Tensor sums_of(const Answers& answers) const override {
+    detail::check_columns(answers.outputs, labels_, "labels");
     const auto said = Said::of(answers);
     const auto by_label = [this](const Tensor& where) {
       return where.reshape({-1, labels_}).sum(0, false, torch::kFloat64);

@@ -23,7 +23,11 @@ Measured others(Measured measured) {
 class LanguageModel : public detail::ClassLoss {
  public:
   explicit LanguageModel(const LanguageModelOptions& options)
-      : ClassLoss("language_model", options.fields, options.loss, options.per_sample),
+      : ClassLoss({.name = "language_model",
+                   .fields = options.fields,
+                   .loss = options.loss,
+                   .num_classes = options.vocabulary,
+                   .per_sample = options.per_sample}),
         options_(options) {}
 
   std::vector<std::string> fields() const override {

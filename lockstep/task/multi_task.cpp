@@ -111,12 +111,24 @@ class MultiTask : public Task {
       primary_ = find_primary(*this, options_.primary, "task.primary");
       return;
     }
-    const auto& first = options_.parts[0];
-    primary_ = first.task->primary();
-    if (primary_.name != "loss") primary_.name = first.name + "_" + primary_.name;
+    primary_ = options_.parts[0].task->primary();
+    primary_.name = name_of_first(primary_.name);
   }
 
  private:
+  // Under which name a value of the first part is reported: a loss has the one that it
+  // got here, not that of a metric.
+  std::string name_of_first(const std::string& name) const {
+    const auto& part = options_.parts[0];
+    const auto& own = part.task->losses();
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      if (name != (own.size() == 1 ? "loss" : "loss_" + own[i].name)) continue;
+      return losses_.size() == 1 ? "loss" : "loss_" + losses_[i].name;
+    }
+    // What several losses of a part come to is not reported: all losses are, together.
+    return name == "loss" ? name : part.name + "_" + name;
+  }
+
   void add_losses(std::size_t index) {
     const auto& part = options_.parts[index];
     const auto& own = part.task->losses();

@@ -21,7 +21,7 @@ struct TaskPart {
 struct MultiTaskOptions {
   std::vector<TaskPart> parts;
   std::int64_t ramp_steps = 0;  // in which coefficients go to their final ones
-  std::string primary = "";     // "vqa_accuracy"; "": that of the first part
+  std::string primary = "";     // "vqa_accuracy" or "loss_vqa"; "": the first part's
 };
 
 // A part that has several losses gives each its name: "part_loss". Throws Fault::config

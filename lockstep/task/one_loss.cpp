@@ -2,12 +2,23 @@
 
 #include <utility>
 
+#include "lockstep/base/error.h"
 #include "lockstep/task/primary.h"
 
 namespace lockstep::task::detail {
 
 double ratio(double part, double whole) {
   return whole > 0 ? part / whole : 0;
+}
+
+void check_columns(const torch::Tensor& scores, std::int64_t expected,
+                   std::string_view kind) {
+  const auto own = scores.dim() > 1 ? scores.size(-1) : 1;
+  if (own == expected) return;
+  throw Error(Fault::config, "eval.metrics: the model outputs ", own, " ", kind,
+              ", but the task has ", expected,
+              ", as the data set says; give the model's last layer as many, or leave "
+              "out what is measured for each of them");
 }
 
 torch::Tensor DeviceCopies::on(const torch::Device& device) const {

@@ -92,6 +92,8 @@ class Ranking : public Metric {
   explicit Ranking(RankingOptions options) : options_(std::move(options)) {}
 
   void add(const Answers& answers) override {
+    detail::check_columns(answers.outputs, options_.num_columns,
+                          options_.of_classes ? "classes" : "labels");
     num_scores_ += answers.outputs.numel();
     if (num_scores_ > options_.most_scores) return;  // values() will say so
     auto scores = answers.outputs.to(torch::kFloat32);

@@ -1,10 +1,15 @@
 #include "lockstep/train/build.h"
 
 #include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 #include "lockstep/checkpoint/load.h"
 #include "lockstep/comm/same.h"
+#include "lockstep/config/field.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/open.h"
 #include "lockstep/task/build.h"
@@ -40,6 +45,56 @@ void check_torchscript(const config::Config& config) {
       "layers; leave it at its default, or train a model of LibTorch's layers");
 }
 
+// Names the knobs of two sections that are not alike.
+template <typename Section>
+class Differences {
+ public:
+  Differences(Section& own, Section& other) {
+    describe(own, *this);
+    is_second_ = true;
+    describe(other, *this);
+  }
+
+  template <typename T>
+  void field(std::string_view name, T& value, const config::Field&) {
+    if (!is_second_) {
+      values_.push_back(&value);
+    } else if (!(*static_cast<T*>(values_[next_++]) == value)) {
+      names.emplace_back(name);
+    }
+  }
+
+  std::vector<std::string> names;
+
+ private:
+  std::vector<void*> values_;  // of the first, in the order in which they are described
+  std::size_t next_ = 0;
+  bool is_second_ = false;
+};
+
+// A task of the program's own has its losses, metrics and weights of classes: what a
+// recipe says of them would do nothing.
+void check_own_task(const config::Config& config) {
+  config::Config own = config, standard;
+  std::vector<std::string> unused;
+  for (const auto& name : Differences(own.task, standard.task).names) {
+    unused.push_back("task." + name);
+  }
+  const auto look = [&](const char* knob, bool is_set) {
+    if (is_set) unused.emplace_back(knob);
+  };
+  look("data.class_weights", !config.data.class_weights.empty());
+  look("data.balanced_loss", config.data.balanced_loss);
+  look("train.metrics", config.train.metrics != standard.train.metrics);
+  look("eval.metrics", config.eval.metrics != standard.eval.metrics);
+  look("eval.top_k", config.eval.top_k != standard.eval.top_k);
+  if (unused.empty()) return;
+  throw Error(Fault::config, text::join(unused, ", "),
+              unused.size() == 1 ? " is" : " are",
+              " not used: the program gives a task of its own, which has its losses "
+              "and metrics; leave out what the recipe says of them");
+}
+
 // It is written in the dtype of the parameters.
 void check_own_backward(const config::Config& config, models::Model& model) {
   const auto mode = config.precision.mode;
@@ -71,6 +126,7 @@ std::int64_t last_step_of(const config::Config& config, const optim::RunLength& 
 Built build(const config::Config& config, const torch::Device& device, Shared& shared) {
   const std::lock_guard lock(shared.setting_up);
   Built built;
+  if (shared.extras.task) check_own_task(config);
   built.policy = set_up_process(config, device);
   const auto& spec = shared.train_data->spec();
   const auto shape = shape_of(spec);

@@ -66,8 +66,7 @@ class LossSums {
     if (world.size() > 1) world.cpu().all_reduce(all).wait();
     const auto* sum = all.const_data_ptr<double>();
     Means means;
-    means.count =
-        static_cast<std::int64_t>(sum[2 * size_]) * task_.losses()[0].per_sample;
+    means.count = static_cast<std::int64_t>(sum[2 * size_]);
     for (std::int64_t i = 0; i < size_; ++i) {
       const auto at = static_cast<std::size_t>(i);
       const auto mean = sum[i] / (sum[size_ + i] > 0 ? sum[size_ + i] : 1);

@@ -32,7 +32,8 @@ struct FitOptions {
   // which; run.name names the directory from which a second start goes on.
   std::vector<std::string> knobs = {};
   std::string recipe = "";  // a file to begin with
-  // What is computed of the outputs; none: what the section `task` says.
+  // What is computed of the outputs; none: what the section `task` says. Beside one,
+  // knobs of that section, eval.metrics and weights of classes are refused.
   std::shared_ptr<const task::Task> task = nullptr;
   CallbackList callbacks = {};
 };

@@ -23,7 +23,8 @@ struct Extras {
   std::shared_ptr<const data::Dataset> train_data = nullptr, eval_data = nullptr;
   // Instead of the model that the section `model` names. Called once by each rank.
   std::function<std::shared_ptr<models::Model>(const models::Shape&)> build_model = {};
-  // Instead of the one that the section `task` describes: losses and metrics.
+  // Instead of the one that the section `task` describes: losses and metrics. A knob of
+  // that section, eval.metrics or weights of classes beside it are refused.
   std::shared_ptr<const task::Task> task = nullptr;
   // When the batch system ends the job: a checkpoint is saved before.
   std::optional<WallTime> job_end = std::nullopt;

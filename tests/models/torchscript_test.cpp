@@ -1,3 +1,5 @@
+#include <torch/csrc/jit/api/module.h>
+
 #include "lockstep/checkpoint/safetensors.h"
 #include "lockstep/models/model.h"
 #include "tests/support/oracle.h"
@@ -80,7 +82,7 @@ TEST(TorchScript, TensorsGoInAndComeOutByName) {
   config.outputs = {"organ"};
   EXPECT_THAT(test::error_text(Fault::config,
                                [&] { build(config, {})->forward_named(inputs); }),
-              HasSubstr("the model returns 2 tensors, 1 names are given (organ)"));
+              HasSubstr("returns 2 tensors, but the names are [organ]; write one"));
 }
 
 TEST(TorchScript, ADictionaryHasNamesOfItsOwn) {
@@ -90,6 +92,34 @@ TEST(TorchScript, ADictionaryHasNamesOfItsOwn) {
   const auto outputs = model->forward_named({{"input", torch::randn({4, 6})}});
   EXPECT_EQ(outputs.at("logits").dim(), 2);
   EXPECT_EQ(outputs.at("score").dim(), 1);
+}
+
+TEST(TorchScript, WhatNobodyCanNameIsRefusedWithTheFileAndTheKnob) {
+  const files::TemporaryDirectory folder;
+  const auto file = (folder.path() / "model.pt").string();
+  const auto refusal = [&](const std::string& returned,
+                           const std::vector<std::string>& outputs = {"output"}) {
+    torch::jit::Module script("Script");
+    script.define("def forward(self, input):\n    return " + returned + "\n");
+    script.save(file);
+    config::ModelConfig config{.name = "torchscript", .file = file};
+    config.outputs = outputs;
+    const auto model = build(config, {});
+    const Named inputs{{"input", torch::ones({2, 3})}};
+    const auto text =
+        test::error_text(Fault::config, [&] { model->forward_named(inputs); });
+    EXPECT_THAT(text, testing::StartsWith("model.outputs: '" + file + "' returns "));
+    return text;
+  };
+  EXPECT_THAT(refusal("{'score': 3}"), HasSubstr("returns Dict[str, int]; a model"));
+  EXPECT_THAT(refusal("{1: input}"), HasSubstr("returns Dict[int, Tensor]; a model"));
+  EXPECT_THAT(refusal("(input, 3)"), HasSubstr("returns Tuple[Tensor, int]; a model"));
+  EXPECT_THAT(refusal("[1, 2]"), HasSubstr("returns List[int]; a model"));
+  EXPECT_THAT(refusal("3"), HasSubstr("returns int; a model"));
+  EXPECT_THAT(refusal("None"), HasSubstr("returns None"));
+  EXPECT_THAT(refusal("input", {}), HasSubstr("1 tensor, but the names are []"));
+  EXPECT_THAT(refusal("input", {"a", "b"}), HasSubstr("the names are [a, b]"));
+  EXPECT_THAT(refusal("(input, input)"), HasSubstr("2 tensors, but the names are "));
 }
 
 TEST(TorchScript, AFileThatIsNoneIsNamed) {

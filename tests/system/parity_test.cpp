@@ -133,20 +133,25 @@ TEST_F(Parity, WithPytorchDdpHolds) {
   }
 }
 
-// A model that PyTorch has written is trained as PyTorch trains it, under every
-// strategy.
+// A model that PyTorch has written is trained as PyTorch trains it, by ranks that are
+// processes and by those that are threads.
 TEST_F(Parity, ATorchScriptFileIsTrainedAsInPytorch) {
   LOCKSTEP_NEEDS_ORACLE();
   const files::TemporaryDirectory folder;
   const auto file = (folder.path() / "model.pt").string();
   test::expect_oracle_agrees("torchscript.py", {"plain", file});
-  for (const std::string ranks : {"1,2", "3"}) {
-    const auto output = parity({"--ranks", ranks, "--against", "pytorch", "--python",
-                                test::oracle_python(), "--json",
-                                "model.name=torchscript", "model.file=" + file});
-    EXPECT_EQ(output.end.shell_status(), 0) << output.err;
-    expect_rounding_only(json_of(output), ranks == "3" ? 1 : 2);
-  }
+  const auto holds = [&](const std::string& ranks, const std::string& strategy,
+                         std::size_t comparisons) {
+    const auto output =
+        parity({"--ranks", ranks, "--against", "pytorch", "--python",
+                test::oracle_python(), "--json", "model.name=torchscript",
+                "model.file=" + file, "parallel.strategy=" + strategy});
+    EXPECT_EQ(output.end.shell_status(), 0) << strategy << "\n" << output.err;
+    expect_rounding_only(json_of(output), comparisons);
+  };
+  holds("1,2", "auto", 2);
+  holds("3", "auto", 1);
+  holds("1,2", "data_parallel", 2);
 }
 
 TEST_F(Parity, ALossThatPytorchsSideHasNotIsRefused) {

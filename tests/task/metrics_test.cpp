@@ -199,6 +199,32 @@ TEST(Metrics, TooManyClassesForAValueOfEachAreRefused) {
   EXPECT_NO_THROW(make_class_metrics({.metrics = {EvalMetric::f1}}, 50'000));
 }
 
+// Else an answer would be counted in the place of another, or beyond all of them.
+TEST(Metrics, ScoresOfAnotherNumberOfClassesAreRefused) {
+  const auto refusal = [](Metric& metric, const Answers& answers) {
+    return test::error_text(Fault::config, [&] { metric.add(answers); });
+  };
+  for (const std::int64_t width : {kClasses - 1, kClasses + 2}) {
+    for (const auto name : kOfClasses) {
+      if (name == EvalMetric::top_k) continue;
+      const auto metrics = make_class_metrics({.metrics = {name}}, kClasses);
+      EXPECT_THAT(refusal(*metrics[0], make_answers(12, width)),
+                  testing::HasSubstr(str("eval.metrics: the model outputs ", width,
+                                         " classes, but the task has 4")));
+    }
+    const Answers labels{torch::zeros({5, width}), torch::zeros({5, width})};
+    const auto all = make_label_metrics({EvalMetric::f1, EvalMetric::auroc}, kClasses);
+    for (const std::size_t i : {1U, 2U}) {  // after the accuracy
+      EXPECT_THAT(refusal(*all[i], labels),
+                  testing::HasSubstr(str("outputs ", width, " labels")));
+    }
+  }
+  const auto top = make_class_metrics({.metrics = {EvalMetric::top_k}}, kClasses);
+  EXPECT_THAT(refusal(*top[0], make_answers(12, 3)),
+              testing::HasSubstr("outputs 3 classes, but the task has 4"));
+  EXPECT_NO_THROW(top[0]->add(make_answers(12, 6))) << "a padded vocabulary";
+}
+
 // Every rank refuses, and says how much it would have been; none keeps more than the
 // bound.
 TEST(Metrics, MoreScoresThanFitAreRefusedWithTheArithmetic) {

@@ -74,6 +74,23 @@ TEST(MultiTask, ThePrimaryMetricIsTheFirstPartsOrTheNamedOne) {
                              testing::HasSubstr("did you mean 'text_accuracy'?")));
 }
 
+TEST(MultiTask, APrimaryMetricThatIsALossHasTheNameThatIsReported) {
+  const auto by_loss = make_regression({.measured = {.primary = "loss"}});
+  const auto plain = make_regression({});
+  EXPECT_EQ(make_multi_task({.parts = {TaskPart{"a", by_loss}}})->primary().name,
+            "loss");
+  const auto two = make_multi_task({.parts = {{"a", by_loss}, {"b", plain}}});
+  EXPECT_EQ(two->primary().name, "loss_a");
+  const auto inner =
+      make_multi_task({.parts = {{"a", plain}, {"b", plain}}, .primary = "loss_b"});
+  const auto outer = make_multi_task({.parts = {{"in", inner}, {"c", plain}}});
+  EXPECT_EQ(outer->primary().name, "loss_in_b");
+  for (const auto& task : {two, outer}) {
+    EXPECT_EQ(find_primary(*task, task->primary().name, "task.primary").better,
+              Better::less);
+  }
+}
+
 TEST(MultiTask, TrainingValuesCountTheTargetsOfEachPart) {
   const auto part = [](const std::string& name, std::int64_t per_sample) {
     ClassificationOptions options;

@@ -230,5 +230,26 @@ TEST(Task, AnOutputOfAnotherShapeIsRefused) {
               testing::HasSubstr("(batch, classes)"));
 }
 
+// LibTorch would speak of an index; on a GPU it would end the process.
+TEST(Task, AModelOfTooFewClassesIsRefused) {
+  const Named four{{"output", torch::zeros({2, 4})}};
+  const Named classes{{"target", torch::tensor({0, 9}, torch::kInt64)}};
+  const Named shares{{"target", torch::full({2, 3}, 1 / 3.0F)}};
+  const auto ten = make_classification({.num_classes = 10});
+  EXPECT_THAT(test::error_text(Fault::config, [&] { ten->sums(four, classes, {}); }),
+              testing::HasSubstr("the model outputs 4 classes as 'output', but target "
+                                 "'target' has 10"));
+  EXPECT_THAT(
+      test::error_text(Fault::config,
+                       [&] { make_classification({})->sums(four, shares, {}); }),
+      testing::HasSubstr("target 'target' has 3"));
+  const Named few{{"target", torch::tensor({0, 2}, torch::kInt64)}};
+  EXPECT_NO_THROW(make_language_model({.vocabulary = 3})->sums(four, few, {}))
+      << "a padded vocabulary";
+  const auto ignores =
+      make_classification({.loss = {.ignore_index = 9}, .num_classes = 10});
+  EXPECT_NO_THROW(ignores->sums(four, classes, {})) << "that class does not count";
+}
+
 }  // namespace
 }  // namespace lockstep::task

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "lockstep/monitor/console.h"
 #include "lockstep/task/classification.h"
@@ -76,7 +77,7 @@ struct TwoHeads : models::Model {
   torch::nn::Linear scan{nullptr}, lab{nullptr}, organ{nullptr}, findings{nullptr};
 };
 
-std::shared_ptr<task::Task> both_tasks() {
+std::shared_ptr<task::Task> both_tasks(const std::string& primary = "") {
   return task::make_multi_task(
       {.parts = {{.name = "organ",
                   .task = task::make_classification({.fields = {.output = "organ"},
@@ -89,7 +90,8 @@ std::shared_ptr<task::Task> both_tasks() {
                        .per_sample = kFindings}),
                   .coefficient = 0.5,
                   .final_coefficient = 2.0}},
-       .ramp_steps = 10});
+       .ramp_steps = 10,
+       .primary = primary});
 }
 
 Extras patients_extras(CallbackList callbacks = {}) {
@@ -272,6 +274,32 @@ TEST(MultiTask, StopsAtItsPrimaryMetricAndGoesOnToTheBit) {
   }
 }
 
+// Found where it is reported, two levels below: by the best and by early_stop.
+TEST(MultiTask, TheLossOfAPartMayBeThePrimaryMetric) {
+  auto config = patients_config();
+  config.early_stop.patience = 2;
+  config.early_stop.min_delta = 10;  // nothing improves by so much
+  config.eval.every = 1;
+  auto extras = patients_extras();
+  extras.task = task::make_multi_task(
+      {.parts = {task::TaskPart{.name = "both", .task = both_tasks("loss_findings")}}});
+  auto world = comm::join({}, {});
+  const files::TemporaryDirectory folder;
+  const auto run = run_patients_in(folder.path(), config, world, extras);
+  EXPECT_EQ(run.result.primary, "loss_both_findings");
+  EXPECT_THAT(
+      run.result.ended_early,
+      testing::HasSubstr("loss_both_findings has not improved by more than 10"));
+  EXPECT_EQ(run.result.steps, 3);
+  double best = std::numeric_limits<double>::infinity();
+  for (const auto& line : run.metrics) {
+    if (line.split == monitor::Split::eval) {
+      best = std::min(best, line.find("loss_both_findings").value());
+    }
+  }
+  EXPECT_EQ(run.result.best, best);
+}
+
 TEST(MultiTask, GoesOnAtAnotherNumberOfRanks) {
   const auto config = patients_config();
   const files::TemporaryDirectory one, other;
@@ -279,6 +307,23 @@ TEST(MultiTask, GoesOnAtAnotherNumberOfRanks) {
   const auto last = run_patients(3, other.path(), config);
   const auto unbroken = run_patients(1, one.path(), config);
   expect_near_metrics(last.metrics, unbroken.metrics, 2e-5);
+}
+
+TEST(MultiTask, WhatARecipeSaysBesideATaskOfTheProgramIsRefused) {
+  auto config = patients_config();
+  config.task.label_smoothing = 0.1;
+  config.eval.metrics = {config::EvalMetric::f1};
+  config.data.balanced_loss = true;
+  auto world = comm::join({}, {});
+  const files::TemporaryDirectory folder;
+  const auto text = test::error_text(Fault::config, [&] {
+    run_patients_in(folder.path(), config, world, patients_extras());
+  });
+  for (const auto* part :
+       {"task.label_smoothing", "eval.metrics", "data.balanced_loss",
+        " are not used: the program gives a task of its own"}) {
+    EXPECT_THAT(text, testing::HasSubstr(part));
+  }
 }
 
 // A field that nobody declared is refused with the names there are.

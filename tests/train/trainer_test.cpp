@@ -275,11 +275,14 @@ TEST(Trainer, CountsTokensWhereSamplesHaveThem) {
   Extras extras;
   extras.train_data = extras.eval_data = std::make_shared<Sentences>();
   extras.build_model = [](const auto&) { return std::make_shared<NextToken>(); };
+  Result result;
   {
     Reporter reporter(run, config.monitor, console, {});
     auto world = comm::join({}, {});
-    train(config, run, reporter, stop, world, extras);
+    result = train(config, run, reporter, stop, world, extras);
   }
+  EXPECT_THAT(to_table(result), testing::ContainsRegex("tested on +10 samples"))
+      << "whose 50 tokens are no samples";
   const auto metrics = monitor::read_metrics(run.metrics());
   ASSERT_EQ(metrics.size(), 3U);
   const auto samples = metrics[1].find("samples_per_second").value();
@@ -287,6 +290,7 @@ TEST(Trainer, CountsTokensWhereSamplesHaveThem) {
               1e-9 * samples);  // rounding
   EXPECT_NEAR(samples * metrics[1].find("step_seconds").value(), 5,
               1e-9);  // a batch a step, rounding
+  EXPECT_EQ(metrics[2].find("samples"), 10);
 }
 
 }  // namespace

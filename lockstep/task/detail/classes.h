@@ -25,12 +25,20 @@ torch::Tensor class_scores(const Named& outputs, const Fields& fields);
 Answers class_answers(const Named& outputs, const Named& batch, const Fields& fields,
                       const std::optional<std::int64_t>& ignore_index);
 
+struct ClassLossOptions {
+  std::string_view name;
+  Fields fields;
+  CrossEntropyOptions loss;
+  std::int64_t num_classes = 0;  // 0: any
+  std::int64_t per_sample = 1;
+};
+
 // Cross-entropy, of classes or tokens. Weights of classes and label smoothing are for
-// training only.
+// training only. sums() throws Fault::config for outputs of too few classes, and of
+// shares for those of another number.
 class ClassLoss : public OneLoss {
  public:
-  ClassLoss(std::string_view name, Fields fields, CrossEntropyOptions options,
-            std::int64_t per_sample);
+  explicit ClassLoss(const ClassLossOptions& options);
 
   Sums sums(const Named& outputs, const Named& batch, const Pass& pass) const override;
   Sums weights(const Named& batch, const Pass& pass) const override;
@@ -42,8 +50,10 @@ class ClassLoss : public OneLoss {
 
  private:
   CrossEntropyOptions options_for(const Pass& pass, const torch::Device& device) const;
+  void check_width(std::int64_t own, const ClassTargets& right) const;
 
   CrossEntropyOptions options_;
+  std::int64_t num_classes_;
   DeviceCopies class_weights_;
 };
 

@@ -12,6 +12,11 @@ namespace lockstep::task::detail {
 
 double ratio(double part, double whole);
 
+// Throws Fault::config where a model scores another number of classes or labels
+// (`kind`) than a metric counts: answers would be counted in the place of others.
+void check_columns(const torch::Tensor& scores, std::int64_t expected,
+                   std::string_view kind);
+
 // A tensor that tasks hold, where it is needed: copied once to each device, since a
 // copy waits for the device.
 //
@@ -20,7 +25,6 @@ class DeviceCopies {
  public:
   explicit DeviceCopies(torch::Tensor tensor) : original_(std::move(tensor)) {}
 
-  bool defined() const { return original_.defined(); }
   torch::Tensor on(const torch::Device& device) const;
 
  private:
