@@ -74,6 +74,7 @@ constexpr auto kNeeds = std::to_array<Need>({
     {"ema.evaluate", "ema.enabled=true"},
 
     {"train.deterministic", "parallel.device=cuda"},
+    {"train.graph", "parallel.device=cuda"},
     {"train.max_skipped", "train.on_nonfinite=skip"},
 
     {"early_stop.min_delta", "early_stop.patience>0 or checkpoint.save_best=true"},

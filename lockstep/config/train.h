@@ -18,6 +18,13 @@ constexpr std::array<std::string_view, 2> names_of(OnNonfinite) {
   return {"stop", "skip"};
 }
 
+// Whether a step is launched as a whole, by CUDA graphs that hold it.
+enum class Graph { automatic, on, off };
+
+constexpr std::array<std::string_view, 3> names_of(Graph) {
+  return {"auto", "on", "off"};
+}
+
 // Training ends after `steps` or after `epochs`: one of them is a number above 0, and
 // the planner sets the other to 0, which means "not the measure".
 struct TrainConfig {
@@ -30,6 +37,7 @@ struct TrainConfig {
   bool metrics = true;
   bool anomaly = false;
   bool deterministic = false;
+  Graph graph = Graph::automatic;
   OnNonfinite on_nonfinite = OnNonfinite::stop;
   std::int64_t max_skipped = 10;
   std::int64_t fast_dev_run = 0;
@@ -74,10 +82,16 @@ void describe(TrainConfig& c, Visitor& v) {
       {.help = "On a GPU: only algorithms that give the same bits on every run, not "
                "the fastest of those that were tried. A CPU always does.",
        .affects = Affects::speed});
+  v.field("graph", c.graph,
+          {.help = "On a GPU: launch a step as a whole (CUDA graphs) instead of one "
+                   "kernel after the other; the same bits. auto: where shapes stay the "
+                   "same and nobody looks inside a step; on: that, or an error that "
+                   "says why not.",
+           .affects = Affects::speed});
   v.field("on_nonfinite", c.on_nonfinite,
           {.help = "A loss or gradient that is a NaN or an infinity: stop, and say "
                    "where; skip: leave the weights as they are and go on (every step "
-                   "waits for its gradients then)."});
+                   "that no graph holds waits for its gradients then)."});
   v.field("max_skipped", c.max_skipped,
           {.help = "Of skip: stop after so many skipped steps in a row; 0: never.",
            .range = count_from(0),

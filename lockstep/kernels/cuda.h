@@ -33,7 +33,19 @@ struct Normalize {
   std::int64_t num_elements;
 };
 
+// Numbers of eight bytes each on their way to the device: as arguments of a kernel, so
+// that no memory of the host has to outlive the launch and nobody waits for a copy.
+inline constexpr int kMostWords = 240;  // twice they fit into 4 KiB of arguments
+struct Words {
+  std::uint64_t* out = nullptr;
+  const double* takes_second = nullptr;  // on the device; not 0: `second`, else `first`
+  int count = 0;
+  std::uint64_t first[kMostWords] = {};
+  std::uint64_t second[kMostWords] = {};
+};
+
 // All start on `stream` and check the launch; none waits for it.
+void put_words_cuda(const Words& words, CUstream_st* stream);
 void normalize_cuda(const Normalize& args, CUstream_st* stream);
 void add_relu_cuda(const AddRelu& args, CUstream_st* stream);
 void dropout_cuda(const Dropout& args, CUstream_st* stream);

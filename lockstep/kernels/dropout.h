@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "lockstep/base/hash.h"
+
 namespace at {
 class Tensor;
 }
@@ -14,6 +16,13 @@ namespace lockstep::kernels {
 
 enum class Number { f32, f64, bf16, f16 };
 
+// Which samples a pass is about, in memory of the device: a CUDA graph that holds the
+// pass reads it there at every replay.
+struct PassPlace {
+  std::uint64_t key = 0;
+  std::int64_t first_sample = 0;
+};
+
 struct Dropout {
   void* out = nullptr;
   const void* in = nullptr;
@@ -22,8 +31,10 @@ struct Dropout {
   std::int64_t sample_elements = 0;  // of one; samples stand one after the other
   std::int64_t first_sample = 0;
   std::uint64_t key = 0;
-  std::uint32_t keep_below = 0;  // of 2^32: how many chances are kept
-  double scale = 1;              // of what is kept
+  const PassPlace* place = nullptr;   // on the device; instead of the two above
+  std::uint64_t layer = 0, call = 0;  // with `place`: whose key it is
+  std::uint32_t keep_below = 0;       // of 2^32: how many chances are kept
+  double scale = 1;                   // of what is kept
 };
 
 class Workers;
@@ -32,6 +43,12 @@ void dropout_cpu(const Dropout& args, Workers* workers);
 
 inline constexpr std::int64_t kDropoutBlock = 16384;  // elements of one piece of work
 
+// The key of the `call`-th time that a layer drops in a pass.
+constexpr std::uint64_t key_of_call(std::uint64_t pass, std::uint64_t layer,
+                                    std::uint64_t call) {
+  return scramble(scramble(pass ^ layer) ^ call);
+}
+
 // What is to be dropped of a tensor that holds `num_samples` samples, one after the
 // other in memory; `first_sample` is the number of the first.
 struct Drawn {
@@ -39,6 +56,10 @@ struct Drawn {
   std::int64_t first_sample = 0;
   std::int64_t num_samples = 0;
   double probability = 0;  // in (0, 1)
+  // On the device, instead of the first two: key_of_call() of it, of `layer` and
+  // `call`.
+  const PassPlace* place = nullptr;
+  std::uint64_t layer = 0, call = 0;
 };
 
 // REQUIRES: both dense, alike in shape, strides, dtype and device; num_samples divides

@@ -35,6 +35,10 @@ __device__ double times(double value, double scale) {
 template <typename T, typename Wide>
 __global__ void dropout_kernel(Dropout args) {
   const auto scale = static_cast<Wide>(args.scale);
+  if (args.place != nullptr) {
+    args.key = key_of_call(args.place->key, args.layer, args.call);
+    args.first_sample = args.place->first_sample;
+  }
   for (std::int64_t s = blockIdx.y; s < args.num_samples; s += gridDim.y) {
     const auto key = detail::key_of(args.key, args.first_sample + s);
     const auto* in = static_cast<const T*>(args.in) + s * args.sample_elements;

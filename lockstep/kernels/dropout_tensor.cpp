@@ -47,6 +47,7 @@ void dropout(at::Tensor& out, const at::Tensor& in, const Drawn& drawn) {
   LOCKSTEP_CHECK(in.is_non_overlapping_and_dense() && in.strides() == out.strides() &&
                  in.sizes() == out.sizes() && in.device() == out.device() &&
                  in.scalar_type() == out.scalar_type());
+  LOCKSTEP_CHECK(drawn.place == nullptr || (in.is_cuda() && cuda_available()));
   LOCKSTEP_CHECK(drawn.probability > 0 && drawn.probability < 1, drawn.probability);
   if (in.numel() == 0) return;
   LOCKSTEP_CHECK(drawn.num_samples > 0 && in.numel() % drawn.num_samples == 0,
@@ -61,6 +62,9 @@ void dropout(at::Tensor& out, const at::Tensor& in, const Drawn& drawn) {
                      .sample_elements = in.numel() / drawn.num_samples,
                      .first_sample = drawn.first_sample,
                      .key = drawn.key,
+                     .place = drawn.place,
+                     .layer = drawn.layer,
+                     .call = drawn.call,
                      .keep_below = static_cast<std::uint32_t>(
                          std::min(std::ldexp(keep, 32), double{kLowBits})),
                      .scale = 1 / keep};

@@ -19,6 +19,10 @@ CUstream_st* current_stream(int) {
   refuse();
 }
 
+void put_words_cuda(const Words&, CUstream_st*) {
+  refuse();
+}
+
 void normalize_cuda(const Normalize&, CUstream_st*) {
   refuse();
 }

@@ -42,6 +42,7 @@ struct ClipFactor {
   const double* squared = nullptr;
   double* out = nullptr;
   double gradient_scale = 1;
+  const double* scale_at = nullptr;  // on the device; else gradient_scale holds
   double most = 0;
 };
 inline constexpr double kNormFloor = 1e-6;

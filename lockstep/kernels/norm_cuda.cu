@@ -32,7 +32,8 @@ __global__ void sum_blocks(const In* in, std::int64_t num_elements, double* sums
 }
 
 __global__ void clip_factor_kernel(ClipFactor args) {
-  const double norm = args.gradient_scale * sqrt(*args.squared);
+  const double scale = args.scale_at != nullptr ? *args.scale_at : args.gradient_scale;
+  const double norm = scale * sqrt(*args.squared);
   args.out[0] = norm;
   const double factor = args.most / (norm + kNormFloor);
   args.out[1] = args.most > 0 && !(factor > 1) ? factor : 1;

@@ -28,7 +28,8 @@ struct ChunkLoop {
 
   [[gnu::always_inline]] void operator()() const {
     const double factor = update.factor != nullptr ? *update.factor : 1;
-    const auto c = detail::coefficients<T>(update.hyper, chunk, factor, Root{});
+    const auto& hyper = update.hyper_at != nullptr ? *update.hyper_at : update.hyper;
+    const auto c = detail::coefficients<T>(hyper, chunk, factor, Root{});
     T* __restrict weights = static_cast<T*>(update.weights) + chunk.begin;
     const G* __restrict gradients =
         static_cast<const G*>(update.gradients) + chunk.begin;
@@ -80,6 +81,7 @@ void run(const Update& update, Workers& workers) {
 }  // namespace
 
 void update_cpu(const Update& update, Workers& workers) {
+  if (update.skip != nullptr && *update.skip != 0) return;
   switch (update.rule) {
     case Rule::sgd:
       return run<detail::Sgd>(update, workers);

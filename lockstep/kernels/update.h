@@ -47,6 +47,8 @@ struct Update {
   const Chunk* chunks = nullptr;  // where the weights are: host or device
   std::int64_t num_chunks = 0;
   const double* factor = nullptr;  // multiplies gradient_scale; host or device, or null
+  const double* skip = nullptr;    // if it is not 0, nothing changes; where they are
+  const Hyper* hyper_at = nullptr;  // where they are; else `hyper` holds
   Hyper hyper;
 };
 

@@ -53,10 +53,12 @@ __device__ void update_pack(const Update& update, std::int64_t i,
 template <typename R, typename T, typename G, bool kRounds>
 __global__ void update_kernel(Update update, bool aligned) {
   __shared__ detail::Coefficients<T> c;
+  if (update.skip != nullptr && *update.skip != 0) return;
   const Chunk chunk = update.chunks[blockIdx.x];
   if (threadIdx.x == 0) {
     const double factor = update.factor != nullptr ? *update.factor : 1;
-    c = detail::coefficients<T>(update.hyper, chunk, factor, Root{});
+    const Hyper hyper = update.hyper_at != nullptr ? *update.hyper_at : update.hyper;
+    c = detail::coefficients<T>(hyper, chunk, factor, Root{});
   }
   __syncthreads();
   constexpr int kCount = kWidth<T>;

@@ -25,6 +25,9 @@ struct ByKey : torch::autograd::Function<ByKey> {
     saved["first"] = drawn.first_sample;
     saved["size"] = drawn.num_samples;
     saved["probability"] = drawn.probability;
+    saved["place"] = reinterpret_cast<std::int64_t>(drawn.place);
+    saved["layer"] = static_cast<std::int64_t>(drawn.layer);
+    saved["call"] = static_cast<std::int64_t>(drawn.call);
     saved["format"] = static_cast<std::int64_t>(format);
     return drop(input, format, drawn);
   }
@@ -33,10 +36,14 @@ struct ByKey : torch::autograd::Function<ByKey> {
       torch::autograd::AutogradContext* context,
       const torch::autograd::variable_list& gradients) {
     auto& saved = context->saved_data;
-    const kernels::Drawn drawn{.key = static_cast<std::uint64_t>(saved["key"].toInt()),
-                               .first_sample = saved["first"].toInt(),
-                               .num_samples = saved["size"].toInt(),
-                               .probability = saved["probability"].toDouble()};
+    const kernels::Drawn drawn{
+        .key = static_cast<std::uint64_t>(saved["key"].toInt()),
+        .first_sample = saved["first"].toInt(),
+        .num_samples = saved["size"].toInt(),
+        .probability = saved["probability"].toDouble(),
+        .place = reinterpret_cast<const kernels::PassPlace*>(saved["place"].toInt()),
+        .layer = static_cast<std::uint64_t>(saved["layer"].toInt()),
+        .call = static_cast<std::uint64_t>(saved["call"].toInt())};
     const auto format = static_cast<at::MemoryFormat>(saved["format"].toInt());
     return {drop(gradients[0], format, drawn), Tensor()};
   }
@@ -44,12 +51,22 @@ struct ByKey : torch::autograd::Function<ByKey> {
 
 }  // namespace
 
+kernels::PassPlace SamplePass::place_of(std::int64_t epoch,
+                                        std::int64_t first) const noexcept {
+  return {scramble(scramble(seed_) ^ static_cast<std::uint64_t>(epoch)), first};
+}
+
 void SamplePass::begin(std::int64_t epoch, std::int64_t first,
                        std::int64_t size) noexcept {
-  key_ = scramble(scramble(seed_) ^ static_cast<std::uint64_t>(epoch));
-  first_ = first;
+  place_ = place_of(epoch, first);
   size_ = size;
   number_ += 1;
+  if (next_on_device_ != nullptr) on_device_ = next_on_device_++;
+}
+
+void SamplePass::use_places(const kernels::PassPlace* first) noexcept {
+  next_on_device_ = first;
+  on_device_ = nullptr;
 }
 
 void DropoutImpl::pretty_print(std::ostream& stream) const {
@@ -79,10 +96,13 @@ Tensor DropoutImpl::forward(const Tensor& input) {
   const auto call = static_cast<std::uint64_t>(calls());
   set_calls(calls() + 1);
   return ByKey::apply(
-      input, kernels::Drawn{.key = scramble(scramble(pass_->key() ^ layer_) ^ call),
+      input, kernels::Drawn{.key = kernels::key_of_call(pass_->key(), layer_, call),
                             .first_sample = pass_->first(),
                             .num_samples = pass_->size(),
-                            .probability = probability_});
+                            .probability = probability_,
+                            .place = pass_->on_device(),
+                            .layer = layer_,
+                            .call = call});
 }
 
 std::vector<DropoutImpl*> dropouts_of(const torch::nn::Module& module) {

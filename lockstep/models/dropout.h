@@ -6,6 +6,8 @@
 
 #include <torch/torch.h>
 
+#include "lockstep/kernels/dropout.h"
+
 namespace lockstep::models {
 
 // Which samples a forward pass is about. What dropout does to a sample follows from the
@@ -18,15 +20,27 @@ class SamplePass {
   // `first`: the place in the epoch of the first of `size` samples.
   void begin(std::int64_t epoch, std::int64_t first, std::int64_t size) noexcept;
 
-  std::uint64_t key() const noexcept { return key_; }
-  std::int64_t first() const noexcept { return first_; }
+  // What begin() makes of its arguments.
+  kernels::PassPlace place_of(std::int64_t epoch, std::int64_t first) const noexcept;
+
+  // From now on the passes that are begun find their places in memory of a GPU, one
+  // after the other: a CUDA graph that holds them reads these anew at every replay.
+  // nullptr: that is over.
+  void use_places(const kernels::PassPlace* first) noexcept;
+
+  std::uint64_t key() const noexcept { return place_.key; }
+  std::int64_t first() const noexcept { return place_.first_sample; }
   std::int64_t size() const noexcept { return size_; }
   std::uint64_t number() const noexcept { return number_; }  // of passes so far
+  const kernels::PassPlace* on_device() const noexcept { return on_device_; }
 
  private:
   std::uint64_t seed_;
-  std::uint64_t key_ = 0, number_ = 0;
-  std::int64_t first_ = 0, size_ = 0;
+  std::uint64_t number_ = 0;
+  kernels::PassPlace place_;
+  std::int64_t size_ = 0;
+  const kernels::PassPlace* on_device_ = nullptr;       // of this pass
+  const kernels::PassPlace* next_on_device_ = nullptr;  // of the next one
 };
 
 // torch::nn::Dropout; one that follows a SamplePass draws by sample, else from torch's

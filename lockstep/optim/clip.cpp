@@ -92,4 +92,15 @@ void NormClip::compute(const torch::Tensor& squared, double gradient_scale) {
   }
 }
 
+void NormClip::compute(const torch::Tensor& squared, const double* scale_at) {
+  if (both_.device().is_cpu()) return compute(squared, *scale_at);
+  LOCKSTEP_CHECK(kernels::cuda_available());
+  const c10::DeviceGuard guard(both_.device());
+  kernels::clip_factor_cuda({.squared = squared.data_ptr<double>(),
+                             .out = both_.data_ptr<double>(),
+                             .scale_at = scale_at,
+                             .most = most_},
+                            kernels::current_stream(both_.device().index()));
+}
+
 }  // namespace lockstep::optim

@@ -37,6 +37,9 @@ class NormClip {
   // `squared` over all parameters, shards and ranks, of gradients that are still to be
   // multiplied by gradient_scale.
   void compute(const torch::Tensor& squared, double gradient_scale);
+  // The same of a scale that is read where the gradients are, at every replay of a
+  // graph.
+  void compute(const torch::Tensor& squared, const double* scale_at);
 
   // No dimension, float64; overwritten by the next compute().
   const torch::Tensor& norm() const noexcept { return norm_; }  // of what is scaled

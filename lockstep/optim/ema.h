@@ -20,6 +20,13 @@ class Ema {
   // precision: Optimizer::weights().
   void update(const torch::Tensor& weights);
 
+  // The same in three parts, for a step that is held by a CUDA graph: by how much the
+  // average follows in it, if it is made when `later` more have been counted (0: not at
+  // all); the launch, with that number on the device; and that it was made.
+  double rest(int later) const;
+  void launch(const torch::Tensor& weights, const torch::Tensor& rest);
+  void count_step();
+
   // Puts the average into `values` until swap_out() puts back what was there; `values`
   // may be bfloat16. In between the weights must not be stepped.
   void swap_in(torch::Tensor& values);
@@ -33,7 +40,8 @@ class Ema {
   void load(const NamedTensors& state);
 
  private:
-  double decay() const;
+  bool is_due(std::int64_t step) const { return step % config_.every == 0; }
+  double decay(std::int64_t updates) const;
 
   config::EmaConfig config_;
   torch::Tensor average_;

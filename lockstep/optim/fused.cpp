@@ -136,10 +136,15 @@ class Fused : public Optimizer {
   void step(torch::Tensor& values, const torch::Tensor& gradients,
             const StepArguments& arguments) override {
     const torch::NoGradGuard no_grad;
-    check(values, gradients, arguments);
-    if (steps_.defined()) {
-      ++*steps_.data_ptr<std::int64_t>();
-      if (!arguments.unused.empty()) behind_ = one_more(behind_, arguments.unused);
+    check(values, gradients);
+    LOCKSTEP_CHECK(!arguments.factor.defined() ||
+                   (arguments.factor.scalar_type() == torch::kFloat64 &&
+                    arguments.factor.numel() == 1 &&
+                    arguments.factor.device() == device_));
+    check_order(arguments.unused, num_elements_);
+    count_step();
+    if (steps_.defined() && !arguments.unused.empty()) {
+      behind_ = one_more(behind_, arguments.unused);
     }
     // Those that are updated are as far behind as before, so that the same unused ones
     // need no new cut.
@@ -147,7 +152,42 @@ class Fused : public Optimizer {
       unused_ = arguments.unused;
       cut();
     }
-    for (auto& work : works_) update(work, values, gradients, arguments);
+    for (auto& work : works_) {
+      auto raw = this->raw(work, values, gradients);
+      raw.hyper = hyper_of(work, arguments, /*later=*/0);
+      raw.factor = arguments.factor.defined()
+                       ? arguments.factor.const_data_ptr<double>()
+                       : nullptr;
+      update(work, raw, values, gradients, arguments.factor);
+    }
+  }
+
+  std::vector<kernels::Hyper> hypers(const StepArguments& arguments,
+                                     int later) const override {
+    LOCKSTEP_CHECK(arguments.unused.empty() && unused_.empty());
+    std::vector<kernels::Hyper> all;
+    for (const auto& work : works_) {
+      all.push_back(hyper_of(work, arguments, 1 + later));
+    }
+    return all;
+  }
+
+  void launch(torch::Tensor& values, const torch::Tensor& gradients,
+              const HeldArguments& arguments) override {
+    const torch::NoGradGuard no_grad;
+    check(values, gradients);
+    const auto* hyper = arguments.hypers;
+    for (auto& work : works_) {
+      auto raw = this->raw(work, values, gradients);
+      raw.hyper_at = hyper++;
+      raw.factor = arguments.factor;
+      raw.skip = arguments.skip;
+      update(work, raw, values, gradients, {});
+    }
+  }
+
+  void count_step() override {
+    if (steps_.defined()) ++*steps_.data_ptr<std::int64_t>();
   }
 
   NamedTensors state() const override {
@@ -194,8 +234,7 @@ class Fused : public Optimizer {
   }
 
  private:
-  void check(const torch::Tensor& values, const torch::Tensor& gradients,
-             const StepArguments& arguments) const {
+  void check(const torch::Tensor& values, const torch::Tensor& gradients) const {
     if (gradients.layout() != torch::kStrided) {
       throw Error(Fault::config,
                   "optim: the gradients are sparse, and this optimizer takes dense "
@@ -209,11 +248,6 @@ class Fused : public Optimizer {
         gradients.scalar_type() == values.scalar_type() ||
             (master_.defined() && gradients.scalar_type() == torch::kFloat32),
         gradients.scalar_type(), " for ", values.scalar_type());
-    LOCKSTEP_CHECK(!arguments.factor.defined() ||
-                   (arguments.factor.scalar_type() == torch::kFloat64 &&
-                    arguments.factor.numel() == 1 &&
-                    arguments.factor.device() == device_));
-    check_order(arguments.unused, num_elements_);
   }
 
   void cut() {
@@ -223,20 +257,17 @@ class Fused : public Optimizer {
     }
   }
 
-  void update(Work& work, torch::Tensor& values, const torch::Tensor& gradients,
-              const StepArguments& arguments) {
-    const auto hyper = hyper_of(work, arguments);
+  // `factor` is for the operators, where there is no kernel.
+  void update(Work& work, const kernels::Update& raw, torch::Tensor& values,
+              const torch::Tensor& gradients, const torch::Tensor& factor) {
     if (device_.is_cpu()) {
-      if (work.workers) {
-        kernels::update_cpu(raw(work, values, gradients, arguments, hyper),
-                            *work.workers);
-      }
+      if (work.workers) kernels::update_cpu(raw, *work.workers);
     } else if (kernels::cuda_available()) {
       const c10::DeviceGuard guard(device_);
-      kernels::update_cuda(raw(work, values, gradients, arguments, hyper),
-                           kernels::current_stream(device_.index()));
+      kernels::update_cuda(raw, kernels::current_stream(device_.index()));
     } else {
-      update_by_operators(rule_, hyper, work.ranges, arguments.factor,
+      LOCKSTEP_CHECK(raw.hyper_at == nullptr);
+      update_by_operators(rule_, raw.hyper, work.ranges, factor,
                           {.weights = weights(values),
                            .rounded = master_.defined() ? values : master_,
                            .gradients = gradients,
@@ -245,7 +276,8 @@ class Fused : public Optimizer {
     }
   }
 
-  kernels::Hyper hyper_of(const Work& work, const StepArguments& arguments) const {
+  kernels::Hyper hyper_of(const Work& work, const StepArguments& arguments,
+                          int later) const {
     kernels::Hyper hyper{.lr = arguments.lr,
                          .beta1 = rule_.beta1,
                          .beta2 = rule_.beta2,
@@ -254,7 +286,7 @@ class Fused : public Optimizer {
                          .clip_value = arguments.clip_value};
     if (!steps_.defined()) return hyper;
     const auto count =
-        static_cast<double>(*steps_.data_ptr<std::int64_t>() - work.behind);
+        static_cast<double>(*steps_.data_ptr<std::int64_t>() + later - work.behind);
     hyper.bias1 = 1 - std::pow(rule_.beta1, count);
     hyper.bias2 = 1 - std::pow(rule_.beta2, count);
     return hyper;
@@ -269,9 +301,9 @@ class Fused : public Optimizer {
                : kernels::Storage::bf16;
   }
 
+  // What does not change from step to step.
   kernels::Update raw(const Work& work, const torch::Tensor& values,
-                      const torch::Tensor& gradients, const StepArguments& arguments,
-                      const kernels::Hyper& hyper) const {
+                      const torch::Tensor& gradients) const {
     const auto address = [](const torch::Tensor& tensor) {
       return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
     };
@@ -284,9 +316,7 @@ class Fused : public Optimizer {
             .first = address(first_),
             .second = address(second_),
             .chunks = static_cast<const kernels::Chunk*>(work.chunks.const_data_ptr()),
-            .num_chunks = work.num_chunks,
-            .factor = static_cast<const double*>(address(arguments.factor)),
-            .hyper = hyper};
+            .num_chunks = work.num_chunks};
   }
 
   FusedRule rule_;

@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include "lockstep/config/optim.h"
+#include "lockstep/kernels/update.h"
 #include "lockstep/optim/state.h"
 
 namespace lockstep::optim {
@@ -52,6 +53,14 @@ struct StepArguments {
   std::vector<Elements> unused = {};
 };
 
+// Of a step that a CUDA graph holds: what a host would say is read on the device, at
+// every replay.
+struct HeldArguments {
+  const kernels::Hyper* hypers = nullptr;  // as Optimizer::hypers() gives them
+  const double* factor = nullptr;          // as StepArguments::factor; may be null
+  const double* skip = nullptr;            // if it is not 0, nothing changes; or null
+};
+
 inline constexpr const char* kBehind = "behind";
 
 // Changes parameters by their gradients: one fused operation over flat buffers; one for
@@ -72,6 +81,15 @@ class Optimizer {
   void step(torch::Tensor& values, const torch::Tensor& gradients, double lr) {
     step(values, gradients, StepArguments{.lr = lr});
   }
+
+  // The same in three parts, for a step that is held by a CUDA graph: its numbers, if
+  // it is made when `later` more have been counted; its launches, which a graph
+  // captures; and that it was made. REQUIRES: all parameters are used.
+  virtual std::vector<kernels::Hyper> hypers(const StepArguments& arguments,
+                                             int later) const = 0;
+  virtual void launch(torch::Tensor& values, const torch::Tensor& gradients,
+                      const HeldArguments& arguments) = 0;
+  virtual void count_step() = 0;
 
   // Everything a checkpoint has to hold, by name: what is remembered of each element
   // has one dimension, a single number has none. The tensors are the optimizer's own,

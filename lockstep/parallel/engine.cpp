@@ -80,6 +80,18 @@ class Engine::Impl {
     exchange_->observe(observer);
   }
 
+  void set_captured(bool captured) {
+    captured_ = captured;
+    exchange_->stamps().pause(captured);
+    exchange_->tell_absences(!captured && !(options_.static_graph && checked_));
+  }
+
+  void forget_captured() {
+    running_ = false;
+    finished_ = true;
+    set_captured(false);
+  }
+
   bool set_sync(bool sync) { return std::exchange(sync_, sync); }
 
   // Leaves the memory alone: the first gradient of a step is copied over it, which is
@@ -322,6 +334,7 @@ class Engine::Impl {
   std::weak_ptr<Pass> pass_;  // gone, and not ended_: it failed
   bool settled_ = false;      // buckets stay as they are
   bool checked_ = false;      // a first pass has shown what is used
+  bool captured_ = false;     // by a CUDA graph
   detail::Flags used_;        // since zero_gradients()
   detail::Flags told_;        // of a pass whose counts have not come yet
   detail::Flags now_told_;
@@ -417,8 +430,14 @@ void Engine::Impl::complete(bool excused, bool failed) {
 }
 
 void Engine::Impl::check_use(bool excused) {
-  if (options_.static_graph && checked_) return;  // as in the first step
+  if (options_.static_graph && checked_ && !captured_) return;  // as in the first step
   globally_unused_.clear();
+  if (captured_) {
+    for (std::size_t i = 0; i < used_.size(); ++i) {
+      if (!used_[i]) globally_unused_.push_back(i);
+    }
+    return;
+  }
   const auto& absences = exchange_->absences(used_, excused);
   // Of several GPUs they come one step later, and are of that step.
   const bool late = absences.empty() || !told_.empty();
@@ -562,6 +581,12 @@ const ExchangeTimes& Engine::times() const noexcept {
 }
 const ExchangeTimes& Engine::device_times() const noexcept {
   return impl_->device_times();
+}
+void Engine::set_captured(bool captured) noexcept {
+  impl_->set_captured(captured);
+}
+void Engine::forget_captured() noexcept {
+  impl_->forget_captured();
 }
 void Engine::observe(ExchangeObserver* observer) noexcept {
   impl_->observe(observer);

@@ -174,6 +174,14 @@ class Engine {
   // On a GPU's own clock, of the step before: nothing waits for them. Empty on a CPU.
   const ExchangeTimes& device_times() const noexcept;
 
+  // While a CUDA graph captures a pass: nothing is timed, and ranks do not tell each
+  // other what they use, which is the same in every replay. What this rank alone does
+  // not use is globally_unused() then.
+  void set_captured(bool captured) noexcept;
+  // A pass that was captured ended with an exception: none of it has run anywhere, so
+  // nobody waits for this rank's part.
+  void forget_captured() noexcept;
+
   // Tells of what travels from now on; nullptr: nobody. It outlives what it was told.
   void observe(ExchangeObserver* observer) noexcept;
 

@@ -1,6 +1,8 @@
 #include "lockstep/parallel/detail/flat_optimizers.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 
 #include "lockstep/base/error.h"
@@ -10,6 +12,9 @@
 
 namespace lockstep::parallel::detail {
 namespace {
+
+// Of an optimizer's step: they are one after the other in memory.
+constexpr std::size_t kHyperNumbers = sizeof(kernels::Hyper) / sizeof(double);
 
 // What is remembered of each element; not a count of steps, which is one number.
 bool is_per_element(const torch::Tensor& state, const Shard& shard) {
@@ -147,12 +152,16 @@ void FlatOptimizers::update(Piece& piece, optim::StepArguments arguments) {
   if (piece.average) piece.average->update(piece.optimizer->weights(values));
 }
 
+optim::StepArguments FlatOptimizers::arguments_of(const Update& update) const {
+  return {.lr = update.lr,
+          .gradient_scale = 1 / update.loss_scale,
+          .clip_value = config_.optim.clip_value};
+}
+
 Updated FlatOptimizers::step(const Update& wanted) {
   const torch::NoGradGuard no_grad;
   Updated done;
-  optim::StepArguments arguments{.lr = wanted.lr,
-                                 .gradient_scale = 1 / wanted.loss_scale,
-                                 .clip_value = config_.optim.clip_value};
+  auto arguments = arguments_of(wanted);
   const bool clips = config_.optim.clip_norm > 0;
   if (clips || wanted.wants_norm || wanted.skips_nonfinite) {
     clip_.compute(squared_norm(), arguments.gradient_scale);
@@ -171,6 +180,77 @@ Updated FlatOptimizers::step(const Update& wanted) {
   }
   engine_.wait_for_values();
   return done;
+}
+
+std::string FlatOptimizers::held_obstacle() const {
+  const auto& unused = engine_.globally_unused();
+  if (unused.empty()) return "";
+  return str("parameter '", engine_.parameters()[unused[0]].name,
+             "' takes no part in the loss");
+}
+
+// The scale of the gradients; then of each piece what its optimizer's works share, and
+// by how much its average follows.
+std::vector<double> FlatOptimizers::held_numbers(const Update& update,
+                                                 int later) const {
+  const auto arguments = arguments_of(update);
+  std::vector<double> numbers{arguments.gradient_scale};
+  for (const auto& piece : pieces_) {
+    for (const auto& hyper : piece.optimizer->hypers(arguments, later)) {
+      const auto own = std::bit_cast<std::array<double, kHyperNumbers>>(hyper);
+      numbers.insert(numbers.end(), own.begin(), own.end());
+    }
+    if (piece.average) numbers.push_back(piece.average->rest(later));
+  }
+  return numbers;
+}
+
+torch::Tensor FlatOptimizers::launch_held(const torch::Tensor& numbers,
+                                          const torch::Tensor& skipped) {
+  const torch::NoGradGuard no_grad;
+  const bool clips = config_.optim.clip_norm > 0;
+  const auto* number = numbers.const_data_ptr<double>();
+  optim::HeldArguments arguments;
+  torch::Tensor norm;
+  if (clips || skipped.defined()) {
+    clip_.compute(squared_norm(), number);
+    norm = clip_.norm();
+    if (clips) arguments.factor = clip_.factor().const_data_ptr<double>();
+  }
+  if (skipped.defined()) {
+    skipped.copy_(norm.isfinite().logical_not());
+    arguments.skip = skipped.const_data_ptr<double>();
+  }
+  ++number;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    auto& piece = pieces_[i];
+    auto values = values_of(piece);
+    arguments.hypers = reinterpret_cast<const kernels::Hyper*>(number);
+    piece.optimizer->launch(
+        values, piece.shard.of(engine_.gradients(piece.shard.group)), arguments);
+    number += kHyperNumbers * piece.optimizer->hypers({}, 0).size();
+    if (piece.average) {
+      auto rest = numbers[number++ - numbers.const_data_ptr<double>()];
+      if (skipped.defined()) rest = rest.masked_fill(skipped != 0, 0);
+      piece.average->launch(piece.optimizer->weights(values), rest);
+    }
+    engine_.updated(i);
+  }
+  engine_.wait_for_values();
+  return norm;
+}
+
+void FlatOptimizers::count_held() {
+  for (auto& piece : pieces_) {
+    piece.optimizer->count_step();
+    if (piece.average) piece.average->count_step();
+  }
+}
+
+torch::Tensor FlatOptimizers::norm(const Update& update) {
+  const torch::NoGradGuard no_grad;
+  clip_.compute(squared_norm(), 1 / update.loss_scale);
+  return clip_.norm();
 }
 
 void FlatOptimizers::use_average(bool on) {

@@ -54,7 +54,22 @@ EngineOptions engine_options(const config::Config& config, comm::Communicator& d
   return options;
 }
 
-class Replicated : public Strategy {
+// Ranks that are threads share autograd's thread, and what travels through the host is
+// no work of the GPU.
+std::string capture_obstacle(const config::Config& config, comm::World& world) {
+  if (!world.data().device().is_cuda()) return "the model is not on a GPU";
+  if (world.size() == 1) return "";
+  if (world.data().backend() != "nccl") {
+    return str("sums over ", world.data().backend(), " pass through the host");
+  }
+  if (config.parallel.sync_batch_norm) {
+    return "layers of the model talk to other ranks (parallel.sync_batch_norm)";
+  }
+  if (config.parallel.balance) return "shares change (parallel.balance)";
+  return "";
+}
+
+class Replicated : public Strategy, private HeldSteps {
  public:
   Replicated(const config::Config& config, torch::nn::Module& module,
              comm::World& world)
@@ -64,6 +79,7 @@ class Replicated : public Strategy {
         name_(name_of(config.parallel.strategy)),
         broadcasts_(config.parallel.broadcast_buffers && !module.buffers().empty()),
         on_gpu_(!world.data().device().is_cpu()),
+        capture_obstacle_(capture_obstacle(config, world)),
         engine_(module, world.data(), world.cpu(),
                 engine_options(config, world.data())),
         optimizers_(config, engine_, world.data()) {
@@ -152,6 +168,7 @@ class Replicated : public Strategy {
 
   void gather_gradients() override { engine_.gather_gradients(); }
   void share_buffers() override { engine_.broadcast_buffers(); }
+  HeldSteps* held() noexcept override { return this; }
   bool passes_must_match() const noexcept override {
     return sync_batch_norm_.has_value();
   }
@@ -166,6 +183,32 @@ class Replicated : public Strategy {
   }
 
  private:
+  std::string obstacle() const override {
+    const auto unused = optimizers_.held_obstacle();
+    return unused.empty() ? capture_obstacle_ : unused;
+  }
+  void launch_passes(const std::function<void()>& passes) override {
+    engine_.set_captured(true);
+    try {
+      begin_step();
+      passes();
+      engine_.finish();
+      engine_.set_captured(false);
+    } catch (...) {
+      engine_.forget_captured();
+      throw;
+    }
+  }
+  std::vector<double> numbers(const Update& wanted, int later) const override {
+    return optimizers_.held_numbers(wanted, later);
+  }
+  torch::Tensor launch_update(const torch::Tensor& numbers,
+                              const torch::Tensor& skipped) override {
+    return optimizers_.launch_held(numbers, skipped);
+  }
+  void count_update() override { optimizers_.count_held(); }
+  torch::Tensor norm(const Update& wanted) override { return optimizers_.norm(wanted); }
+
   // Parameters that are not trained, and buffers.
   checkpoint::Pieces untrained() const {
     checkpoint::Pieces pieces;
@@ -185,6 +228,7 @@ class Replicated : public Strategy {
   const std::string_view name_;
   const bool broadcasts_;
   const bool on_gpu_;
+  const std::string capture_obstacle_;  // "" if there is none
   Engine engine_;
   std::optional<SyncBatchNorm> sync_batch_norm_;
   FlatOptimizers optimizers_;

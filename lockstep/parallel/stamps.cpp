@@ -36,7 +36,7 @@ void Stamps::record(c10::Event& event) const {
 
 void Stamps::begin_step() {
   begin_ = Clock::system().now();
-  if (marks_.empty()) return;
+  if (marks_.empty() || paused_) return;
   turn_ = 1 - turn_;
   marks_[turn_].complete = false;
   record(marks_[turn_].begin);
@@ -44,18 +44,18 @@ void Stamps::begin_step() {
 
 void Stamps::ready(std::size_t bucket) {
   host_.ready[bucket] = seconds_between(begin_, Clock::system().now());
-  if (!marks_.empty()) record(marks_[turn_].ready[bucket]);
+  if (!marks_.empty() && !paused_) record(marks_[turn_].ready[bucket]);
 }
 
 void Stamps::begin_wait() {
   wait_begin_ = Clock::system().now();
-  if (!marks_.empty()) record(marks_[turn_].wait);
+  if (!marks_.empty() && !paused_) record(marks_[turn_].wait);
 }
 
 void Stamps::end_wait() {
   host_.waited = seconds_between(wait_begin_, Clock::system().now());
   host_.last_ready = *std::max_element(host_.ready.begin(), host_.ready.end());
-  if (marks_.empty()) return;
+  if (marks_.empty() || paused_) return;
   record(marks_[turn_].end);
   marks_[turn_].complete = true;
   read(marks_[1 - turn_]);

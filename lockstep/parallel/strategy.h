@@ -14,6 +14,7 @@
 #include "lockstep/comm/join.h"
 #include "lockstep/config/config.h"
 #include "lockstep/parallel/engine.h"
+#include "lockstep/parallel/held_steps.h"
 #include "lockstep/parallel/layout.h"
 
 namespace lockstep::parallel {
@@ -117,6 +118,9 @@ class Strategy {
   // Every rank has to run as many forward passes as the one with the most samples, over
   // empty batches if need be: layers of the model talk to each other.
   virtual bool passes_must_match() const noexcept { return false; }
+
+  // For CUDA graphs that hold its steps; nullptr: they can not be held.
+  virtual HeldSteps* held() noexcept { return nullptr; }
 
   // Of the last finished step; none if the strategy does not measure them.
   virtual const ExchangeTimes* times() const noexcept { return nullptr; }

@@ -54,16 +54,13 @@ const std::vector<comm::Ballot>& Attempts::compute(const data::Batch& batch,
                                                    double loss_scale,
                                                    const Tell& tell) {
   auto& votes = parts_.world.votes();
-  // Alone there is nobody to wait for.
-  const auto waiting = parts_.world.data().size() > 1 ? Profiler::Phase::communication
-                                                      : Profiler::Phase::backward;
   for (bool first = true;; first = false) {
     const bool is_new = shapes_.is_new(batch.inputs.sizes(), parts_.step.micro_batch());
     if (parts_.world.size() > 1) parts_.reporter.beat(steps, Phase::exchanging);
     recovery_.begin(parts_.tally);
     parts_.strategy.begin_step();  // a rank that fails here has left the others
     parts_.reporter.beat(steps, is_new ? Phase::warming_up : Phase::training);
-    parts_.profiler.did(waiting);  // for buffers of rank 0
+    parts_.profiler.did(waiting());  // for buffers of rank 0
     const bool fits = attempt(batch, steps, loss_scale);
     auto ballot = tell();
     if (!fits) ballot.flags |= comm::kOutOfMemory;
@@ -71,9 +68,16 @@ const std::vector<comm::Ballot>& Attempts::compute(const data::Batch& batch,
     if (parts_.world.size() > 1) parts_.reporter.beat(steps, Phase::exchanging);
     parts_.strategy.finish(/*failed=*/!fits);
     const auto& ballots = votes.count();
-    parts_.profiler.did(waiting);
+    parts_.profiler.did(waiting());
     if ((comm::Votes::any(ballots) & comm::kOutOfMemory) != 0) {
-      recover(ballots, steps);
+      if (parts_.graph.release()) {
+        recovery_.put_back(parts_.tally);
+        log::warning("train",
+                     "what CUDA graphs held is given back: from now on "
+                     "kernels are launched one by one");
+      } else {
+        recover(ballots, steps);
+      }
       continue;
     }
     if (first && recovery_.succeeded()) {
@@ -84,6 +88,32 @@ const std::vector<comm::Ballot>& Attempts::compute(const data::Batch& batch,
     weights_ = comm::Votes::sum_of_weights(ballots);  // of the next batch
     return ballots;
   }
+}
+
+// Alone there is nobody to wait for.
+Profiler::Phase Attempts::waiting() const {
+  return parts_.world.data().size() > 1 ? Profiler::Phase::communication
+                                        : Profiler::Phase::backward;
+}
+
+bool Attempts::is_held(const data::Batch& batch, std::int64_t steps) {
+  if (parts_.profiler.is_profiling()) return false;  // somebody looks inside
+  return parts_.graph.takes(batch, steps, weights_);
+}
+
+const std::vector<comm::Ballot>& Attempts::replay(const data::Batch& batch,
+                                                  std::int64_t steps,
+                                                  const Tell& tell) {
+  auto& votes = parts_.world.votes();
+  const bool is_new = parts_.graph.captured_now();
+  parts_.reporter.beat(steps, is_new ? Phase::warming_up : Phase::training);
+  parts_.graph.passes(batch, steps, weights_);
+  votes.cast(tell());
+  if (parts_.world.size() > 1) parts_.reporter.beat(steps, Phase::exchanging);
+  const auto& ballots = votes.count();
+  parts_.profiler.did(waiting());
+  weights_ = comm::Votes::sum_of_weights(ballots);  // of the next batch
+  return ballots;
 }
 
 bool Attempts::attempt(const data::Batch& batch, std::int64_t steps,

@@ -11,14 +11,16 @@
 #include "lockstep/train/report.h"
 #include "lockstep/train/seen_shapes.h"
 #include "lockstep/train/step.h"
+#include "lockstep/train/step_graph.h"
 
 namespace lockstep::train {
 
 // Computes the gradients of a global batch, in as many attempts as it takes: a rank
 // that runs out of memory takes part in the exchange with zeros, so that no other
-// waits, and then all of them begin the step again with less (Recovery).
+// waits, and then all of them begin the step again with less (Recovery). A step that a
+// graph makes has its memory already.
 //
-// Collective: compute().
+// Collective: is_held(), compute(), replay().
 class Attempts {
  public:
   struct Parts {
@@ -30,6 +32,7 @@ class Attempts {
     comm::World& world;
     Reporter& reporter;
     Profiler& profiler;
+    StepGraph& graph;
   };
   explicit Attempts(const Parts& parts);
 
@@ -41,7 +44,14 @@ class Attempts {
   const std::vector<comm::Ballot>& compute(const data::Batch& batch, std::int64_t steps,
                                            double loss_scale, const Tell& tell);
 
+  // Whether a graph makes the step after `steps` over this batch.
+  bool is_held(const data::Batch& batch, std::int64_t steps);
+  // compute() by that graph.
+  const std::vector<comm::Ballot>& replay(const data::Batch& batch, std::int64_t steps,
+                                          const Tell& tell);
+
  private:
+  Profiler::Phase waiting() const;
   bool attempt(const data::Batch& batch, std::int64_t steps, double loss_scale);
   void recover(const std::vector<comm::Ballot>& ballots, std::int64_t steps);
 

@@ -49,6 +49,9 @@ class Callback {
   // Around the forward and the backward pass of each micro-batch. On a GPU the work has
   // been handed over, not done. A step for which there was no memory begins again.
   virtual void on_pass(const Moment&, Pass) {}
+  // One that leaves on_pass() alone says so here: a CUDA graph, which runs a step as a
+  // whole, can not call it, so there is none while somebody watches (train.graph).
+  virtual bool watches_passes() const { return true; }
   // The gradients are those of the global batch; with a sharded update each rank has
   // its part, until moment.strategy.gather_gradients().
   virtual void on_gradients(const Moment&) {}

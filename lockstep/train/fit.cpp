@@ -36,6 +36,7 @@ class Notes : public Callback {
   void on_eval_end(const Moment& moment, const EvalReport& report) override {
     history_.eval.push_back({moment.step, moment.epoch, report.means});
   }
+  bool watches_passes() const override { return false; }
 
  private:
   History& history_;

@@ -44,6 +44,7 @@ class Profiler : public parallel::ExchangeObserver {
   void end_step(std::int64_t samples);  // of this rank
 
   bool is_wanted() const noexcept { return range_.has_value(); }
+  bool is_profiling() const noexcept { return profiling_; }  // this step
 
   // Seconds since the last call. On a GPU nobody knows: none.
   struct Passes {

@@ -33,10 +33,14 @@ bool Recovery::succeeded() {
   return true;
 }
 
-std::string Recovery::after(const Shortage& shortage, Tally& tally) {
+void Recovery::put_back(Tally& tally) {
   start_.restore();
   tally.rewind();
   empty_cache(parts_.device);
+}
+
+std::string Recovery::after(const Shortage& shortage, Tally& tally) {
+  put_back(tally);
   good_steps_ = 0;
   if (micro_ > 1) {
     const auto before = micro_;

@@ -47,6 +47,9 @@ class Recovery {
   // would help. Returns what was changed, as text.
   std::string after(const Shortage& shortage, Tally& tally);
 
+  // Puts everything back, and changes nothing else.
+  void put_back(Tally& tally);
+
   std::int64_t micro_batch() const noexcept { return micro_; }
 
  private:

@@ -1,6 +1,7 @@
 #include "lockstep/train/step.h"
 
 #include <algorithm>
+#include <bit>
 #include <exception>
 #include <limits>
 #include <utility>
@@ -8,6 +9,16 @@
 #include "lockstep/base/error.h"
 
 namespace lockstep::train {
+namespace {
+
+// LibTorch divides by a number of the host in this way on a GPU: it multiplies by the
+// reciprocal, in the precision of the loss.
+double factor_of(double divisor, torch::Dtype dtype) {
+  if (dtype == torch::kFloat64) return 1 / divisor;
+  return 1.0F / static_cast<float>(divisor);
+}
+
+}  // namespace
 
 Forward::Forward(models::Model& model, const precision::Policy& policy)
     : model_(model), policy_(policy), names_(model_.inputs()) {}
@@ -80,14 +91,24 @@ void Step::sum_weights(const data::Batch& batch) {
     failure = std::current_exception();
   }
   if (parts_.data != nullptr && parts_.data->size() > 1) {
-    parts_.data->all_reduce(weights_).wait();
+    // Added up in the order of the ranks, as those that travel with ballots are.
+    const auto own = weights_.clone();
+    const auto all = torch::empty({parts_.data->size() * own.numel()}, own.options());
+    parts_.data->all_gather(all, own).wait();
+    weights_.zero_();
+    for (const auto& rank : all.view({parts_.data->size(), -1}).unbind()) {
+      weights_.add_(rank);
+    }
   }
   if (failure) std::rethrow_exception(failure);
 }
 
+bool Step::weighs() const {
+  return std::find(weighs_.begin(), weighs_.end(), true) != weighs_.end();
+}
+
 std::optional<comm::Weights> Step::weights_of(const data::Batch& batch) const {
-  const bool weighs = std::find(weighs_.begin(), weighs_.end(), true) != weighs_.end();
-  if (!weighs || weighs_.size() > comm::kMostWeights) return std::nullopt;
+  if (!weighs() || weighs_.size() > comm::kMostWeights) return std::nullopt;
   comm::Weights weights{};
   if (batch.size == 0) return weights;
   Named fields;
@@ -117,8 +138,11 @@ Step::Divisors Step::divisors_of(const data::Batch& batch,
   for (const auto& loss : losses) {
     divisors.push_back({static_cast<double>(batch.global_size * loss.per_sample), {}});
   }
-  if (std::find(weighs_.begin(), weighs_.end(), true) == weighs_.end()) return divisors;
-  if (weights) {
+  if (!weighs()) return divisors;
+  if (numbers_.defined()) {
+    const auto num_losses = static_cast<std::int64_t>(losses.size());
+    weights_.copy_(numbers_.narrow(0, 1 + num_losses, num_losses));
+  } else if (weights) {
     for (std::size_t i = 0; i < losses.size(); ++i) {
       weights_.select(0, static_cast<std::int64_t>(i)).fill_((*weights)[i]);
     }
@@ -147,10 +171,65 @@ torch::Tensor Step::total_of(const task::Sums& losses, std::int64_t step) const 
   torch::Tensor total;
   for (std::size_t i = 0; i < losses.size(); ++i) {
     const auto coefficient = parts_.task->coefficient(i, step);
-    const auto part = coefficient == 1 ? losses[i] : losses[i] * coefficient;
+    auto part = losses[i];
+    if (numbers_.defined()) {
+      const auto own = numbers_.select(0, 1 + static_cast<std::int64_t>(i));
+      part = part * own.to(part.scalar_type());
+    } else if (coefficient != 1) {
+      part = part * coefficient;
+    }
     total = total.defined() ? total + part : part;
   }
   return total;
+}
+
+torch::Tensor Step::mean_of(const torch::Tensor& total, double count,
+                            double loss_scale) const {
+  if (!numbers_.defined()) return total / (count / loss_scale);
+  return total * numbers_.select(0, 0).to(total.scalar_type());
+}
+
+std::optional<std::vector<std::uint64_t>> Step::words_of(
+    const data::Batch& batch, double loss_scale, std::int64_t step,
+    const std::optional<comm::Weights>& weights) const {
+  const auto& losses = parts_.task->losses();
+  if (weighs_.empty() || (weighs() && !weights)) return std::nullopt;
+  const auto count = static_cast<double>(batch.global_size * losses[0].per_sample);
+  std::vector<std::uint64_t> words;
+  const auto add = [&](double number) {
+    words.push_back(std::bit_cast<std::uint64_t>(number));
+  };
+  add(factor_of(count / loss_scale, parts_.policy.loss_dtype()));
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    add(parts_.task->coefficient(i, step));
+  }
+  for (std::size_t i = 0; i < losses.size(); ++i) add(weights ? (*weights)[i] : 1);
+  std::int64_t begin = 0;
+  for (auto left = parts_.pass ? num_passes(batch) : 0; left > 0; --left) {
+    const auto place = parts_.pass->place_of(
+        batch.begin.epoch, batch.begin.consumed + batch.first + begin);
+    words.push_back(place.key);
+    words.push_back(static_cast<std::uint64_t>(place.first_sample));
+    begin += (batch.size - begin + left - 1) / left;
+  }
+  return words;
+}
+
+void Step::use_words(const torch::Tensor& words) {
+  numbers_.reset();
+  if (parts_.pass) parts_.pass->use_places(nullptr);
+  if (!words.defined()) return;
+  const auto count = 1 + 2 * static_cast<std::int64_t>(parts_.task->losses().size());
+  numbers_ = words.view(torch::kFloat64).narrow(0, 0, count);
+  if (!parts_.pass) return;
+  const auto* places = words.const_data_ptr<std::int64_t>() + count;
+  parts_.pass->use_places(reinterpret_cast<const kernels::PassPlace*>(places));
+}
+
+std::int64_t Step::num_passes(const data::Batch& batch) const {
+  const bool match = parts_.strategy.passes_must_match();
+  const auto samples = match ? batch.largest_size : batch.size;
+  return (samples + parts_.micro_batch - 1) / parts_.micro_batch;
 }
 
 void Step::propagate(const torch::Tensor& loss, const Named& outputs, bool last) {
@@ -183,13 +262,12 @@ void Step::set_micro_batch(std::int64_t size) {
 void Step::backward(const data::Batch& batch, Tally& tally, double loss_scale,
                     std::int64_t step, const std::optional<comm::Weights>& weights) {
   auto& strategy = parts_.strategy;
-  const auto samples = strategy.passes_must_match() ? batch.largest_size : batch.size;
-  const auto passes = (samples + parts_.micro_batch - 1) / parts_.micro_batch;
   const auto divisors = divisors_of(batch, weights);
   const auto& task = *parts_.task;
   std::int64_t begin = 0;
-  stage_.reserve(std::min(parts_.micro_batch, samples));
-  for (auto left = passes; left > 0; --left) {
+  const bool match = strategy.passes_must_match();
+  stage_.reserve(std::min(parts_.micro_batch, match ? batch.largest_size : batch.size));
+  for (auto left = num_passes(batch); left > 0; --left) {
     const auto count = (batch.size - begin + left - 1) / left;  // passes of one size
     const auto& staged = stage_.stage(batch, begin, count);
     Named outputs;
@@ -217,7 +295,7 @@ void Step::backward(const data::Batch& batch, Tally& tally, double loss_scale,
     begin += count;
     const bool last = left == 1;
     tell(Pass::backward_begins);
-    propagate(total / (divisors[0].count / loss_scale), outputs, last);
+    propagate(mean_of(total, divisors[0].count, loss_scale), outputs, last);
     tell(Pass::ends);
   }
 }

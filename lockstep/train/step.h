@@ -82,6 +82,15 @@ class Step {
   // where every one counts the same, or where there are too many losses for a ballot.
   std::optional<comm::Weights> weights_of(const data::Batch& batch) const;
 
+  // For a CUDA graph that holds backward(): what changes from step to step, as words of
+  // eight bytes, or nothing if the ranks would have to tell each other; and the memory
+  // of the GPU where backward() reads them instead (undefined: no longer). Every time
+  // as many for batches of one size.
+  std::optional<std::vector<std::uint64_t>> words_of(
+      const data::Batch& batch, double loss_scale, std::int64_t step,
+      const std::optional<comm::Weights>& weights) const;
+  void use_words(const torch::Tensor& words);
+
   // How many samples go through the model at once; not more than at first.
   void set_micro_batch(std::int64_t size);
   std::int64_t micro_batch() const noexcept { return parts_.micro_batch; }
@@ -105,6 +114,11 @@ class Step {
   torch::Tensor weighed(const torch::Tensor& sum, std::size_t loss,
                         const Divisors& divisors) const;
   torch::Tensor total_of(const task::Sums& weighed, std::int64_t step) const;
+  // As it is propagated.
+  torch::Tensor mean_of(const torch::Tensor& total, double count,
+                        double loss_scale) const;
+  std::int64_t num_passes(const data::Batch& batch) const;
+  bool weighs() const;
   void propagate(const torch::Tensor& loss, const Named& outputs, bool last);
 
   void tell(Pass pass) const {
@@ -120,6 +134,7 @@ class Step {
   Named fields_;              // of a whole share, for the weights
   torch::Tensor weights_;     // made once, when the first batch has come
   std::vector<bool> weighs_;  // by loss
+  torch::Tensor numbers_;     // of a graph: factor, coefficients and weights; float64
 };
 
 // Puts the weights of convolutions into the model's memory format.

@@ -51,6 +51,10 @@ void Tally::rewind() {
   count_ = remembered_count_;
 }
 
+void Tally::rewind_if(const torch::Tensor& flag) {
+  sums_.copy_(torch::where(flag != 0, remembered_sums_, sums_));
+}
+
 void Tally::reset() {
   sums_.zero_();
   count_ = 0;

@@ -17,7 +17,7 @@ namespace lockstep::train {
 struct Means {
   double loss = 0;                        // what is trained
   std::vector<task::MetricValue> values;  // each loss, if there are several; metrics
-  std::int64_t count = 0;                 // of targets
+  std::int64_t count = 0;                 // of targets; in an evaluation of samples
 
   std::optional<double> find(std::string_view name) const;
 };
@@ -41,6 +41,8 @@ class Tally {
   // What is added from now on can be taken back.
   void remember();
   void rewind();
+  // The sums only, and only if the number on their device is not 0.
+  void rewind_if(const torch::Tensor& flag);
 
   // Waits for the device.
   Means means() const;

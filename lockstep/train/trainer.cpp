@@ -30,9 +30,11 @@
 #include "lockstep/train/find_micro.h"
 #include "lockstep/train/out_of_memory.h"
 #include "lockstep/train/own_state.h"
+#include "lockstep/train/own_stream.h"
 #include "lockstep/train/profiler.h"
 #include "lockstep/train/progress.h"
 #include "lockstep/train/step.h"
+#include "lockstep/train/step_graph.h"
 #include "lockstep/train/stop_sources.h"
 #include "lockstep/train/trace.h"
 
@@ -82,6 +84,8 @@ class Training : public Loop {
         run_(run),
         reporter_(reporter),
         world_(world),
+        stream_(world.data().device(), config.train.graph != config::Graph::off),
+        building_(std::in_place, stream_),
         shared_(shared),
         callbacks_(shared.extras.callbacks),
         stop_sources_(stop, run.path() / "stop", shared.extras.job_end,
@@ -118,16 +122,8 @@ class Training : public Loop {
     check_same_data(world, shared);
     seed_apart(world, config.run.seed, shared);
     go_on();
-    if (!over_.empty()) return;
-    if (config.memory.find_micro.value() && !checkpoints_.resumed()) {
-      find_micro(shared);
-    }
-    attempts_.emplace(Attempts::Parts{config, *built_.model, *strategy_, step_, tally_,
-                                      world, reporter, profiler_});
-    if (const auto& trace = shared.extras.trace) {
-      trace_.emplace(*trace, *built_.model, train_data_, world);
-    }
-    log_start();
+    if (over_.empty()) set_up(shared);
+    building_.reset();
   }
 
   Result run() {
@@ -139,6 +135,7 @@ class Training : public Loop {
   // What comes before the first step.
   void begin() override {
     if (!over_.empty()) return;
+    const OwnStream::Scope on_stream(stream_);
     reporter_.model(*built_.model);
     reporter_.primary(result_.primary);
     reporter_.started(last_step_, world_.size());
@@ -160,25 +157,34 @@ class Training : public Loop {
 
   // One step of the optimizer, and what is due after it. Whether an epoch ends with it.
   bool step() override {
+    const OwnStream::Scope on_stream(stream_);
     const auto step_begin = clock_.now();
+    settle(/*all=*/false);
     beat(Phase::loading);
     profiler_.begin_step(result_.steps + 1);
     const auto& batch = *feed_.next();
     profiler_.did(monitor::StepPhase::data);
     begin_step(batch);
     const double lr = schedule_.lr(result_.steps, batch.begin.epoch);
-    take(attempts_->compute(batch, result_.steps, scaler_.scale(),
-                            [this] { return ballot(); }));
+    const bool held = attempts_->is_held(batch, result_.steps);
+    if (!held) settle(/*all=*/true);
+    const auto tell = [this] { return ballot(); };
+    take(held ? attempts_->replay(batch, result_.steps, tell)
+              : attempts_->compute(batch, result_.steps, scaler_.scale(), tell));
     if (trace_) show_gradients();
     call([](auto& c, auto& m) { c.on_gradients(m); });
     profiler_.did_other();
     const bool reports = is_due(config_.train.log_every, result_.steps + 1);
     checkpoints_.make_way(result_.steps + 1);
     checkpoints_.fence();
-    update(lr, reports);
+    if (held) {
+      update_held(lr, reports);
+    } else {
+      update(lr, reports);
+    }
     profiler_.did(monitor::StepPhase::optimizer);
     if (trace_) trace_->updated(batch, lr, tally_);
-    progress_.step(batch, strategy_->times());
+    progress_.step(batch, held ? nullptr : strategy_->times());
     account(batch, lr);
     // The first one of a process is no measure of the others.
     if (made_steps_++ > 0) step_seconds_ = seconds_between(step_begin, clock_.now());
@@ -200,10 +206,14 @@ class Training : public Loop {
     return batch.ends_epoch;
   }
 
-  Result finish() override { return over_.empty() ? end() : leave_as_it_is(); }
+  Result finish() override {
+    const OwnStream::Scope on_stream(stream_);
+    return over_.empty() ? end() : leave_as_it_is();
+  }
 
   // What somebody wants beside what is due.
   Means validate() override {
+    const OwnStream::Scope on_stream(stream_);
     // What was due has been done: a second look is no second evaluation to early_stop.
     if (evaluated_at_ == result_.steps && result_.eval) return *result_.eval;
     if (!over_.empty()) return evaluate_model(0).value_or(Means{});
@@ -211,6 +221,7 @@ class Training : public Loop {
     return result_.eval.value_or(Means{});
   }
   std::string save() override {
+    const OwnStream::Scope on_stream(stream_);
     checkpoints_.finish();
     if (checkpoints_.last_step() != result_.steps) save_checkpoint();
     checkpoints_.finish();
@@ -220,6 +231,32 @@ class Training : public Loop {
   const Result& result() const override { return result_; }
 
  private:
+  void set_up(Shared& shared) {
+    if (config_.memory.find_micro.value() && !checkpoints_.resumed()) {
+      find_micro(shared);
+    }
+    graph_.emplace(StepGraph::Parts{config_, *built_.model, step_, *strategy_, tally_,
+                                    scaler_, world_, train_data_.spec(),
+                                    who_watches()});
+    attempts_.emplace(Attempts::Parts{config_, *built_.model, *strategy_, step_, tally_,
+                                      world_, reporter_, profiler_, *graph_});
+    if (const auto& trace = shared.extras.trace) {
+      trace_.emplace(*trace, *built_.model, train_data_, world_);
+    }
+    log_start();
+  }
+
+  // Who looks inside of steps, as a clause; "" if nobody does.
+  std::string who_watches() const {
+    if (shared_.extras.trace) return "somebody wants a trace of it";
+    for (const auto& callback : callbacks_) {
+      if (callback->watches_passes()) {
+        return "a callback watches its passes (Callback::watches_passes)";
+      }
+    }
+    return "";
+  }
+
   data::LoaderOptions loader_options(const config::Config& config,
                                      const comm::World& world) const {
     auto options = data::train_options(config, {world.rank(), world.size()});
@@ -327,16 +364,42 @@ class Training : public Loop {
     scaler_.update(done.skipped);
   }
 
+  void update_held(double lr, bool wants_norm) {
+    norm_ = graph_->update(lr, wants_norm, result_.steps);
+    // A callback is told whether the step was skipped; else nobody waits for that.
+    const bool skips =
+        scaler_.active() || config_.train.on_nonfinite == config::OnNonfinite::skip;
+    if (!skips || !callbacks_.empty()) settle(/*all=*/true);
+  }
+
+  // What has become of the steps that graphs made: of all but the last, or of all.
+  void settle(bool all) {
+    if (!graph_) return;
+    for (const auto& [step, skipped, targets] : graph_->outcomes(all)) {
+      if (skipped) {
+        tally_.count() -= targets;
+        note_skipped(step);
+      } else {
+        skipped_in_a_row_ = 0;
+      }
+      scaler_.update(skipped);
+    }
+  }
+
   // The weights are as before; so are the sums, which a NaN would spoil.
   void skip() {
     tally_.rewind();
+    note_skipped(result_.steps + 1);
+  }
+
+  void note_skipped(std::int64_t step) {
     result_.skipped += 1;
     skipped_in_a_row_ += 1;
-    reporter_.skipped(result_.steps + 1, scaler_.scale());
+    reporter_.skipped(step, scaler_.scale());
     const auto most = config_.train.max_skipped;
     if (scaler_.active() || most == 0 || skipped_in_a_row_ < most) return;
     throw Error(Fault::diverged, "train: gradients were not finite in ", most,
-                " steps in a row, up to step ", result_.steps + 1,
+                " steps in a row, up to step ", step,
                 " (train.max_skipped); lower optim.lr, or set optim.clip_norm");
   }
 
@@ -487,6 +550,7 @@ class Training : public Loop {
   // Reading the numbers waits for the device, which is why this does not happen at
   // every step.
   void report(double lr) {
+    settle(/*all=*/true);
     const auto report = progress_.report(
         {.step = result_.steps,
          .total_steps = last_step_,
@@ -559,6 +623,7 @@ class Training : public Loop {
   }
 
   void evaluate_now() {
+    settle(/*all=*/true);
     const auto begin = clock_.now();
     checkpoints_.fence();  // the average may come into the place of the weights
     call([](auto& c, auto& m) { c.on_eval_begin(m); });
@@ -613,6 +678,7 @@ class Training : public Loop {
   // The weights first: nothing that comes after may lose them. A run that was asked to
   // stop is not evaluated.
   Result end() {
+    settle(/*all=*/true);
     result_.earlier_train_seconds = earlier_seconds_;
     result_.train_seconds =
         earlier_seconds_ + seconds_between(train_begin_, clock_.now());
@@ -641,6 +707,7 @@ class Training : public Loop {
   }
 
   void save_checkpoint() {
+    settle(/*all=*/true);
     beat(Phase::saving);
     own_.refresh(tally_, built_.policy.device);
     std::optional<storage::Metric> metric;
@@ -716,6 +783,8 @@ class Training : public Loop {
   const monitor::RunDirectory& run_;
   Reporter& reporter_;
   comm::World& world_;
+  const OwnStream stream_;
+  std::optional<OwnStream::Scope> building_;  // until it is made
   const Shared& shared_;
   const CallbackList& callbacks_;
   StopSources stop_sources_;
@@ -738,6 +807,7 @@ class Training : public Loop {
   OwnState own_{world_};
   Divergence divergence_;
   SeenShapes evaluated_shapes_;
+  std::optional<StepGraph> graph_;
   std::optional<Attempts> attempts_;  // after each rank has its own generators
   std::optional<Trace> trace_;
 

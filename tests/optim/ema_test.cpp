@@ -43,6 +43,26 @@ TEST(Ema, EveryLeavesStepsOut) {
   }
 }
 
+TEST(Ema, AnUpdateInPartsHasTheBitsOfAnUpdate) {
+  torch::manual_seed(1);
+  const auto start = torch::randn({100});
+  const config::EmaConfig config{
+      .enabled = true, .decay = 0.9, .warmup = true, .every = 2};
+  Ema whole(config, start), parts(config, start);
+  for (int i = 0; i < 9; ++i) {
+    const auto weights = torch::randn({100});
+    const double later = parts.rest(1);
+    parts.launch(weights, torch::tensor(parts.rest(0), torch::kFloat64));
+    parts.count_step();
+    EXPECT_EQ(parts.rest(0), later);
+    whole.update(weights);
+    EXPECT_TRUE(parts.average().equal(whole.average())) << i;
+  }
+  for (std::size_t i = 0; i < whole.state().size(); ++i) {
+    EXPECT_TRUE(parts.state()[i].second.equal(whole.state()[i].second));
+  }
+}
+
 TEST(Ema, SwappingOutPutsTheWeightsBackToTheBit) {
   for (const auto dtype : {torch::kFloat32, torch::kBFloat16}) {
     auto values = torch::randn({100}).to(dtype);

@@ -342,6 +342,41 @@ TEST(Optimizer, SparseGradientsAreRefusedInWords) {
               testing::HasSubstr("to_dense()"));
 }
 
+// As a CUDA graph replays it: the numbers are read when it runs, and a step that is
+// skipped has not been.
+TEST_P(OptimizerContract, AStepInPartsHasTheBitsOfAStep) {
+  for (const auto dtype : {torch::kFloat32, torch::kBFloat16}) {
+    const auto gradients = some_gradients(6, dtype);
+    auto whole = torch::linspace(-1, 1, kCount).to(dtype), parts = whole.clone();
+    const auto one = make_optimizer(GetParam().config, whole);
+    const auto other = make_optimizer(GetParam().config, parts);
+    double factor = 0.5, skip = 0;
+    for (int i = 0; i < 6; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      const StepArguments arguments{.lr = 0.1 / (1 + i), .gradient_scale = 0.25};
+      const auto ahead = other->hypers(arguments, 1);
+      const auto hypers = other->hypers(arguments, 0);
+      skip = i == 3 ? 1 : 0;
+      other->launch(parts, gradients[at],
+                    {.hypers = hypers.data(), .factor = &factor, .skip = &skip});
+      if (i == 3) continue;
+      other->count_step();
+      const auto now = other->hypers(arguments, 0);
+      ASSERT_EQ(ahead.size(), now.size());
+      EXPECT_EQ(ahead[0].bias1, now[0].bias1) << "one later";
+      auto by_hand = arguments;
+      by_hand.factor = torch::tensor(factor, torch::kFloat64);
+      one->step(whole, gradients[at], by_hand);
+      EXPECT_TRUE(parts.equal(whole)) << i;
+    }
+    const auto want = one->state(), got = other->state();
+    ASSERT_EQ(want.size(), got.size());
+    for (std::size_t s = 0; s < want.size(); ++s) {
+      EXPECT_TRUE(got[s].second.equal(want[s].second)) << want[s].first;
+    }
+  }
+}
+
 TEST_P(OptimizerContract, AnEmptyBufferIsFine) {
   auto values = torch::empty({0});
   const auto optimizer = make_optimizer(GetParam().config, values);

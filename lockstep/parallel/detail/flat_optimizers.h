@@ -29,6 +29,13 @@ class FlatOptimizers {
   // Every rank has the new values when it returns.
   Updated step(const Update& update);
 
+  // The same for a CUDA graph that holds it: parallel::HeldSteps says what they do.
+  std::string held_obstacle() const;
+  std::vector<double> held_numbers(const Update& update, int later) const;
+  torch::Tensor launch_held(const torch::Tensor& numbers, const torch::Tensor& skipped);
+  void count_held();
+  torch::Tensor norm(const Update& update);
+
   bool has_average() const noexcept { return config_.ema.enabled; }
   // The average in the place of the values, or these again.
   void use_average(bool on);
@@ -64,6 +71,7 @@ class FlatOptimizers {
   std::vector<optim::OptionRange> ranges_of(const Shard& shard) const;
   torch::Tensor values_of(const Piece& piece) const;
   torch::Tensor squared_norm();
+  optim::StepArguments arguments_of(const Update& update) const;
   void update(Piece& piece, optim::StepArguments arguments);
   void tell_behind(std::vector<Piece>& pieces) const;
   torch::Tensor whole(std::size_t group, const std::string& name) const;

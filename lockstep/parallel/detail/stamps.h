@@ -16,6 +16,9 @@ class Stamps {
  public:
   Stamps(const torch::Device& device, std::size_t buckets);
 
+  // Events of a stream that is captured have no time: none are recorded then.
+  void pause(bool on) noexcept { paused_ = on; }
+
   void begin_step();
   // Before the collective starts, on the stream that has filled the bucket.
   void ready(std::size_t bucket);
@@ -42,6 +45,7 @@ class Stamps {
   ExchangeTimes host_, of_device_;
   std::vector<Marks> marks_;  // two that take turns; none on a CPU
   std::size_t turn_ = 0;
+  bool paused_ = false;
 };
 
 }  // namespace lockstep::parallel::detail

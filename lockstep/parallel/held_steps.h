@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+namespace lockstep::parallel {
+
+struct Update;
+
+// What a strategy offers a CUDA graph that holds its steps. What a host says anew in
+// every step (the learning rate, how many steps were made, by what the loss was
+// multiplied) is read on the device, where its numbers are put before each replay.
+//
+// Collective: the launches, and hence the replays.
+class HeldSteps {
+ public:
+  virtual ~HeldSteps() = default;
+
+  // Why a graph can not hold its steps, as a clause; "" if it can. Known for certain
+  // after a step.
+  virtual std::string obstacle() const = 0;
+
+  // Launches begin_step(), what `passes` launches, and finish(), on the stream that is
+  // captured: nothing is timed then, and what is used is what the graph will always
+  // use. After one that throws, a step may begin.
+  virtual void launch_passes(const std::function<void()>& passes) = 0;
+
+  // The numbers of the update, if it is made when `later` more have been counted. Every
+  // time as many.
+  virtual std::vector<double> numbers(const Update& wanted, int later) const = 0;
+
+  // The update, with these numbers on the device. With `skipped` (no dimension,
+  // float64, on the device) it is set to 1 if the gradients are not finite, and nothing
+  // is changed then, else to 0. Returns the norm of the gradients before they were
+  // clipped, if it was needed.
+  virtual torch::Tensor launch_update(const torch::Tensor& numbers,
+                                      const torch::Tensor& skipped) = 0;
+
+  // An update that was launched was not skipped.
+  virtual void count_update() = 0;
+
+  // Of the gradients, as Updated::norm, for whoever wants it besides.
+  virtual torch::Tensor norm(const Update& wanted) = 0;
+};
+
+}  // namespace lockstep::parallel

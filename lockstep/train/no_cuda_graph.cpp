@@ -1,0 +1,25 @@
+// What a build without CUDA links instead of cuda_graph.cpp.
+#include "lockstep/base/error.h"
+#include "lockstep/train/cuda_graph.h"
+
+namespace lockstep::train {
+
+class CudaGraph::Impl {};
+
+bool CudaGraph::is_available() noexcept {
+  return false;
+}
+
+CudaGraph::CudaGraph(const CudaGraph*) {}
+
+CudaGraph::~CudaGraph() = default;
+
+void CudaGraph::capture(const std::function<void()>&) {
+  throw Error(Fault::internal, "train: this build has no CUDA graphs");
+}
+
+void CudaGraph::replay() {
+  throw Error(Fault::internal, "train: this build has no CUDA graphs");
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,346 @@
+#include "lockstep/train/step_graph.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/kernels/cuda.h"
+#include "lockstep/train/out_of_memory.h"
+
+namespace lockstep::train {
+namespace {
+
+// Libraries have chosen and tuned their kernels for a shape by then, and buckets lie as
+// they will.
+constexpr int kFirstByHand = 2;
+// A last, short batch of an epoch is a second shape; data that has more varies.
+constexpr std::size_t kMostShapes = 4;
+
+std::vector<std::uint64_t> words_of(const std::vector<double>& numbers) {
+  std::vector<std::uint64_t> words;
+  for (const auto number : numbers) {
+    words.push_back(std::bit_cast<std::uint64_t>(number));
+  }
+  return words;
+}
+
+torch::Tensor room_for(std::size_t words, const torch::Device& device) {
+  return torch::zeros({static_cast<std::int64_t>(words)},
+                      torch::dtype(torch::kInt64).device(device));
+}
+
+std::string first_line_of(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+// `capture` has no memory, or does what a graph can not hold: why, or "".
+template <typename Capture>
+std::string failure_of(const Capture& capture) {
+  try {
+    capture();
+    return "";
+  } catch (const std::exception& error) {
+    if (is_out_of_memory(error)) return "there is no memory for what it would hold";
+    return first_line_of(error);
+  }
+}
+
+}  // namespace
+
+StepGraph::StepGraph(const Parts& parts)
+    : parts_(parts),
+      skips_(parts.scaler.active() ||
+             parts.config.train.on_nonfinite == config::OnNonfinite::skip) {
+  const auto wanted = parts_.config.train.graph;
+  const bool on_gpu = parts_.world.data().device().is_cuda();
+  off_ = wanted == config::Graph::off || (wanted != config::Graph::on && !on_gpu);
+  if (off_) return;
+  const auto why = obstacle();
+  if (!why.empty()) refuse(why);
+  if (!off_ && skips_) {
+    skipped_ = torch::zeros(
+        {}, torch::dtype(torch::kFloat64).device(parts_.world.data().device()));
+  }
+}
+
+StepGraph::~StepGraph() = default;
+
+std::string StepGraph::obstacle() const {
+  const auto& config = parts_.config;
+  if (!parts_.world.data().device().is_cuda()) return "there is no GPU it could run on";
+  if (!CudaGraph::is_available() || !kernels::cuda_available()) {
+    return "this build has no device code of its own";
+  }
+  const auto specs = parts_.spec.tensors();
+  const auto varies = std::find_if(specs.begin(), specs.end(),
+                                   [](const auto& spec) { return spec.varies; });
+  if (varies != specs.end())
+    return str("samples vary in length ('", varies->name, "')");
+  if (!parts_.watched_by.empty()) return parts_.watched_by;
+  if (config.train.anomaly) return "train.anomaly looks at every operation";
+  if (config.memory.offload.value()) {
+    return "activations are moved to the host (memory.offload)";
+  }
+  auto* held = parts_.strategy.held();
+  return held == nullptr ? "its strategy can not be held" : held->obstacle();
+}
+
+void StepGraph::refuse(const std::string& why) {
+  if (parts_.config.train.graph == config::Graph::on) {
+    throw Error(Fault::config, "train.graph: on was asked for, but a graph can not ",
+                "hold the steps: ", why,
+                "; leave it at auto, and kernels are launched one by one");
+  }
+  release();
+  off_ = true;
+  if (parts_.world.rank() != 0) return;
+  log::info(
+      "train",
+      fmt::format("kernels are launched one by one, not by a CUDA graph: {}", why));
+}
+
+StepGraph::Key StepGraph::key_of(const data::Batch& batch) const {
+  Key key{.sizes = {batch.inputs.sizes().vec(), batch.targets.sizes().vec()},
+          .global_size = batch.global_size,
+          .largest_size = batch.largest_size,
+          .micro_batch = parts_.step.micro_batch(),
+          .recompute = parts_.model.recompute_every()};
+  for (const auto& field : batch.fields)
+    key.sizes.push_back(field.tensor.sizes().vec());
+  return key;
+}
+
+StepGraph::Entry* StepGraph::entry_of(const data::Batch& batch) {
+  auto key = key_of(batch);
+  for (auto& entry : entries_) {
+    if (entry.key == key) return &entry;
+  }
+  if (entries_.size() == kMostShapes) {
+    if (!std::exchange(told_of_shapes_, true) && parts_.world.rank() == 0) {
+      log::info("train", fmt::format("batches have more than {} shapes: those of the "
+                                     "others are launched one kernel after the other",
+                                     kMostShapes));
+    }
+    return nullptr;
+  }
+  entries_.push_back({.key = std::move(key)});
+  return &entries_.back();
+}
+
+bool StepGraph::takes(const data::Batch& batch, std::int64_t steps,
+                      const std::optional<comm::Weights>& weights) {
+  captured_now_ = false;
+  if (off_) return false;
+  auto* entry = entry_of(batch);
+  if (entry == nullptr || entry->refused) return false;
+  const auto words = parts_.step.words_of(batch, 1, steps, weights);
+  if (!words) return false;
+  if (!entry->graph && entry->seen++ < kFirstByHand) return false;
+  return entry->graph || capture(*entry, batch, steps, *words);
+}
+
+const CudaGraph* StepGraph::first_graph() const {
+  for (const auto& entry : entries_) {
+    if (entry.graph) return entry.graph.get();
+  }
+  return nullptr;
+}
+
+std::string StepGraph::agreed(const std::string& failure) {
+  if (parts_.world.size() == 1) return failure;
+  const auto failed = torch::tensor({failure.empty() ? 0 : 1}, torch::kInt32);
+  parts_.world.cpu().all_reduce(failed, comm::Reduce::max).wait();
+  if (failed.item<int>() == 0) return "";
+  return failure.empty() ? "another rank could not capture it" : failure;
+}
+
+bool StepGraph::capture(Entry& entry, const data::Batch& batch, std::int64_t steps,
+                        const std::vector<std::uint64_t>& words) {
+  auto& held = *parts_.strategy.held();
+  const bool first = first_graph() == nullptr;
+  const auto count = parts_.tally.count();
+  auto why = held.obstacle();
+  if (why.empty() && words.size() > kernels::kMostWords) {
+    why = fmt::format("it has {} numbers of its own, at most {} fit", words.size(),
+                      kernels::kMostWords);
+  }
+  if (why.empty()) {
+    // What kernels that were launched one by one have used is needed for the graph.
+    empty_cache(parts_.world.data().device());
+    why = failure_of([&] {
+      entry.batch = batch;
+      entry.batch.inputs = torch::empty_like(batch.inputs);
+      entry.batch.targets = torch::empty_like(batch.targets);
+      for (auto& field : entry.batch.fields) {
+        field.tensor = torch::empty_like(field.tensor);
+      }
+      entry.words = room_for(words.size(), parts_.world.data().device());
+      entry.graph = std::make_unique<CudaGraph>(first_graph());
+      parts_.step.use_words(entry.words);
+      entry.graph->capture([&] {
+        held.launch_passes([&] {
+          if (skips_) parts_.tally.remember();
+          parts_.step.backward(entry.batch, parts_.tally, 1, steps, comm::Weights{});
+        });
+      });
+    });
+    parts_.step.use_words({});
+    entry.targets = parts_.tally.count() - count;
+    parts_.tally.count() = count;
+    if (why.empty()) why = held.obstacle();  // what is not used shows now
+  }
+  why = agreed(why);
+  captured_now_ = why.empty();
+  if (captured_now_) {
+    if (first && parts_.world.rank() == 0) {
+      log::info("train", fmt::format("steps are launched as a whole, by CUDA graphs, "
+                                     "from step {} on",
+                                     steps + 1));
+    }
+    return true;
+  }
+  entry.graph.reset();
+  entry.batch = {};
+  entry.words.reset();
+  entry.refused = true;
+  if (first) refuse(why);
+  return false;
+}
+
+std::pair<double, double> StepGraph::scales() const {
+  const auto& scaler = parts_.scaler;
+  if (pending_.empty()) return {scaler.scale(), scaler.scale()};
+  auto done = scaler, skipped = scaler;
+  done.update(false);
+  try {
+    skipped.update(true);
+  } catch (const Error&) {  // then whoever asks for outcomes() ends the run
+  }
+  return {done.scale(), skipped.scale()};
+}
+
+void StepGraph::put(const torch::Tensor& where, const std::vector<std::uint64_t>& done,
+                    const std::vector<std::uint64_t>& skipped) {
+  LOCKSTEP_CHECK(
+      done.size() == skipped.size() && done.size() * sizeof(done[0]) == where.nbytes(),
+      done.size(), " words for ", where.nbytes(), " bytes");
+  kernels::Words words{.out = static_cast<std::uint64_t*>(where.mutable_data_ptr()),
+                       .count = static_cast<int>(done.size())};
+  if (!pending_.empty()) words.takes_second = skipped_.const_data_ptr<double>();
+  std::copy(done.begin(), done.end(), words.first);
+  std::copy(skipped.begin(), skipped.end(), words.second);
+  kernels::put_words_cuda(words, kernels::current_stream(where.device().index()));
+}
+
+void StepGraph::passes(const data::Batch& batch, std::int64_t steps,
+                       const std::optional<comm::Weights>& weights) {
+  LOCKSTEP_CHECK(pending_.size() <= 1, pending_.size());
+  current_ = entry_of(batch);
+  LOCKSTEP_CHECK(current_ != nullptr && current_->graph != nullptr);
+  auto& held = current_->batch;
+  held.inputs.copy_(batch.inputs, /*non_blocking=*/true);
+  held.targets.copy_(batch.targets, /*non_blocking=*/true);
+  for (std::size_t i = 0; i < held.fields.size(); ++i) {
+    held.fields[i].tensor.copy_(batch.fields[i].tensor, /*non_blocking=*/true);
+  }
+  const auto [done, skipped] = scales();
+  put(current_->words, *parts_.step.words_of(batch, done, steps, weights),
+      *parts_.step.words_of(batch, skipped, steps, weights));
+  current_->graph->replay();
+  parts_.tally.count() += current_->targets;
+}
+
+bool StepGraph::capture_update(const std::vector<double>& numbers) {
+  std::string why;
+  if (numbers.size() > kernels::kMostWords) {
+    why = fmt::format("its update has {} numbers of its own, at most {} fit",
+                      numbers.size(), kernels::kMostWords);
+  } else {
+    why = failure_of([&] {
+      numbers_ =
+          room_for(numbers.size(), parts_.world.data().device()).view(torch::kFloat64);
+      update_ = std::make_unique<CudaGraph>(first_graph());
+      update_->capture([&] {
+        norm_ = parts_.strategy.held()->launch_update(numbers_, skipped_);
+        if (skips_) parts_.tally.rewind_if(skipped_);
+      });
+    });
+  }
+  why = agreed(why);
+  if (why.empty()) return true;
+  update_.reset();
+  refuse(why);
+  return false;
+}
+
+torch::Tensor StepGraph::update(double lr, bool wants_norm, std::int64_t steps) {
+  auto& held = *parts_.strategy.held();
+  const auto [if_done, if_skipped] = scales();
+  const parallel::Update done{.lr = lr, .loss_scale = if_done};
+  const parallel::Update skipped{.lr = lr, .loss_scale = if_skipped};
+  const auto numbers = held.numbers(done, static_cast<int>(pending_.size()));
+  Pending pending{.outcome = {.step = steps + 1, .targets = current_->targets}};
+  if (!update_ && !capture_update(numbers)) {
+    // Nobody looks ahead any more: kernel by kernel, as from now on.
+    LOCKSTEP_CHECK(pending_.empty());
+    auto by_hand = done;
+    by_hand.wants_norm = wants_norm;
+    by_hand.skips_nonfinite = skips_;
+    const auto updated = parts_.strategy.update(by_hand);
+    if (updated.skipped) parts_.tally.rewind_if(torch::ones_like(skipped_));
+    pending.outcome.skipped = updated.skipped;
+    pending.is_counted = true;
+    pending_.push_back(std::move(pending));
+    return updated.norm;
+  }
+  torch::Tensor norm;
+  if (wants_norm && !norm_.defined()) norm = held.norm(done);
+  put(numbers_, words_of(numbers), words_of(held.numbers(skipped, 0)));
+  update_->replay();
+  if (skips_) {
+    const auto device = skipped_.device();
+    pending.flag = torch::empty({}, torch::dtype(torch::kFloat64).pinned_memory(true));
+    pending.flag.copy_(skipped_, /*non_blocking=*/true);
+    pending.copied.emplace(device.type());
+    pending.copied->record(
+        c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
+  pending_.push_back(std::move(pending));
+  return norm_.defined() ? norm_ : norm;
+}
+
+std::vector<StepGraph::Outcome> StepGraph::outcomes(bool all) {
+  std::vector<Outcome> settled;
+  while (pending_.size() > (all ? 0U : 1U)) {
+    auto& next = pending_.front();
+    if (next.copied) {
+      next.copied->synchronize();
+      next.outcome.skipped = next.flag.item<double>() != 0;
+    }
+    if (!next.outcome.skipped && !next.is_counted) {
+      parts_.strategy.held()->count_update();
+    }
+    settled.push_back(next.outcome);
+    pending_.pop_front();
+  }
+  return settled;
+}
+
+bool StepGraph::release() {
+  const bool held = first_graph() != nullptr;
+  update_.reset();
+  entries_.clear();
+  current_ = nullptr;
+  off_ = true;
+  if (held) empty_cache(parts_.world.data().device());
+  return held;
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,136 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <c10/core/Event.h>
+#include <torch/torch.h>
+
+#include "lockstep/comm/join.h"
+#include "lockstep/config/config.h"
+#include "lockstep/data/batch.h"
+#include "lockstep/data/dataset.h"
+#include "lockstep/parallel/strategy.h"
+#include "lockstep/precision/loss_scaler.h"
+#include "lockstep/train/cuda_graph.h"
+#include "lockstep/train/step.h"
+#include "lockstep/train/tally.h"
+
+namespace lockstep::train {
+
+// Launches steps as a whole. Two CUDA graphs hold a step: one the passes over a batch
+// of one shape, with what travels between GPUs meanwhile; the other the update. Between
+// them the ranks vote, callbacks look at gradients, and the saver reads weights.
+//
+// What changes from step to step is put into the device's memory before each replay. A
+// step whose gradients are not finite is skipped by the GPU, and the host hears of it a
+// step later: so it puts two sets of numbers there, for both ends that the step before
+// can have had, and the GPU takes the right one. All arithmetic stays the host's, which
+// is why the bits are those of steps that are launched kernel by kernel.
+//
+// A shape is captured when it has come twice; what is said about capture here is agreed
+// over the ranks.
+//
+// Collective: takes(), passes(), update().
+// Stream:     one that is not the default, the same every time.
+class StepGraph {
+ public:
+  struct Parts {
+    const config::Config& config;
+    models::Model& model;
+    Step& step;
+    parallel::Strategy& strategy;
+    Tally& tally;
+    const precision::LossScaler& scaler;
+    comm::World& world;
+    data::SampleSpec spec;
+    std::string watched_by = "";  // who looks inside of a step; "": nobody
+  };
+  // Throws Fault::config where train.graph asks for what can not be.
+  explicit StepGraph(const Parts& parts);
+  ~StepGraph();
+
+  // Whether graphs make the step over this batch, `steps` steps being done: those of
+  // its shape are captured if need be.
+  bool takes(const data::Batch& batch, std::int64_t steps,
+             const std::optional<comm::Weights>& weights);
+  // Whether takes() has just captured one.
+  bool captured_now() const noexcept { return captured_now_; }
+
+  // In the place of begin_step(), backward() and finish().
+  void passes(const data::Batch& batch, std::int64_t steps,
+              const std::optional<comm::Weights>& weights);
+  // In the place of Strategy::update(). The norm, if it was wanted or needed.
+  torch::Tensor update(double lr, bool wants_norm, std::int64_t steps);
+
+  // What became of an update.
+  struct Outcome {
+    std::int64_t step = 0;     // that it was, from 1
+    bool skipped = false;      // the tally's sums are without it then
+    std::int64_t targets = 0;  // that it added to the tally's count
+  };
+  // Of those whose end is known without waiting long: all but the last one; or of all.
+  // Each is told once, in order; the loss scale has to follow them.
+  std::vector<Outcome> outcomes(bool all);
+
+  // Memory is short: gives up what graphs hold. True if they held any.
+  bool release();
+
+ private:
+  // A shape of a batch, and how it is cut.
+  struct Key {
+    std::vector<std::vector<std::int64_t>> sizes;
+    std::int64_t global_size = 0, largest_size = 0, micro_batch = 0, recompute = 0;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+  struct Entry {
+    Key key;
+    int seen = 0;              // so often by other means
+    bool refused = false;      // by what it does
+    data::Batch batch;         // whose tensors stay where they are
+    torch::Tensor words;       // Step::words_of()
+    std::int64_t targets = 0;  // of its share
+    std::unique_ptr<CudaGraph> graph;
+  };
+  struct Pending {
+    Outcome outcome;
+    torch::Tensor flag;  // on the host; undefined: it was not skipped
+    std::optional<c10::Event> copied;
+    bool is_counted = false;  // by the strategy
+  };
+
+  std::string obstacle() const;
+  void refuse(const std::string& why);
+  Key key_of(const data::Batch& batch) const;
+  Entry* entry_of(const data::Batch& batch);
+  bool capture(Entry& entry, const data::Batch& batch, std::int64_t steps,
+               const std::vector<std::uint64_t>& words);
+  bool capture_update(const std::vector<double>& numbers);
+  // Of one attempt on every rank: "" if all have captured.
+  std::string agreed(const std::string& failure);
+  // The loss scales of a step: after one that was done, and after one that was skipped.
+  std::pair<double, double> scales() const;
+  void put(const torch::Tensor& where, const std::vector<std::uint64_t>& done,
+           const std::vector<std::uint64_t>& skipped);
+  const CudaGraph* first_graph() const;
+
+  Parts parts_;
+  const bool skips_;  // updates with gradients that are not finite
+  bool off_ = false;
+  bool captured_now_ = false;
+  bool told_of_shapes_ = false;
+  std::list<Entry> entries_;
+  Entry* current_ = nullptr;  // whose passes were replayed
+  std::unique_ptr<CudaGraph> update_;
+  torch::Tensor numbers_;  // of the update
+  torch::Tensor skipped_;  // no dimension, float64: whether the last update was
+  torch::Tensor norm_;     // if the update needs it
+  std::deque<Pending> pending_;
+};
+
+}  // namespace lockstep::train

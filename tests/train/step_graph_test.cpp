@@ -1,0 +1,262 @@
+// A step that CUDA graphs hold has the bits of one whose kernels are launched one by
+// one.
+#include "lockstep/train/step_graph.h"
+
+#include "lockstep/monitor/console.h"
+#include "lockstep/train/callbacks.h"
+#include "lockstep/train/trainer.h"
+#include "tests/comm/ranks.h"
+#include "tests/train/small_data.h"
+
+namespace lockstep::train {
+namespace {
+
+struct GraphRun {
+  Result result;
+  std::map<std::int64_t, double> losses;  // by step
+  std::string weights, average;           // bytes of the files
+};
+
+GraphRun run_graph(const files::Path& folder, const config::Config& config,
+                   comm::World& world, const Extras& extras) {
+  const auto path = folder / "runs" / "r";
+  if (world.rank() == 0 && !std::filesystem::exists(path)) {
+    monitor::RunDirectory::create(folder / "runs", {.name = "r"});
+  }
+  if (world.size() > 1) world.cpu().barrier();
+  const auto run = monitor::RunDirectory::open(path);
+  monitor::Console console({.write = [](std::string_view) {}});
+  const StopRequest stop;
+  GraphRun ran;
+  {
+    Reporter reporter(run, config.monitor, console,
+                      {.rank = world.rank(), .ranks = world.size()});
+    ran.result = train(config, run, reporter, stop, world, extras);
+  }
+  for (const auto& line : monitor::read_metrics(run.metrics())) {
+    if (line.split == monitor::Split::train) ran.losses[line.step] = line.loss;
+  }
+  if (!ran.result.weights.empty()) ran.weights = test::read_file(ran.result.weights);
+  if (!ran.result.average.empty()) ran.average = test::read_file(ran.result.average);
+  return ran;
+}
+
+GraphRun run_graph(const files::Path& folder, const config::Config& config,
+                   const Extras& extras = {}) {
+  comm::JoinOptions options;
+  if (config.parallel.device == config::Device::cuda) {
+    options.device = torch::Device(torch::kCUDA, 0);
+  }
+  auto world = comm::join({}, options);
+  return run_graph(folder, config, world, extras);
+}
+
+GraphRun run_graph(const config::Config& config, const Extras& extras = {}) {
+  const files::TemporaryDirectory folder;
+  return run_graph(folder.path(), config, extras);
+}
+
+// 200 samples in batches of 16: the last one of an epoch has 8.
+config::Config gpu_config() {
+  auto config = test::quick_config();
+  config.parallel.device = config::Device::cuda;
+  config.data.pin_memory = true;
+  config.model.name = "resnet9";
+  config.train.deterministic = true;
+  config.train.log_every = 7;
+  config.train.steps = 60;
+  config.train.epochs = 0;
+  return config;
+}
+
+void expect_same_bits(const GraphRun& held, const GraphRun& by_hand) {
+  ASSERT_EQ(held.losses.size(), by_hand.losses.size());
+  for (const auto& [step, loss] : by_hand.losses) {
+    if (std::isnan(loss)) {
+      EXPECT_TRUE(std::isnan(held.losses.at(step))) << "step " << step;
+    } else {
+      EXPECT_EQ(held.losses.at(step), loss) << "step " << step;
+    }
+  }
+  EXPECT_EQ(held.result.skipped, by_hand.result.skipped);
+  EXPECT_EQ(held.result.eval->loss, by_hand.result.eval->loss);
+  EXPECT_FALSE(by_hand.weights.empty());
+  EXPECT_TRUE(held.weights == by_hand.weights) << "of the weights";
+  EXPECT_TRUE(held.average == by_hand.average) << "of the average";
+}
+
+void expect_graph_changes_no_bit(config::Config config, const Extras& extras = {}) {
+  config.train.graph = config::Graph::off;
+  const auto by_hand = run_graph(config, extras);
+  config.train.graph = config::Graph::on;
+  expect_same_bits(run_graph(config, extras), by_hand);
+}
+
+// All that lives in a step: dropout keys, a schedule, accumulation in pieces that are
+// not alike, loss scales that overflow, clipping, an average.
+config::Config full_config() {
+  auto config = gpu_config();
+  config.model.dropout = 0.3;
+  config.batch.global = 20;
+  config.batch.micro = 7;
+  config.precision.mode = config::Precision::fp16;
+  config.precision.growth_interval = 9;
+  config.optim.clip_norm = 1.0;
+  config.schedule.name = config::Schedule::cosine;
+  config.schedule.warmup_steps = 20;
+  config.ema.enabled = true;
+  config.train.steps = 500;
+  return config;
+}
+
+// Ends as if the power had gone.
+struct PowerCut : Callback {
+  void on_step_begin(const Moment& m, const data::Batch&) override {
+    if (m.step == 260) throw std::runtime_error("power cut");
+  }
+  bool watches_passes() const override { return false; }
+};
+
+TEST(StepGraphGpu, FiveHundredStepsWithAllThatLivesInThemHaveTheSameBits) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  auto config = full_config();
+  config.train.graph = config::Graph::off;
+  const auto by_hand = run_graph(config);
+  EXPECT_GE(by_hand.result.skipped, 5) << "overflows, or nothing was skipped";
+  config.train.graph = config::Graph::on;
+  const auto held = run_graph(config);
+  expect_same_bits(held, by_hand);
+
+  // And with a checkpoint in the middle, from which it goes on.
+  const files::TemporaryDirectory folder;
+  config.checkpoint.every = 125;
+  EXPECT_THROW(
+      run_graph(folder.path(), config, {.callbacks = {std::make_shared<PowerCut>()}}),
+      std::runtime_error);
+  const auto resumed = run_graph(folder.path(), config);
+  EXPECT_EQ(resumed.result.resumed_at.value_or(0), 250);
+  expect_same_bits(resumed, by_hand);
+}
+
+TEST(StepGraphGpu, EveryPrecisionAndOptimizerHasTheSameBits) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  for (const auto mode : {config::Precision::fp32, config::Precision::bf16,
+                          config::Precision::bf16_params}) {
+    for (const auto rule : {config::Optimizer::adamw, config::Optimizer::sgd}) {
+      SCOPED_TRACE(str(config::name_of(mode), " ", config::name_of(rule)));
+      auto config = gpu_config();
+      config.precision.mode = mode;
+      config.optim.name = rule;
+      config.optim.lr = 0.01;
+      expect_graph_changes_no_bit(config);
+    }
+  }
+}
+
+TEST(StepGraphGpu, WeightedTargetsAndSkippedStepsHaveTheSameBits) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  auto config = gpu_config();
+  config.data.class_weights = {1, 2, 0.5, 1, 1, 3, 1, 0.25, 1, 1};
+  config.train.on_nonfinite = config::OnNonfinite::skip;
+  expect_graph_changes_no_bit(config);
+}
+
+TEST(StepGraphGpu, RecomputedActivationsHaveTheSameBits) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  auto config = gpu_config();
+  config.model.dropout = 0.2;
+  config.memory.recompute_every = 1;
+  expect_graph_changes_no_bit(config);
+}
+
+// What travels between ranks is captured, too. They share a GPU, which NCCL allows if
+// it takes them for ranks of different machines.
+TEST(StepGraphGpu, RanksOverNcclHaveTheSameBits) {
+  // Nothing may touch the GPU before the ranks are forked.
+  if (!std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "no GPU";
+  auto config = gpu_config();
+  config.parallel.strategy = config::Strategy::ddp;
+  config.parallel.ranks = 2;
+  config.batch.micro = 4;
+  config.optim.clip_norm = 1;
+  config.comm.backend = config::CommBackend::nccl;
+  for (const auto shard : {config::ShardUpdate::automatic, config::ShardUpdate::on}) {
+    config.parallel.shard_update = shard;
+    std::vector<std::string> weights;
+    for (const auto graph : {config::Graph::off, config::Graph::on}) {
+      config.train.graph = graph;
+      const files::TemporaryDirectory folder;
+      const auto port = test::free_port();
+      const auto ends = test::as_processes(2, [&](int rank) {
+        ::setenv("NCCL_HOSTID", std::to_string(rank).c_str(), 1);
+        auto world = comm::join(
+            test::environment_of(rank, 2, port),
+            {.config = config.comm, .device = torch::Device(torch::kCUDA, 0)});
+        const auto ran = run_graph(folder.path(), config, world, {});
+        EXPECT_EQ(ran.result.steps, 60);
+        world.close();
+      });
+      for (const auto& end : ends) EXPECT_EQ(end.shell_status(), 0);
+      weights.push_back(test::read_file(folder.path() / "runs/r/model.safetensors"));
+    }
+    EXPECT_TRUE(weights[0] == weights[1]) << config::name_of(shard);
+  }
+}
+
+// A model that reads from the GPU while it computes: that can not be captured.
+class Reads : public models::Model {
+ public:
+  torch::Tensor forward(const torch::Tensor& input) override {
+    const auto bright = input.mean().item<double>();
+    return output(input.flatten(1)) * (bright > 1e9 ? 2 : 1);
+  }
+  torch::nn::Linear output = register_module("output", torch::nn::Linear(784, 10));
+};
+
+Extras with_model_that_reads() {
+  Extras extras;
+  extras.build_model = [](const models::Shape&) { return std::make_shared<Reads>(); };
+  return extras;
+}
+
+TEST(StepGraphGpu, WhatCanNotBeCapturedIsLaunchedByHandUnlessAGraphWasAskedFor) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  auto config = gpu_config();
+  config.train.graph = config::Graph::off;
+  const auto by_hand = run_graph(config, with_model_that_reads());
+  config.train.graph = config::Graph::automatic;
+  expect_same_bits(run_graph(config, with_model_that_reads()), by_hand);
+  config.train.graph = config::Graph::on;
+  EXPECT_THAT(
+      test::error_text(Fault::config,
+                       [&] { run_graph(config, with_model_that_reads()); }),
+      testing::HasSubstr("train.graph: on was asked for, but a graph can not hold"));
+}
+
+TEST(StepGraphGpu, ACallbackThatWatchesPassesIsAnObstacle) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  struct Watches : Callback {
+    void on_pass(const Moment&, Pass) override { passes += 1; }
+    int passes = 0;
+  };
+  auto config = gpu_config();
+  config.train.steps = 6;
+  const auto watcher = std::make_shared<Watches>();
+  run_graph(config, {.callbacks = {watcher}});
+  EXPECT_EQ(watcher->passes, 6 * 3);
+  config.train.graph = config::Graph::on;
+  EXPECT_THAT(test::error_text(Fault::config,
+                               [&] { run_graph(config, {.callbacks = {watcher}}); }),
+              testing::HasSubstr("a callback watches its passes"));
+}
+
+TEST(StepGraph, IsRefusedWithoutAGpu) {
+  auto config = test::quick_config();
+  config.train.graph = config::Graph::on;
+  EXPECT_THAT(test::error_text(Fault::config, [&] { run_graph(config); }),
+              testing::HasSubstr("train.graph: on was asked for, but a graph can not "
+                                 "hold the steps: there is no GPU"));
+}
+
+}  // namespace
+}  // namespace lockstep::train
