@@ -1,6 +1,8 @@
 #include "lockstep/data/dataset.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/detail/numbers.h"
+#include "lockstep/data/detail/sample.h"
 
 namespace lockstep::data {
 namespace {
@@ -80,45 +82,22 @@ void Dataset::read_sample(const Visit& visit, const Room& room) const {
   room.target[0] = read(visit.index, room.input);
 }
 
-namespace {
-
-// A sample in memory of its own.
-class Sample {
- public:
-  Sample(const Dataset& dataset, std::int64_t index) : spec_(dataset.spec()) {
-    for (const auto& tensor : spec_.tensors()) {
-      memory_.emplace_back(static_cast<std::size_t>(tensor.num_bytes()));
-      spans_.emplace_back(memory_.back());
-      lengths_.push_back(tensor.varies ? tensor.shape[0] : 0);
-    }
-    dataset.read_sample(
-        {.index = index, .draw = index},
-        {spans_[0], classes(), std::span(spans_).subspan(2), spans_[1], lengths_});
-  }
-
-  std::span<std::int64_t> classes() {
-    const bool whole = spec_.target_dtype == torch::kInt64;
-    return {reinterpret_cast<std::int64_t*>(spans_[1].data()),
-            whole ? static_cast<std::size_t>(spec_.num_targets()) : 0};
-  }
-  std::int64_t length_of_input() const { return lengths_[0]; }
-
- private:
-  const SampleSpec& spec_;
-  std::vector<std::vector<std::byte>> memory_;
-  std::vector<std::span<std::byte>> spans_;
-  std::vector<std::int64_t> lengths_;
-};
-
-}  // namespace
-
 std::int64_t Dataset::class_of(std::int64_t index) const {
-  LOCKSTEP_CHECK(spec().target_dtype == torch::kInt64, "targets are no classes");
-  return Sample(*this, index).classes()[0];
+  if (!detail::is_whole(spec().target_dtype) || spec().num_targets() == 0) {
+    throw Error(Fault::config, "data: targets of ", c10::toString(spec().target_dtype),
+                " of shape ", c10::IntArrayRef(spec().target_shape),
+                " are no classes; give samples whole numbers as targets");
+  }
+  detail::Sample sample(*this);
+  sample.read(index);
+  return sample.first_class();
 }
 
 std::int64_t Dataset::length_of(std::int64_t index) const {
-  return spec().varies ? Sample(*this, index).length_of_input() : spec().shape[0];
+  if (!spec().varies) return spec().shape[0];
+  detail::Sample sample(*this);
+  sample.read(index);
+  return sample.length_of_input();
 }
 
 }  // namespace lockstep::data

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/log.h"
+#include "lockstep/data/detail/numbers.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -31,7 +32,7 @@ void check_mixing(const SampleSpec& spec, const Mixing& mixing) {
     throw Error(Fault::config, knob, ": samples of shape ",
                 c10::IntArrayRef(spec.shape), " with ", spec.num_classes,
                 " classes can not be mixed; it is for images (C, H, W) of uint8 or "
-                "float32 with a class each; set it to 0");
+                "float32 with a class each, of which none is ignored; set it to 0");
   }
 }
 
@@ -67,7 +68,7 @@ void Filler::read_checked(const Visit& visit, const Room& room) const {
   };
   for (std::size_t i = 0; i < specs_.size(); ++i) {
     if (specs_[i].varies) check_length(specs_[i], room.lengths[i]);
-    if (specs_[i].num_classes > 0 && specs_[i].dtype == torch::kInt64) {
+    if (specs_[i].num_classes > 0 && is_whole(specs_[i].dtype)) {
       check_classes(specs_[i], bytes_of(i), room.lengths[i]);
     }
   }
@@ -75,18 +76,25 @@ void Filler::read_checked(const Visit& visit, const Room& room) const {
 
 void Filler::check_classes(const FieldSpec& spec, std::span<const std::byte> bytes,
                            std::int64_t length) const {
-  const auto all = bytes.size() / sizeof(std::int64_t);
+  const auto all = static_cast<std::size_t>(spec.num_elements());
   const auto count = spec.varies ? all / static_cast<std::size_t>(spec.shape[0]) *
                                        static_cast<std::size_t>(length)
                                  : all;
-  const std::span labels(reinterpret_cast<const std::int64_t*>(bytes.data()), count);
-  for (const auto label : labels) {
-    if (label >= 0 && label < spec.num_classes) continue;
-    if (label == dataset_.spec().ignore_index) continue;
-    throw Error(Fault::io, "it has the label ", label,
-                spec.name == "target" ? "" : " in '" + spec.name + "'",
-                ", the data set has the classes 0 to ", spec.num_classes - 1);
-  }
+  const auto& ignored = dataset_.spec().ignore_index;
+  with_type(spec.dtype, [&]<typename T>(const T*) {
+    for (const auto stored : numbers_in<T>(bytes).first(count)) {
+      const auto label = static_cast<std::int64_t>(stored);
+      if (label >= 0 && label < spec.num_classes) continue;
+      if (label == ignored) continue;
+      throw Error(Fault::io, "it has the label ", label,
+                  spec.name == "target" ? "" : " in '" + spec.name + "'",
+                  ", the data set has the classes 0 to ", spec.num_classes - 1,
+                  label >= 0 ? ""
+                             : str("; if such targets are not to count, set "
+                                   "task.ignore_index=",
+                                   label));
+    }
+  });
 }
 
 void Filler::read(const Visit& visit, const Room& room) {

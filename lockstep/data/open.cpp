@@ -1,6 +1,7 @@
 #include "lockstep/data/open.h"
 
 #include <array>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -105,21 +106,31 @@ LoaderOptions eval_options(const config::Config& config, const Place& place,
 
 std::vector<double> class_weights(const config::DataConfig& config,
                                   const Dataset& train) {
-  const auto classes = static_cast<std::size_t>(train.spec().num_classes);
+  const auto& spec = train.spec();
   if (!config.balanced_loss) {
     const auto& weights = config.class_weights;
-    if (!weights.empty() && weights.size() != classes) {
-      throw Error(Fault::config, "data.class_weights: ", weights.size(),
-                  " weights, but the data set has ", classes,
-                  " classes; write one for each");
-    }
-    return weights;
+    if (weights.empty()) return weights;
+    if (spec.num_classes <= 0) require_classes(spec, "data.class_weights");
+    if (static_cast<std::int64_t>(weights.size()) == spec.num_classes) return weights;
+    throw Error(Fault::config, "data.class_weights: ", weights.size(),
+                " weights, but the data set has ", spec.num_classes,
+                " classes; write one for each (labels of task.name=multi_label have "
+                "task.positive_weights)");
+  }
+  require_classes(spec, "data.balanced_loss");
+  const auto counts = class_counts(train);
+  const auto all = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  if (all == 0) {
+    throw Error(Fault::config,
+                "data.balanced_loss: no target of the training samples counts, all are "
+                "ignored or masked out; check task.ignore_index and the data");
   }
   std::vector<double> weights;
-  for (const auto count : class_counts(train)) {
-    // A class without samples never asks for its weight.
-    const auto share = static_cast<double>(count) * static_cast<double>(classes);
-    weights.push_back(count > 0 ? static_cast<double>(train.size()) / share : 0);
+  for (const auto count : counts) {
+    // A class without targets never asks for its weight.
+    const auto share =
+        static_cast<double>(count) * static_cast<double>(spec.num_classes);
+    weights.push_back(count > 0 ? static_cast<double>(all) / share : 0);
   }
   return weights;
 }

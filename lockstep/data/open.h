@@ -33,8 +33,9 @@ LoaderOptions eval_options(const config::Config& config, const Place& place,
                            std::int64_t batch);
 
 // What each class weighs in the loss: data.class_weights, or by data.balanced_loss
-// n / (classes * n of the class), whose mean over the samples is 1; empty if all are
-// alike. Throws Fault::config if their number is not that of the classes.
+// n / (classes * n of the class), whose mean over the targets that count is 1; empty if
+// all are alike. Throws Fault::config if their number is not that of the classes, or
+// there are none.
 std::vector<double> class_weights(const config::DataConfig& config,
                                   const Dataset& train);
 

@@ -124,7 +124,10 @@ class Packed : public Dataset {
 
 std::unique_ptr<Dataset> packed(std::unique_ptr<Dataset> sequences,
                                 std::int64_t length) {
-  LOCKSTEP_CHECK(length > 0);
+  if (length < 1) {
+    throw Error(Fault::config, "data: rows of length ", length,
+                " hold no token; pack sequences into rows of at least 1");
+  }
   return std::make_unique<Packed>(std::move(sequences), length);
 }
 

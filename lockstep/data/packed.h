@@ -18,7 +18,8 @@ namespace lockstep::data {
 // Targets behind the last sequence are spec().ignore_index, which is -100 if the
 // sequences have none of their own. They go into the rows in their order, so that a row
 // is the same whoever reads it; one that is longer than a row goes on in the next one.
-// Asks for the length of every sequence once.
+// Asks for the length of every sequence once. Throws Fault::config for rows without
+// room.
 //
 // REQUIRES: "input" and "target" are int64 of one varying length, and the only tensors.
 std::unique_ptr<Dataset> packed(std::unique_ptr<Dataset> sequences,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/data/dataset.h"
@@ -18,7 +19,8 @@ class Sampler {
     bool weighted = false;
     std::uint64_t seed = 0;
   };
-  // Weighted sampling asks for the class of every sample.
+  // Weighted sampling asks for the class of every sample. Throws Fault::config if they
+  // have none, or several.
   Sampler(const Dataset& dataset, const Options& options);
 
   std::int64_t size() const noexcept { return size_; }
@@ -32,7 +34,12 @@ class Sampler {
   std::vector<std::vector<std::int64_t>> classes_;  // their samples; no empty ones
 };
 
-// How many samples each class has. Throws Fault::io for a class out of range.
+// Throws Fault::config, with the knob that asks for classes, if a data set's targets
+// are no whole numbers or it does not say how many classes there are.
+void require_classes(const SampleSpec& spec, std::string_view knob);
+
+// How many targets each class has, of all targets that count: one that is ignored or
+// masked out has no class. Throws Fault::io for a class out of range.
 std::vector<std::int64_t> class_counts(const Dataset& dataset);
 
 }  // namespace lockstep::data

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/detail/numbers.h"
 
 namespace lockstep::data {
 namespace {
@@ -24,9 +25,14 @@ class Tensors : public Dataset {
     spec_.target_shape = shape_of(target);
     spec_.target_dtype = target.scalar_type();
     // Negative ones are no classes, or missing ones: what they mean, the task says.
-    if (spec_.target_dtype == torch::kInt64 && target.numel() > 0 &&
-        target.min().item<std::int64_t>() >= 0) {
-      spec_.num_classes = target.max().item<std::int64_t>() + 1;
+    // Several of another type than int64 may as well be labels, 0 or 1 each.
+    const bool classes =
+        spec_.target_dtype == torch::kInt64 ||
+        (detail::is_whole(spec_.target_dtype) && spec_.target_shape.empty());
+    if (classes && target.numel() > 0) {
+      const auto whole = target.to(torch::kInt64);
+      const auto least = whole.min().item<std::int64_t>();
+      if (least >= 0) spec_.num_classes = whole.max().item<std::int64_t>() + 1;
     }
     for (const auto& [name, tensor] : tensors) {
       if (name == "input" || name == "target") continue;

@@ -221,7 +221,10 @@ std::shared_ptr<Task> single(const Config& config, const SampleSpec& spec,
   detail::check_used(config, {kind});
   if (class_weights.defined() && !detail::has_classes(kind)) {
     throw Error(Fault::config, "data.class_weights: a ", name_of(kind),
-                " task has no classes; leave them and data.balanced_loss out");
+                " task has no classes; leave them and data.balanced_loss out",
+                kind == PartKind::multi_label
+                    ? " (task.positive_weights says what a label weighs that is there)"
+                    : "");
   }
   return make_one(
       kind, {.config = config,

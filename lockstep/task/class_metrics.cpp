@@ -12,7 +12,8 @@ namespace {
 
 using config::EvalMetric;
 using detail::check_columns;
-using detail::ratio;
+using detail::kDetail;
+using detail::mean_or_nan;
 using torch::Tensor;
 
 Tensor count_of(const Answers& answers) {
@@ -34,7 +35,7 @@ class Accuracy : public SumMetric {
   std::int64_t num_sums() const override { return 2; }
   std::vector<MetricValue> values_of(const Tensor& sums) const override {
     const auto* sum = sums.const_data_ptr<double>();
-    return {{"accuracy", ratio(sum[0], sum[1]), Better::more, true}};
+    return {{"accuracy", mean_or_nan(sum[0], sum[1]), Better::more, true}};
   }
 };
 
@@ -58,7 +59,8 @@ class TopK : public SumMetric {
   std::int64_t num_sums() const override { return 2; }
   std::vector<MetricValue> values_of(const Tensor& sums) const override {
     const auto* sum = sums.const_data_ptr<double>();
-    return {{str("accuracy_top_", k_), ratio(sum[0], sum[1]), Better::more, true}};
+    return {
+        {str("accuracy_top_", k_), mean_or_nan(sum[0], sum[1]), Better::more, true}};
   }
 
  private:
@@ -93,7 +95,7 @@ class PerClass : public SumMetric {
     double right = 0, targets = 0, answers = 0;
 
     bool seen() const { return targets + answers > 0; }
-    double f1() const { return ratio(2 * right, targets + answers); }
+    double f1() const { return mean_or_nan(2 * right, targets + answers); }
   };
   std::vector<Counts> counts(const Tensor& sums) const {
     const auto* sum = sums.const_data_ptr<double>();
@@ -108,7 +110,8 @@ class PerClass : public SumMetric {
     std::vector<MetricValue> values;
     for (const auto& of : counts(sums)) {
       values.push_back({str("accuracy_class_", values.size()),
-                        ratio(of.right, of.targets), Better::more, true});
+                        mean_or_nan(of.right, of.targets), Better::more, true,
+                        kDetail});
     }
     return values;
   }
@@ -130,13 +133,14 @@ class F1 : public PerClass {
     Counts all;
     for (const auto& of : counts(sums)) {
       all = {all.right + of.right, all.targets + of.targets, all.answers + of.answers};
-      total += of.f1();
+      total += of.seen() ? of.f1() : 0;
       seen += of.seen() ? 1 : 0;
       if (kind_ != EvalMetric::f1_per_label) continue;
-      values.push_back({str("f1_class_", values.size()), of.f1(), Better::more, true});
+      values.push_back(
+          {str("f1_class_", values.size()), of.f1(), Better::more, true, kDetail});
     }
     if (kind_ == EvalMetric::f1) {
-      values.push_back({"f1", ratio(total, seen), Better::more, true});
+      values.push_back({"f1", mean_or_nan(total, seen), Better::more, true});
     }
     if (kind_ == EvalMetric::f1_micro) {
       values.push_back({"f1_micro", all.f1(), Better::more, true});
@@ -166,7 +170,8 @@ class Confusion : public SumMetric {
     for (std::int64_t i = 0; i < classes_; ++i) {
       for (std::int64_t j = 0; j < classes_; ++j) {
         values.push_back({str("confusion_", i, "_", j), sum[i * classes_ + j],
-                          i == j ? Better::more : Better::less});
+                          i == j ? Better::more : Better::less, /*is_share=*/false,
+                          kDetail});
       }
     }
     return values;
@@ -191,7 +196,7 @@ class Perplexity : public SumMetric {
   std::int64_t num_sums() const override { return 2; }
   std::vector<MetricValue> values_of(const Tensor& sums) const override {
     const auto* sum = sums.const_data_ptr<double>();
-    return {{"perplexity", std::exp(ratio(sum[0], sum[1])), Better::less}};
+    return {{"perplexity", std::exp(mean_or_nan(sum[0], sum[1])), Better::less}};
   }
 };
 
@@ -207,7 +212,8 @@ class BitsPerByte : public SumMetric {
   std::int64_t num_sums() const override { return 2; }
   std::vector<MetricValue> values_of(const Tensor& sums) const override {
     const auto* sum = sums.const_data_ptr<double>();
-    return {{"bits_per_byte", ratio(sum[0] / std::log(2.0), sum[1]), Better::less}};
+    return {
+        {"bits_per_byte", mean_or_nan(sum[0] / std::log(2.0), sum[1]), Better::less}};
   }
 };
 

@@ -5,14 +5,24 @@
 namespace lockstep::task {
 namespace {
 
+[[noreturn]] void refuse(const std::string& name, at::IntArrayRef own,
+                         at::IntArrayRef shape) {
+  constexpr auto kRemedy = "; give it one entry for each sample or for each target";
+  // The batch says nothing, which may be one of no samples.
+  if (!own.empty() && !shape.empty() && own[0] == shape[0]) {
+    throw Error(Fault::config, "field '", name, "' of a sample has shape ",
+                own.slice(1), ", but its targets have ", shape.slice(1), kRemedy);
+  }
+  throw Error(Fault::config, "field '", name, "' has shape ", own,
+              ", but its targets have ", shape, kRemedy);
+}
+
 torch::Tensor expanded(const torch::Tensor& tensor, at::IntArrayRef shape,
                        const std::string& name) {
   const auto own = tensor.sizes();
   if (own == shape) return tensor;
   if (own.size() > shape.size() || own != shape.slice(0, own.size())) {
-    throw Error(Fault::config, "field '", name, "' has shape ", own,
-                ", but its targets have ", shape,
-                "; give it one entry for each sample or for each target");
+    refuse(name, own, shape);
   }
   c10::SmallVector<std::int64_t, 4> ones(own.begin(), own.end());
   ones.resize(shape.size(), 1);

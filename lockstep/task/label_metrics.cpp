@@ -8,7 +8,7 @@ namespace lockstep::task {
 namespace {
 
 using config::EvalMetric;
-using detail::ratio;
+using detail::mean_or_nan;
 using torch::Tensor;
 
 // (N, labels) bool: what was said and what is right, where it counts.
@@ -33,7 +33,7 @@ class Accuracy : public SumMetric {
   std::int64_t num_sums() const override { return 2; }
   std::vector<MetricValue> values_of(const Tensor& sums) const override {
     const auto* sum = sums.const_data_ptr<double>();
-    return {{"accuracy", ratio(sum[0], sum[1]), Better::more, true}};
+    return {{"accuracy", mean_or_nan(sum[0], sum[1]), Better::more, true}};
   }
 };
 
@@ -61,19 +61,19 @@ class F1 : public SumMetric {
     double total = 0, seen = 0, found = 0, all = 0;
     for (std::int64_t l = 0; l < labels_; ++l) {
       const auto both = sum[labels_ + l] + sum[2 * labels_ + l];
-      const auto f1 = ratio(2 * sum[l], both);
-      total += f1;
+      const auto f1 = mean_or_nan(2 * sum[l], both);
+      total += both > 0 ? f1 : 0;
       seen += both > 0 ? 1 : 0;
       found += sum[l];
       all += both;
       if (kind_ != EvalMetric::f1_per_label) continue;
-      values.push_back({str("f1_label_", l), f1, Better::more, true});
+      values.push_back({str("f1_label_", l), f1, Better::more, true, detail::kDetail});
     }
     if (kind_ == EvalMetric::f1) {
-      values.push_back({"f1", ratio(total, seen), Better::more, true});
+      values.push_back({"f1", mean_or_nan(total, seen), Better::more, true});
     }
     if (kind_ == EvalMetric::f1_micro) {
-      values.push_back({"f1_micro", ratio(2 * found, all), Better::more, true});
+      values.push_back({"f1_micro", mean_or_nan(2 * found, all), Better::more, true});
     }
     return values;
   }

@@ -10,7 +10,9 @@ namespace {
 
 using torch::Tensor;
 
-constexpr std::int64_t kNoIndex = -100;  // PyTorch's: no class has it
+// Nothing is ignored: no target has it. Not PyTorch's -100, which is a label that
+// people use, and not the least int64, of which an int would keep a 0.
+constexpr std::int64_t kNoIndex = std::numeric_limits<std::int32_t>::min();
 
 // Filled, not multiplied by the mask: a loss that does not count may be an infinity.
 // And not torch::where, which copies its scalar to the device and waits for that.

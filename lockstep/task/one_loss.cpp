@@ -1,5 +1,6 @@
 #include "lockstep/task/detail/one_loss.h"
 
+#include <limits>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -9,6 +10,10 @@ namespace lockstep::task::detail {
 
 double ratio(double part, double whole) {
   return whole > 0 ? part / whole : 0;
+}
+
+double mean_or_nan(double total, double count) {
+  return count > 0 ? total / count : std::numeric_limits<double>::quiet_NaN();
 }
 
 void check_columns(const torch::Tensor& scores, std::int64_t expected,

@@ -1,8 +1,8 @@
 #include "lockstep/task/ranking.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -14,8 +14,11 @@ namespace lockstep::task {
 namespace {
 
 using config::EvalMetric;
+using detail::mean_or_nan;
 using detail::ratio;
 using torch::Tensor;
+
+constexpr auto kNothing = std::numeric_limits<double>::quiet_NaN();
 
 // A score and whether it is of a positive.
 using Scored = std::pair<float, bool>;
@@ -196,7 +199,7 @@ class Ranking : public Metric {
   double macro(const std::vector<Areas>& columns, bool is_roc) const {
     // Of two classes one says all.
     if (options_.of_classes && columns.size() == 2) {
-      return one(columns[1], is_roc).value_or(0);
+      return one(columns[1], is_roc).value_or(kNothing);
     }
     double total = 0, seen = 0;
     for (const auto& column : columns) {
@@ -204,7 +207,7 @@ class Ranking : public Metric {
       total += area.value_or(0);
       seen += area ? 1 : 0;
     }
-    return ratio(total, seen);
+    return mean_or_nan(total, seen);
   }
 
   void append(EvalMetric metric, const Gathered& all, const std::vector<Areas>& columns,
@@ -212,20 +215,21 @@ class Ranking : public Metric {
     const auto [is_roc, mean] = about(metric);
     const bool ranked = !columns.empty();
     const std::string name = is_roc ? "auroc" : "average_precision";
-    const auto put = [&](const std::string& suffix, double value) {
+    const auto put = [&](const std::string& suffix, double value,
+                         bool is_detail = false) {
       values.push_back(
-          {name + suffix, ranked ? value : std::nan(""), Better::more, true});
+          {name + suffix, ranked ? value : kNothing, Better::more, true, is_detail});
     };
     if (mean == Mean::macro) put("", ranked ? macro(columns, is_roc) : 0);
     if (mean == Mean::micro) {
       const auto areas = ranked ? areas_of(scored(all, 0, 1)) : Areas();
-      put("_micro", one(areas, is_roc).value_or(0));
+      put("_micro", one(areas, is_roc).value_or(kNothing));
     }
     if (mean != Mean::each) return;
     const std::string kind = options_.of_classes ? "_class_" : "_label_";
     for (std::int64_t c = 0; c < options_.num_columns; ++c) {
       const auto areas = ranked ? columns[static_cast<std::size_t>(c)] : Areas();
-      put(str(kind, c), one(areas, is_roc).value_or(0));
+      put(str(kind, c), one(areas, is_roc).value_or(kNothing), detail::kDetail);
     }
   }
 

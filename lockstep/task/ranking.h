@@ -27,8 +27,9 @@ struct RankingOptions {
 };
 
 // All that is wanted, from one copy of the scores, which are kept on the host: the
-// order of scores is no sum. It is exact, as scikit-learn computes it. A column where
-// all targets are alike has no area and is left out of a mean. An evaluation of more
+// order of scores is no sum. It is exact, as scikit-learn computes it. A column without
+// positives has no area, nor a ROC curve without negatives: it is NaN and left out of a
+// mean, which is NaN where no column has any. An evaluation of more
 // than `most_scores` is refused on all ranks alike (Fault::config), and no rank keeps
 // more.
 std::unique_ptr<Metric> make_ranking(RankingOptions options);

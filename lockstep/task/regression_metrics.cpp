@@ -9,7 +9,7 @@ namespace lockstep::task {
 namespace {
 
 using config::EvalMetric;
-using detail::ratio;
+using detail::mean_or_nan;
 using torch::Tensor;
 
 Tensor or_zero(const Tensor& each, const Tensor& valid) {
@@ -41,7 +41,7 @@ class MeanError : public SumMetric {
   std::int64_t num_sums() const override { return 2; }
   std::vector<MetricValue> values_of(const Tensor& sums) const override {
     const auto* sum = sums.const_data_ptr<double>();
-    const auto mean = ratio(sum[0], sum[1]);
+    const auto mean = mean_or_nan(sum[0], sum[1]);
     return {{std::string(name_of(kind_)),
              kind_ == EvalMetric::mae ? mean : std::sqrt(mean), Better::less}};
   }
@@ -77,7 +77,7 @@ class R2 : public SumMetric {
       const auto error = sum[3 * values_];
       total += spread > 0 ? 1 - error / spread : error == 0 ? 1 : 0;
     }
-    return {{"r2", ratio(total, seen), Better::more}};
+    return {{"r2", mean_or_nan(total, seen), Better::more}};
   }
 
  private:

@@ -1,10 +1,14 @@
 #include "lockstep/train/evaluate.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
 
 #include <fmt/format.h>
 
 #include "lockstep/base/log.h"
+#include "lockstep/base/text.h"
 #include "lockstep/data/device_feed.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/open.h"
@@ -58,24 +62,30 @@ class LossSums {
     samples_ += samples;
   }
 
-  // Over the ranks. Collective.
+  // Over the ranks. A loss without any target that counts is NaN, and no part of what
+  // is trained. Collective.
   Means means(comm::World& world, std::int64_t step) const {
     auto all = torch::empty({2 * size_ + 1}, torch::kFloat64);
     all.narrow(0, 0, 2 * size_).copy_(sums_.flatten());
     all[2 * size_] = static_cast<double>(samples_);
     if (world.size() > 1) world.cpu().all_reduce(all).wait();
     const auto* sum = all.const_data_ptr<double>();
+    constexpr auto kNothing = std::numeric_limits<double>::quiet_NaN();
     Means means;
     means.count = static_cast<std::int64_t>(sum[2 * size_]);
+    bool any = false;
     for (std::int64_t i = 0; i < size_; ++i) {
       const auto at = static_cast<std::size_t>(i);
-      const auto mean = sum[i] / (sum[size_ + i] > 0 ? sum[size_ + i] : 1);
-      means.loss += task_.coefficient(at, step) * mean;
+      const bool counts = sum[size_ + i] > 0;
+      const auto mean = counts ? sum[i] / sum[size_ + i] : kNothing;
+      if (counts) means.loss += task_.coefficient(at, step) * mean;
+      any = any || counts;
       if (size_ > 1) {
         means.values.push_back(
             {"loss_" + task_.losses()[at].name, mean, task::Better::less});
       }
     }
+    if (!any) means.loss = kNothing;
     return means;
   }
 
@@ -85,6 +95,27 @@ class LossSums {
   torch::Tensor sums_;  // (2, losses): sums, weights
   std::int64_t samples_ = 0;
 };
+
+// Says which values are no number: one that has nothing to measure would else look like
+// a bad model.
+void warn_of_nan(const Means& means) {
+  constexpr std::size_t kMostNamed = 5;
+  std::vector<std::string> names;
+  if (std::isnan(means.loss)) names.emplace_back("loss");
+  for (const auto& one : means.values) {
+    if (std::isnan(one.value)) names.push_back(one.name);
+  }
+  if (names.empty()) return;
+  const auto all = names.size();
+  names.resize(std::min(all, kMostNamed));
+  const auto others =
+      all > kMostNamed ? fmt::format(" and {} others", all - kMostNamed) : "";
+  log::warning("eval", fmt::format("{}{}: NaN, and never the best; there is nothing to "
+                                   "measure where no target counts (ignored, masked or "
+                                   "missing) or all are alike, or the model's answers "
+                                   "are no numbers",
+                                   text::join(names, ", "), others));
+}
 
 // The forward passes of one rank.
 class Passes {
@@ -190,7 +221,9 @@ std::optional<Means> evaluate(models::Model& model, const data::Dataset& dataset
     }
     passes.add(*batch);
   }
-  return passes.result(context.world, context.step);
+  auto means = passes.result(context.world, context.step);
+  if (context.world.rank() == 0) warn_of_nan(means);
+  return means;
 }
 
 }  // namespace lockstep::train

@@ -35,9 +35,9 @@ struct EvalContext {
 // The means over every sample of the data set, each counted exactly once over all
 // ranks, with the model in evaluation mode (it is put back into training mode): the
 // losses, then what the task measures. Their count is that of the samples, whatever
-// they have of targets: it is reported as such. Nothing if a rank is to leave before
-// the last sample. A batch for which a rank has no memory is taken in smaller pieces.
-// Collective.
+// they have of targets: it is reported as such. What has nothing to measure is NaN, and
+// a line says so. Nothing if a rank is to leave before the last sample. A batch for
+// which a rank has no memory is taken in smaller pieces. Collective.
 std::optional<Means> evaluate(models::Model& model, const data::Dataset& dataset,
                               const EvalContext& context);
 

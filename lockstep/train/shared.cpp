@@ -4,21 +4,25 @@
 #include <numeric>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/checked.h"
 #include "lockstep/data/open.h"
 #include "lockstep/data/subset.h"
 
 namespace lockstep::train {
 namespace {
 
-// What the model learns from is what it is tested on.
-void check_alike(const data::Dataset& train, const data::Dataset& eval) {
+// What the model learns from is what it is tested on. Numbers that are to be predicted
+// may be larger there, and a data set need not say how many classes it has.
+void check_alike(const data::Dataset& train, const data::Dataset& eval,
+                 bool has_classes) {
   if (train.spec().shape != eval.spec().shape) {
     throw Error(Fault::io, "data: training samples have shape ",
                 c10::IntArrayRef(train.spec().shape), ", test samples ",
                 c10::IntArrayRef(eval.spec().shape),
                 "; they are not of one data set: check data.dir");
   }
-  if (eval.spec().num_classes > train.spec().num_classes) {
+  if (has_classes && train.spec().num_classes > 0 &&
+      eval.spec().num_classes > train.spec().num_classes) {
     throw Error(Fault::io, "data: the test samples have ", eval.spec().num_classes,
                 " classes, the training samples only ", train.spec().num_classes,
                 "; check data.dir, or raise data.train_samples");
@@ -59,9 +63,15 @@ std::unique_ptr<Shared> open_shared(const config::Config& config, const Extras& 
     shared->train_data = std::move(parts.train);
     shared->eval_data = std::move(parts.eval);
   }
-  check_alike(*shared->train_data, *shared->eval_data);
+  check_alike(*shared->train_data, *shared->eval_data,
+              config.task.name != config::TaskName::regression);
   if (const auto batches = config.train.overfit_batches; batches > 0) {
     keep_first(*shared, batches * config.batch.global.value());
+  }
+  // What a task of the program's own can learn from is known to it alone.
+  if (!extras.task) {
+    shared->train_data = data::checked(std::move(shared->train_data), config.task);
+    shared->eval_data = data::checked(std::move(shared->eval_data), config.task);
   }
   return shared;
 }

@@ -4,6 +4,7 @@
 
 #include "lockstep/data/open.h"
 #include "lockstep/data/permutation.h"
+#include "lockstep/data/tensor_dataset.h"
 #include "tests/data/support.h"
 
 namespace lockstep::data {
@@ -89,6 +90,95 @@ TEST(ClassWeights, GivenOnesMustBeAsManyAsThereAreClasses) {
                                  class_weights({.class_weights = {1, 2}}, data);
                                }),
               testing::HasSubstr("2 weights, but the data set has 4 classes"));
+}
+
+// Samples with several targets; the first is always 0.
+Named dense_targets() {
+  const auto target =
+      torch::tensor({{0, 1, 1}, {0, 2, -1}, {0, 3, 1}, {0, -1, -1}}, torch::kInt64);
+  return {{"input", torch::zeros({4, 2})}, {"target", target}};
+}
+
+// What Tensors do not say where labels are negative.
+class Dense : public Dataset {
+ public:
+  explicit Dense(const Named& tensors)
+      : inner_(from_tensors(tensors)), spec_(inner_->spec()) {
+    spec_.num_classes = 4;
+    spec_.ignore_index = -1;
+  }
+  std::int64_t size() const noexcept override { return inner_->size(); }
+  const SampleSpec& spec() const noexcept override { return spec_; }
+  void read_sample(const Visit& visit, const Room& room) const override {
+    inner_->read_sample(visit, room);
+  }
+
+ private:
+  std::unique_ptr<Dataset> inner_;
+  SampleSpec spec_;
+};
+
+TEST(ClassWeights, BalancedOnesCountEveryTargetThatIsNotIgnored) {
+  const Dense data(dense_targets());
+  EXPECT_THAT(class_counts(data), testing::ElementsAre(4, 3, 1, 1));
+  EXPECT_THAT(class_weights({.balanced_loss = true}, data),
+              testing::ElementsAre(9 / 16.0, 9 / 12.0, 9 / 4.0, 9 / 4.0));
+  auto masked = dense_targets();
+  masked.set("target_mask",
+             torch::tensor({{1, 1, 0}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}}));
+  EXPECT_THAT(class_counts(Dense(masked)), testing::ElementsAre(3, 2, 1, 1));
+}
+
+TEST(ClassWeights, ClassesMayBeWholeNumbersOfAnyType) {
+  for (const auto dtype : {torch::kInt32, torch::kUInt8, torch::kBool}) {
+    const auto data = from_tensors({{"input", torch::zeros({4, 2})},
+                                    {"target", torch::tensor({0, 1, 1, 1}).to(dtype)}});
+    EXPECT_THAT(class_weights({.balanced_loss = true}, *data),
+                testing::ElementsAre(2, 2 / 3.0))
+        << dtype;
+    const Sampler sampler(*data, {.weighted = true});
+    std::int64_t first = 0;
+    for (std::int64_t i = 0; i < 4; ++i) first += sampler.at(0, i).index == 0 ? 1 : 0;
+    EXPECT_EQ(first, 2) << dtype;
+  }
+}
+
+TEST(ClassWeights, WhatIsForClassesIsRefusedWhereThereAreNone) {
+  const auto labels =
+      from_tensors({{"input", torch::zeros({4, 2})}, {"target", torch::zeros({4, 3})}});
+  const auto bytes = from_tensors({{"input", torch::zeros({4, 2})},
+                                   {"target", torch::zeros({4, 3}, torch::kUInt8)}});
+  const config::DataConfig balanced{.balanced_loss = true},
+      given{.class_weights = {1, 2, 3}};
+  const auto text_of = [](const config::DataConfig& config, const Dataset& data) {
+    return test::error_text(Fault::config, [&] { class_weights(config, data); });
+  };
+  EXPECT_THAT(text_of(balanced, *labels),
+              testing::HasSubstr("data.balanced_loss: is for classes, but targets are "
+                                 "Float of shape [3]"));
+  EXPECT_THAT(text_of(given, *labels),
+              testing::AllOf(testing::HasSubstr("data.class_weights: is for classes"),
+                             testing::HasSubstr("task.positive_weights")));
+  for (const auto& config : {balanced, given}) {
+    EXPECT_THAT(text_of(config, *bytes),
+                testing::HasSubstr("does not say how many there are"));
+  }
+}
+
+TEST(Sampler, WeightedSamplingNeedsOneClassOfEachSample) {
+  const auto text_of = [](const Dataset& data) {
+    return test::error_text(Fault::config, [&] { Sampler(data, {.weighted = true}); });
+  };
+  EXPECT_THAT(text_of(Dense(dense_targets())),
+              testing::HasSubstr("data.weighted_sampling: samples have targets of "
+                                 "shape [3]"));
+  EXPECT_THAT(text_of(*from_tensors(
+                  {{"input", torch::zeros({4, 2})}, {"target", torch::zeros({4})}})),
+              testing::HasSubstr("data.weighted_sampling: is for classes, but targets "
+                                 "are Float"));
+  EXPECT_THAT(text_of(Dense(Named{{"input", torch::zeros({2, 2})},
+                                  {"target", torch::tensor({2, -1}, torch::kInt64)}})),
+              testing::HasSubstr("sample 1 has no class: its label -1 is ignored"));
 }
 
 TEST(ClassCounts, ALabelOutOfRangeIsNamed) {

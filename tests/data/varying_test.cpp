@@ -165,5 +165,13 @@ TEST(Packed, SequencesStandBehindEachOtherInRows) {
       HasSubstr("all 2 sequences are empty"));
 }
 
+TEST(Packed, RowsWithoutRoomAreRefused) {
+  EXPECT_THAT(
+      test::error_text(
+          Fault::config,
+          [] { packed(std::make_unique<Sequences>(std::vector<std::int64_t>{3}), 0); }),
+      HasSubstr("rows of length 0 hold no token"));
+}
+
 }  // namespace
 }  // namespace lockstep::data

@@ -169,6 +169,8 @@ TEST(MakeTask, WhatDoesNotFitIsRefusedWithKnobAndRemedy) {
                 "eval.metrics adds others"));
   EXPECT_THAT(refusal({}, floats({}), torch::ones({3})),
               HasSubstr("data.class_weights: a regression task has no classes"));
+  EXPECT_THAT(refusal({{"task.name", "multi_label"}}, floats({3}), torch::ones({3})),
+              HasSubstr("task.positive_weights says what a label weighs"));
 }
 
 TEST(MakeTask, ATargetThatATaskCanNotLearnIsRefused) {

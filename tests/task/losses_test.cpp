@@ -30,6 +30,16 @@ TEST(Losses, WeightsAreUndefinedWhereEveryTargetCountsAsOne) {
   EXPECT_EQ(binary_cross_entropy_weight(torch::zeros({3, 2}), {}).item<double>(), 6);
 }
 
+// PyTorch's -100 is a label as any other: half of it would be ignored.
+TEST(Losses, NoTargetIsIgnoredUnlessItIsSaid) {
+  const auto logits = torch::zeros({2, 3});
+  const auto targets = torch::tensor({0, -100}, torch::kInt64);
+  EXPECT_ANY_THROW(cross_entropy(logits, targets, {}));
+  EXPECT_ANY_THROW(cross_entropy(logits, targets, {.label_smoothing = 0.1}));
+  EXPECT_NEAR(cross_entropy(logits, targets, {.ignore_index = -100}).item<double>(),
+              std::log(3.0), 1e-6);
+}
+
 TEST(Losses, LabelsThatAreMissingOrUncertainDoNotCount) {
   const auto targets = torch::tensor({{1.0F, kMissing}, {-1.0F, 0.0F}});
   const auto valid = torch::tensor({{true, false}, {false, true}});

@@ -1,4 +1,7 @@
 // Metrics over ranks are those of all targets at once.
+#include <cmath>
+
+#include "lockstep/base/text.h"
 #include "lockstep/task/class_metrics.h"
 #include "lockstep/task/label_metrics.h"
 #include "lockstep/task/metric.h"
@@ -150,7 +153,8 @@ const std::vector<EvalMetric> kOfClasses{EvalMetric::top_k,
                                          EvalMetric::auroc_per_label,
                                          EvalMetric::average_precision};
 
-TEST(Metrics, WithoutSamplesNothingIsDividedByZero) {
+// A 0 could be the best loss, and the worst accuracy.
+TEST(Metrics, WithoutSamplesThereIsNothingToMeasure) {
   test::with_communicators(test::Rig::local, 2, [](comm::Communicator& c) {
     MetricList all = make_class_metrics({.metrics = kOfClasses}, 3);
     for (auto& one : make_label_metrics({EvalMetric::f1, EvalMetric::auroc}, 2)) {
@@ -163,9 +167,48 @@ TEST(Metrics, WithoutSamplesNothingIsDividedByZero) {
     all.push_back(make_bits_per_byte());
     for (const auto& metric : all) {
       for (const auto& value : metric->values(c)) {
-        EXPECT_EQ(value.value, 0) << value.name;
+        if (text::starts_with(value.name, "confusion")) {
+          EXPECT_EQ(value.value, 0) << value.name;
+        } else {
+          EXPECT_TRUE(std::isnan(value.value)) << value.name << " " << value.value;
+        }
       }
     }
+  });
+}
+
+TEST(Metrics, ALabelWhoseTargetsAreAllAlikeHasNoAreaAndNoPartInTheMean) {
+  test::with_communicators(test::Rig::local, 2, [](comm::Communicator& c) {
+    // Label 1 is never there, label 2 always.
+    const Answers all{torch::tensor({{2.0F, 1.0F, 0.5F}, {1.0F, 3.0F, 0.1F}}),
+                      torch::tensor({{1.0F, 0.0F, 1.0F}, {0.0F, 0.0F, 1.0F}})};
+    const std::vector<EvalMetric> wanted{EvalMetric::auroc, EvalMetric::auroc_per_label,
+                                         EvalMetric::average_precision,
+                                         EvalMetric::average_precision_per_label};
+    const auto metric = make_ranking({.wanted = wanted, .num_columns = 3});
+    if (c.rank() == 0) metric->add(all);
+    const auto values = metric->values(c);
+    ASSERT_EQ(values.size(), 8U);
+    EXPECT_EQ(values[0].value, 1) << "of label 0 alone";
+    EXPECT_EQ(values[1].value, 1);
+    EXPECT_TRUE(std::isnan(values[2].value)) << values[2].name;
+    EXPECT_TRUE(std::isnan(values[3].value)) << values[3].name;
+    EXPECT_EQ(values[4].value, 1) << "of labels 0 and 2";
+    EXPECT_TRUE(std::isnan(values[6].value)) << "never there";
+    EXPECT_EQ(values[7].value, 1) << "always there";
+  });
+}
+
+// A class that neither occurs nor is answered.
+TEST(Metrics, AnUnseenClassHasNoValueAndNoPartInTheMean) {
+  test::with_communicators(test::Rig::local, 1, [](comm::Communicator& c) {
+    const Answers all{torch::tensor({{2.0F, 1.0F, 0.0F}, {1.0F, 2.0F, 0.0F}}),
+                      torch::tensor({0, 1}, torch::kInt64)};
+    EXPECT_EQ(values_over(c, EvalMetric::f1, all, 3)[0].value, 1);
+    const auto each = values_over(c, EvalMetric::f1_per_label, all, 3);
+    EXPECT_EQ(each[1].value, 1);
+    EXPECT_TRUE(std::isnan(each[2].value));
+    EXPECT_TRUE(std::isnan(values_over(c, EvalMetric::per_class, all, 3)[2].value));
   });
 }
 

@@ -215,6 +215,16 @@ TEST(Task, AMaskOfAnotherShapeIsRefused) {
                                  "[4, 2]"));
 }
 
+// A model is looked at with a batch of no samples before the first step.
+TEST(Task, AMaskOfAnotherShapeIsNamedWithoutTheBatch) {
+  const auto task = make_regression({.fields = {.mask = "mask"}});
+  const Named outputs{{"output", torch::zeros({0})}};
+  const Named batch{{"target", torch::zeros({0})}, {"mask", torch::ones({0, 3})}};
+  EXPECT_THAT(test::error_text(Fault::config, [&] { task->sums(outputs, batch, {}); }),
+              testing::HasSubstr("field 'mask' of a sample has shape [3], but its "
+                                 "targets have []"));
+}
+
 TEST(Task, AnOutputOfAnotherShapeIsRefused) {
   const Named wide{{"output", torch::zeros({4, 3})}};
   const Named batch{{"target", torch::zeros({4})}};

@@ -10,7 +10,13 @@
 
 namespace lockstep::task::detail {
 
-double ratio(double part, double whole);
+inline constexpr bool kDetail = true;  // MetricValue::is_detail
+
+double ratio(double part, double whole);  // 0 of nothing
+
+// What an evaluation reports where there was nothing to measure: NaN. A 0 could be the
+// best that was ever seen.
+double mean_or_nan(double total, double count);
 
 // Throws Fault::config where a model scores another number of classes or labels
 // (`kind`) than a metric counts: answers would be counted in the place of others.
