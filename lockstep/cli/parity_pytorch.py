@@ -194,9 +194,11 @@ def step_path(folder, step):
 
 
 def state_of(model, gradients=False):
+    """A layer that is used under two names has both, as in our traces."""
+    all_names = model.named_parameters(remove_duplicate=False)
     if gradients:
-        return {f"gradient/{name}": p.grad for name, p in model.named_parameters()}
-    return {f"parameter/{name}": p for name, p in model.named_parameters()}
+        return {f"gradient/{name}": p.grad for name, p in all_names}
+    return {f"parameter/{name}": p for name, p in all_names}
 
 
 def size_of(targets, weights):

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <utility>
 
 #include "lockstep/base/str.h"
 #include "lockstep/base/text.h"
@@ -13,6 +14,11 @@ namespace {
 
 constexpr std::string_view kPeers = "parallel.ranks>1 or comm.backend=modelled";
 constexpr std::string_view kScaling = "precision.mode=fp16 and precision.loss_scale=0";
+// Those of labels, which no task of `auto` has but by a part.
+constexpr std::string_view kLabels =
+    "task.criterion=binary_cross_entropy or "
+    "task.criterion=auto and task.name=multi_label|multi_task or "
+    "task.criterion=auto and task.parts!={}";
 // Those that look at the machine; others look at metrics.
 constexpr std::string_view kAlerts = "monitor.alerts=true and monitor.sample_every>0";
 
@@ -39,12 +45,12 @@ constexpr auto kNeeds = std::to_array<Need>({
     {"task.focal_gamma", "task.criterion=focal"},
     {"task.huber_delta", "task.criterion=huber"},
     {"task.ignore_index", "task.criterion=auto|cross_entropy|focal"},
-    {"task.positive_weights", "task.criterion=auto|binary_cross_entropy"},
-    {"task.uncertain", "task.criterion=auto|binary_cross_entropy"},
+    {"task.positive_weights", kLabels},
+    {"task.uncertain", kLabels},
     {"task.parts", "task.name=multi_task|auto"},
     {"task.loss", "task.name=multi_task|auto"},
     {"task.loss_final", "task.name=multi_task|auto and task.loss_ramp_steps>0"},
-    {"task.loss_ramp_steps", "task.name=multi_task|auto"},
+    {"task.loss_ramp_steps", "task.name=multi_task|auto and task.loss_final!={}"},
 
     {"optim.base_batch", "optim.lr_scaling!=none"},
     {"optim.no_decay", "optim.weight_decay>0"},
@@ -208,7 +214,9 @@ class Judge {
       for (const auto text : split_at(group, " and ")) {
         const auto condition = condition_of(text);
         if (holds(condition)) continue;
-        parts.push_back(str(condition.key, " is ", value_of(condition.key)));
+        auto part = str(condition.key, " is ", value_of(condition.key));
+        const bool is_said = std::find(parts.begin(), parts.end(), part) != parts.end();
+        if (!is_said) parts.push_back(std::move(part));
       }
     }
     return text::join(parts, " and ");

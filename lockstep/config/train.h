@@ -18,11 +18,12 @@ constexpr std::array<std::string_view, 2> names_of(OnNonfinite) {
   return {"stop", "skip"};
 }
 
-// Whether a step is launched as a whole, by CUDA graphs that hold it.
-enum class Graph { automatic, on, off };
+// Whether a step is launched as a whole, by CUDA graphs that hold it. if_possible is
+// what the planner makes of auto on a GPU: whether it is shows when steps are made.
+enum class Graph { automatic, on, off, if_possible };
 
-constexpr std::array<std::string_view, 3> names_of(Graph) {
-  return {"auto", "on", "off"};
+constexpr std::array<std::string_view, 4> names_of(Graph) {
+  return {"auto", "on", "off", "if_possible"};
 }
 
 // Training ends after `steps` or after `epochs`: one of them is a number above 0, and
@@ -84,9 +85,9 @@ void describe(TrainConfig& c, Visitor& v) {
        .affects = Affects::speed});
   v.field("graph", c.graph,
           {.help = "On a GPU: launch a step as a whole (CUDA graphs) instead of one "
-                   "kernel after the other; the same bits. auto: where shapes stay the "
-                   "same and nobody looks inside a step; on: that, or an error that "
-                   "says why not.",
+                   "kernel after the other; the same bits. if_possible: where shapes "
+                   "stay the same and nobody looks inside a step; on: that, or an "
+                   "error that says why not.",
            .affects = Affects::speed});
   v.field("on_nonfinite", c.on_nonfinite,
           {.help = "A loss or gradient that is a NaN or an infinity: stop, and say "

@@ -32,6 +32,31 @@ void check_run(Checker& check, const RunConfig& run) {
   }
 }
 
+// Names of tensors, which a script takes and gives by their order.
+void check_names(Checker& check, const std::string& key,
+                 const std::vector<std::string>& names) {
+  if (names.empty()) {
+    check.refuse(key, "is empty; name each tensor, in its order");
+  }
+  for (auto name = names.begin(); name != names.end(); ++name) {
+    if (std::find(names.begin(), name, *name) == name) continue;
+    check.refuse(key,
+                 str("'", *name, "' is there twice; each tensor has its own name"));
+    return;
+  }
+}
+
+void check_model(Checker& check, const ModelConfig& model) {
+  if (model.name != "torchscript") return;
+  if (model.file.empty()) {
+    check.refuse("model.file",
+                 "is empty, but model.name is torchscript; name the file that "
+                 "torch.jit.save has written");
+  }
+  check_names(check, "model.inputs", model.inputs);
+  check_names(check, "model.outputs", model.outputs);
+}
+
 void check_source(Checker& check, const DataConfig& data) {
   const bool has_place = data.name == "fashion_mnist" || data.name == "synthetic";
   if (!has_place && data.dir.empty()) {
@@ -290,6 +315,7 @@ void check_monitor(Checker& check, const MonitorConfig& monitor) {
 void validate(const Loaded& loaded) {
   Checker check(loaded);
   check_run(check, loaded.config.run);
+  check_model(check, loaded.config.model);
   check_data(check, loaded.config.data);
   detail::check_task(check, loaded.config.task);
   detail::check_batch(check, loaded.config);

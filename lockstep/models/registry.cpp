@@ -20,12 +20,31 @@ constexpr std::array kEntries = {
     Entry{"resnet50", make_resnet50}, Entry{"torchscript", make_torchscript},
 };
 
+// All but these compute with numbers; of tokens LibTorch would say at the first step
+// that dtypes differ.
+void refuse_tokens(const config::ModelConfig& config, const Shape& shape) {
+  if (config.name == "gpt" || config.name == "torchscript") return;
+  for (const auto& tensor : shape.tensors) {
+    const bool is_number =
+        tensor.dtype == torch::kUInt8 || torch::isFloatingType(tensor.dtype);
+    if (tensor.name != "input" || is_number) continue;
+    throw Error(
+        Fault::config, "model.name: '", config.name,
+        "' takes images or other numbers, but the input of the data is tokens (",
+        c10::getDtypeNames(tensor.dtype).first,
+        "); set model.name=gpt, or name other data");
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<Model> build(const config::ModelConfig& config, const Shape& shape) {
   std::vector<std::string> names;
   for (const auto& entry : kEntries) {
-    if (entry.name == config.name) return entry.make(config, shape);
+    if (entry.name == config.name) {
+      refuse_tokens(config, shape);
+      return entry.make(config, shape);
+    }
     names.emplace_back(entry.name);
   }
   throw Error(Fault::config, "model.name: there is no model '", config.name,

@@ -3,30 +3,72 @@
 #include <filesystem>
 #include <map>
 
+#include <c10/core/ScalarType.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/serialization/import.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/models/detail/script_buffers.h"
 #include "lockstep/models/model.h"
+#include "lockstep/models/out_of_memory.h"
 
 namespace lockstep::models {
 namespace {
 
 using torch::jit::IValue;
 
-// A module of ours at each level of a dotted name, so that names are PyTorch's.
+std::string text_of(const std::exception& error) {
+  const auto* own = dynamic_cast<const c10::Error*>(&error);
+  return own == nullptr ? error.what() : own->what_without_backtrace();
+}
+
+std::string first_line(const std::string& text) {
+  return text::split(text::trim(text), '\n').front();
+}
+
+// One line of an error of the interpreter: the one behind its traceback.
+std::string gist_of(const std::string& text) {
+  const auto lines = text::split(text, '\n');
+  std::size_t from = 0;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].find("<--- HERE") != std::string::npos) from = i + 1;
+  }
+  std::string gist;
+  for (auto i = from; i < lines.size() && gist.empty(); ++i) {
+    const bool is_code = !lines[i].empty() && lines[i][0] == ' ';
+    if (!is_code) gist = text::trim(lines[i]);
+  }
+  // What every error of an operator is, and where Python has those of its own.
+  for (const std::string_view prefix : {"RuntimeError: ", "builtins."}) {
+    if (gist.starts_with(prefix)) gist.erase(0, prefix.size());
+  }
+  return gist;
+}
+
+// "input [12, 1, 9, 9] float32, mask [12] bool".
+std::string shown(const Named& tensors) {
+  std::vector<std::string> parts;
+  for (const auto& [name, tensor] : tensors) {
+    parts.push_back(lockstep::str(name, " ", tensor.sizes(), " ",
+                                  c10::getDtypeNames(tensor.scalar_type()).first));
+  }
+  return text::join(parts, ", ");
+}
+
+// The GPU's errors are not the script's, and from some of them a run recovers.
+bool is_of_the_device(const std::exception& error) {
+  return is_out_of_memory(error) ||
+         std::string_view(error.what()).find("CUDA error") != std::string_view::npos;
+}
+
+// A module of ours for each one of the script, so that names are PyTorch's; it is
+// called what its type in the script is.
 class Level : public torch::nn::Module {
  public:
-  Level& at(const std::string& name) {
-    auto& level = levels_[name];
-    if (!level) level = register_module(name, std::make_shared<Level>());
-    return *level;
-  }
-
- private:
-  std::map<std::string, std::shared_ptr<Level>> levels_;
+  using torch::nn::Module::Module;
 };
 
 class TorchScript : public Model {
@@ -35,16 +77,20 @@ class TorchScript : public Model {
       : module_(std::move(module)),
         file_(config.file),
         inputs_(config.inputs),
-        outputs_(config.outputs) {
+        outputs_(config.outputs),
+        buffers_(module_) {
+    check_inputs();
+    for (const auto& item : module_.named_modules()) {
+      const auto type = item.value.type()->name();
+      types_[item.name] = type ? type->name() : "Script";
+    }
     for (const auto& item : module_.named_parameters()) {
-      add(item.name, [&](torch::nn::Module& to, const std::string& name) {
-        to.register_parameter(name, item.value, item.value.requires_grad());
-      });
+      auto [owner, name] = place_of(item.name);
+      owner.register_parameter(name, item.value, item.value.requires_grad());
     }
     for (const auto& item : module_.named_buffers()) {
-      add(item.name, [&](torch::nn::Module& to, const std::string& name) {
-        to.register_buffer(name, item.value);
-      });
+      auto [owner, name] = place_of(item.name);
+      owner.register_buffer(name, item.value);
     }
   }
 
@@ -56,27 +102,73 @@ class TorchScript : public Model {
   }
 
   Named forward_named(const Named& inputs) override {
-    std::vector<IValue> arguments;
-    for (const auto& name : inputs_) arguments.emplace_back(inputs.at(name));
-    const auto result = module_.forward(std::move(arguments));
+    Named taken;
+    for (const auto& name : inputs_) taken.set(name, inputs.at(name));
+    const auto result = run(taken);
     return result.isGenericDict() ? from_dictionary(result)
                                   : named_in_order(tensors_in(result));
   }
 
  private:
-  template <typename Register>
-  void add(const std::string& dotted, const Register& enter) {
-    const auto parts = text::split(dotted, '.');
-    if (parts.size() == 1) return enter(*this, dotted);
-    auto& root = levels_[std::string(parts[0])];
-    if (!root) {
-      root = register_module(std::string(parts[0]), std::make_shared<Level>());
+  // What stands for a module of the script, "" being this one.
+  torch::nn::Module& level_at(const std::string& path) {
+    if (path.empty()) return *this;
+    auto& level = levels_[path];
+    if (!level) {
+      auto [owner, name] = place_of(path);
+      level = owner.register_module(name, std::make_shared<Level>(types_[path]));
     }
-    Level* level = root.get();
-    for (std::size_t i = 1; i + 1 < parts.size(); ++i) {
-      level = &level->at(std::string(parts[i]));
+    return *level;
+  }
+
+  struct Place {
+    torch::nn::Module& owner;
+    std::string name;
+  };
+  Place place_of(const std::string& dotted) {
+    const auto dot = dotted.rfind('.');
+    if (dot == std::string::npos) return {*this, dotted};
+    return {level_at(dotted.substr(0, dot)), dotted.substr(dot + 1)};
+  }
+
+  // That forward takes as many tensors as there are names.
+  void check_inputs() const {
+    const auto method = module_.find_method("forward");
+    if (!method) {
+      throw Error(Fault::config, "model.file: the script in '", file_,
+                  "' has no forward, which is what is trained; give it one");
     }
-    enter(*level, std::string(parts.back()));
+    std::vector<std::string> names;
+    std::size_t needed = 0;
+    for (const auto& argument : method->function().getSchema().arguments()) {
+      names.push_back(argument.name());
+      needed += argument.default_value() ? 0 : 1;
+    }
+    names.erase(names.begin());  // self
+    if (inputs_.size() + 1 >= needed && inputs_.size() <= names.size()) return;
+    throw Error(Fault::config, "model.inputs: forward of '", file_, "' takes (",
+                text::join(names, ", "), "), but the names are [",
+                text::join(inputs_, ", "), "]; name a tensor of the data for each");
+  }
+
+  IValue run(const Named& inputs) {
+    std::vector<IValue> arguments;
+    for (const auto& one : inputs) arguments.emplace_back(one.tensor);
+    buffers_.lend();
+    try {
+      auto result = module_.forward(std::move(arguments));
+      buffers_.take_back(file_);
+      return result;
+    } catch (const Error&) {
+      buffers_.withdraw();
+      throw;
+    } catch (const std::exception& error) {
+      buffers_.withdraw();
+      if (is_of_the_device(error)) throw;
+      throw Error(Fault::config, "model.file: '", file_,
+                  "' failed in forward: ", gist_of(text_of(error)), "; it got ",
+                  shown(inputs), "; let model.inputs and the data be what it takes");
+    }
   }
 
   [[noreturn]] void refuse(const IValue& result) const {
@@ -122,6 +214,9 @@ class TorchScript : public Model {
   torch::jit::Module module_;
   std::string file_;
   std::vector<std::string> inputs_, outputs_;
+  ScriptBuffers buffers_;
+  // By the names that modules have in the script.
+  std::map<std::string, std::string> types_;
   std::map<std::string, std::shared_ptr<Level>> levels_;
 };
 
@@ -134,12 +229,22 @@ torch::jit::Module load(const std::string& file) {
   if (!std::filesystem::is_regular_file(file)) {
     throw Error(Fault::io, "model.file: there is no file '", file, "'");
   }
+  // Values come from the file, also where a model is built without memory.
+  const c10::impl::ExcludeDispatchKeyGuard with_memory(c10::DispatchKey::DeferredInit);
   try {
     return torch::jit::load(file, torch::kCPU);
-  } catch (const c10::Error& error) {
-    throw Error(Fault::io, "model.file: '", file,
-                "' is no TorchScript file: ", error.what_without_backtrace(),
-                "; write it with torch.jit.save(torch.jit.script(model), path)");
+  } catch (const std::exception& error) {
+    if (is_out_of_memory(error)) throw;
+    const auto text = text_of(error);
+    constexpr std::string_view kRemedy =
+        "; write it with torch.jit.save(torch.jit.script(model), path)";
+    // The reader of archives has a paragraph for each way in which a file is none.
+    if (text.find("PytorchStreamReader") != std::string::npos) {
+      throw Error(Fault::io, "model.file: '", file, "' is no TorchScript file",
+                  kRemedy);
+    }
+    throw Error(Fault::io, "model.file: '", file, "' is no TorchScript file that ",
+                "this LibTorch can load: ", first_line(text), kRemedy);
   }
 }
 

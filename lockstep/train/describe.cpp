@@ -6,6 +6,7 @@
 
 #include <ATen/record_function.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/data/open.h"
 #include "lockstep/hardware/machine.h"
 #include "lockstep/models/deferred.h"
@@ -322,6 +323,10 @@ std::int64_t bytes_to_spare() {
 
 planner::Model describe(models::Model& model, const data::SampleSpec& spec,
                         const task::Task& task) {
+  if (model.parameters().empty()) {
+    throw Error(Fault::config,
+                "model: it has no parameter, so that there is nothing to train");
+  }
   const Subject subject{model, spec, task};
   model.recompute_every(0);
   use_layout(model);

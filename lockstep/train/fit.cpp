@@ -50,8 +50,10 @@ config::Loaded wanted_config(const FitOptions& options, int ranks) {
   // Who has started this process has decided how many there are.
   overrides.push_back({"parallel.ranks", str(ranks)});
   overrides.push_back({"parallel.strategy", ranks == 1 ? "single" : "ddp"});
-  return options.recipe.empty() ? config::defaults(overrides, {})
-                                : config::load(options.recipe, overrides, {});
+  const auto variables = launcher::process_variables();
+  const config::Environment environment(variables.begin(), variables.end());
+  return options.recipe.empty() ? config::defaults(overrides, environment)
+                                : config::load(options.recipe, overrides, environment);
 }
 
 }  // namespace

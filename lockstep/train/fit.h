@@ -29,7 +29,8 @@ struct FitData {
 struct FitOptions {
   // As on the command line of `lockstep train`: "optim.lr=1e-3". All knobs of
   // docs/reference/config.md hold but those of the sections model and data that say
-  // which; run.name names the directory from which a second start goes on.
+  // which; run.name names the directory from which a second start goes on. They win
+  // over variables (LOCKSTEP_OPTIM_LR), and those over the recipe.
   std::vector<std::string> knobs = {};
   std::string recipe = "";  // a file to begin with
   // What is computed of the outputs; none: what the section `task` says. Beside one,

@@ -2,8 +2,6 @@
 
 #include <atomic>
 #include <mutex>
-#include <new>
-#include <string_view>
 #include <unordered_map>
 
 #include <ATen/Context.h>
@@ -12,20 +10,12 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/models/dropout.h"
+#include "lockstep/models/out_of_memory.h"
 
 namespace lockstep::train {
 
 bool is_out_of_memory(const std::exception& error) noexcept {
-  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
-  const std::string_view text = error.what();
-  // LibTorch's host allocator, cuBLAS and cuDNN have no type for it.
-  for (const std::string_view sign :
-       {"DefaultCPUAllocator: can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED",
-        "CUDNN_STATUS_ALLOC_FAILED", "CUDA out of memory", "out of memory"}) {
-    if (text.find(sign) != std::string_view::npos) return true;
-  }
-  return false;
+  return models::is_out_of_memory(error);
 }
 
 namespace {

@@ -63,7 +63,7 @@ void settle(Loaded& loaded, const std::string& condition, bool holds) {
         std::find(named.begin(), named.end(), choice) == named.end())
       others.push_back(choice);
   }
-  for (const auto* other : {"false", "true", "7", "elsewhere"}) {
+  for (const auto* other : {"false", "true", "7", "elsewhere", "{a: 1}"}) {
     if (named[0] != other) others.emplace_back(other);
   }
   set_first(loaded, key, others, Origin::planner);

@@ -120,6 +120,7 @@ const std::vector<config::Override>& unusual_values() {
       {"train.metrics", "off"},
       {"train.anomaly", "true"},
       {"train.deterministic", "true"},
+      {"train.graph", "on"},
       {"train.on_nonfinite", "skip"},
       {"train.max_skipped", "0"},
       {"train.fast_dev_run", "3"},

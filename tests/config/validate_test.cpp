@@ -24,6 +24,29 @@ TEST(Validate, DropsOfTheRateAreThoseOfTheScheduleThatHasThem) {
               HasSubstr("schedule.step_size: 0, but schedule.name is step"));
 }
 
+TEST(Validate, ATorchScriptModelHasAFileAndNamesForItsTensors) {
+  EXPECT_THAT(problem_with("model.name", "torchscript"),
+              HasSubstr("model.file: is empty, but model.name is torchscript"));
+  const auto problem = [](const std::string& more) {
+    return problem_of("model: {name: torchscript, file: a.pt, " + more + "}\n");
+  };
+  EXPECT_THAT(problem("outputs: []"), HasSubstr("model.outputs: is empty; name each"));
+  EXPECT_THAT(problem("inputs: []"), HasSubstr("model.inputs: is empty; name each"));
+  EXPECT_THAT(problem("inputs: [a, b, a]"),
+              HasSubstr("model.inputs: 'a' is there twice"));
+  EXPECT_THAT(problem("outputs: [a, a]"),
+              HasSubstr("model.outputs: 'a' is there twice"));
+  EXPECT_NO_THROW(with({{"model.name", "torchscript"}, {"model.file", "a.pt"}}));
+}
+
+TEST(Validate, AListOfNamesIsShownWithNamesOfItsOwn) {
+  EXPECT_THAT(
+      problem_of("eval: {metrics: {a: 1}}\n"),
+      HasSubstr("eval.metrics: is a map; write a list like [top_k, per_class]"));
+  EXPECT_THAT(problem_of("monitor: {sinks: {a: 1}}\n"),
+              HasSubstr("write a list like [console, jsonl]"));
+}
+
 TEST(Validate, ASweepBeginsAboveZero) {
   EXPECT_THAT(problem_of("schedule: {name: sweep, start_ratio: 0}\n"),
               HasSubstr("schedule.start_ratio: 0, but schedule.name is sweep"));

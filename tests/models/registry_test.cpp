@@ -48,6 +48,21 @@ TEST(Registry, AShapeThatTheCnnCanNotTakeIsRefused) {
               HasSubstr("model.name=mlp"));
 }
 
+TEST(Registry, AModelOfNumbersRefusesTokens) {
+  Shape tokens{{16}, 50};
+  tokens.tensors = {{.name = "input", .shape = {16}, .dtype = torch::kInt64},
+                    {.name = "target", .shape = {16}, .dtype = torch::kInt64}};
+  for (const auto* name : {"mlp", "cnn", "resnet9"}) {
+    EXPECT_THAT(
+        test::error_text(Fault::config, [&] { build({.name = name}, tokens); }),
+        HasSubstr("takes images or other numbers, but the input of the data is tokens "
+                  "(int64); set model.name=gpt"));
+  }
+  EXPECT_NO_THROW(build({.name = "gpt"}, tokens));
+  tokens.tensors[0].dtype = torch::kUInt8;
+  EXPECT_NO_THROW(build({.name = "mlp"}, tokens));
+}
+
 TEST(Registry, DropoutActsInTrainingOnly) {
   torch::manual_seed(0);
   const auto mlp = build({.name = "mlp", .hidden = 64, .dropout = 0.5}, {{8}, 2});

@@ -2,7 +2,8 @@
 
 usage: torchscript.py KIND FILE [CHECK]
 
-KIND: one (a tensor in, a tensor out), two (two in, two out), named (a dictionary out).
+KIND: one (a tensor in, a tensor out), two (two in, two out), named (a dictionary out),
+plain (without buffers), shared (a layer that has two names).
 CHECK is a safetensors file: "input" and "output", what we computed of the saved weights.
 """
 
@@ -57,7 +58,20 @@ class NamedOutputs(nn.Module):
         return {"logits": y, "score": y.sum(1)}
 
 
-KINDS = {"one": One, "plain": Plain, "two": Two, "named": NamedOutputs}
+class SharedLayer(nn.Module):
+    """One layer under two names."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(28, 28)
+        self.b = self.a
+        self.head = nn.Linear(28 * 28, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.b(self.a(x).relu()).relu().flatten(1))
+
+
+KINDS = {"one": One, "plain": Plain, "shared": SharedLayer, "two": Two, "named": NamedOutputs}
 
 kind, path = sys.argv[1:3]
 if len(sys.argv) == 3:

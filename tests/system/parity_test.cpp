@@ -154,6 +154,18 @@ TEST_F(Parity, ATorchScriptFileIsTrainedAsInPytorch) {
   holds("1,2", "data_parallel", 2);
 }
 
+TEST_F(Parity, ALayerOfAScriptThatHasTwoNamesIsTrainedAsInPytorch) {
+  LOCKSTEP_NEEDS_ORACLE();
+  const files::TemporaryDirectory folder;
+  const auto file = (folder.path() / "model.pt").string();
+  test::expect_oracle_agrees("torchscript.py", {"shared", file});
+  const auto output =
+      parity({"--ranks", "2", "--against", "pytorch", "--python", test::oracle_python(),
+              "--json", "model.name=torchscript", "model.file=" + file});
+  EXPECT_EQ(output.end.shell_status(), 0) << output.err;
+  expect_rounding_only(json_of(output), 1);
+}
+
 TEST_F(Parity, ALossThatPytorchsSideHasNotIsRefused) {
   LOCKSTEP_NEEDS_ORACLE();
   const auto output = parity({"--ranks", "2", "--against", "pytorch", "--python",

@@ -167,6 +167,17 @@ TEST(Fit, RanksOfALauncherShareTheRun) {
   EXPECT_EQ(run.read_record().state, monitor::RunState::done);
 }
 
+TEST(Fit, VariablesOfTheEnvironmentAreKnobsThatTypedOnesBeat) {
+  const files::TemporaryDirectory folder;
+  test::as_processes(1, [&](int) {
+    ::setenv("LOCKSTEP_TRAIN_STEPS", "3", 1);
+    ::setenv("LOCKSTEP_BATCH_GLOBAL", "5", 1);
+    const auto history = fit(fresh_net(), fit_images(), fit_options(folder.path()));
+    EXPECT_EQ(history.result.steps, 3);
+    EXPECT_EQ(history.result.samples, 3 * 16) << "batch.global is typed";
+  });
+}
+
 TEST(Fit, AKnobThatIsWrongIsNamed) {
   const files::TemporaryDirectory folder;
   EXPECT_THAT(test::error_text(Fault::config,

@@ -117,7 +117,8 @@ Type type_of(const E& e, const Field&) {
 
 template <NamedEnum E>
 Problem read(const Node& node, const Field& field, std::vector<E>& out) {
-  const auto items = items_of(node, "a list like [console, jsonl]");
+  const auto names = names_in(E{});
+  const auto items = items_of(node, "a list like [" + names[0] + ", " + names[1] + "]");
   if (items.problem) return items.problem;
   std::vector<E> values;
   for (const auto& item : items.nodes) {
