@@ -255,6 +255,16 @@ void resolve_memory(Resolver& r, const Wish& wish) {
            "already; set memory.offload=false");
 }
 
+void resolve_graph(Resolver& r) {
+  const bool cuda = r.config().parallel.device == config::Device::cuda;
+  r.offer("train.graph", cuda ? "if_possible" : "off",
+          cuda ? "steps are launched as a whole; whether they can be shows then"
+               : "CUDA graphs are a GPU's");
+  if (cuda || r.config().train.graph != config::Graph::on) return;
+  r.refuse(Fault::config, "train.graph",
+           "on, but parallel.device is cpu: CUDA graphs are a GPU's; leave it at auto");
+}
+
 void resolve_length(Resolver& r) {
   const auto& train = r.config().train;
   const auto steps = train.steps.value_or(0);
@@ -320,6 +330,7 @@ Plan resolve(config::Loaded wanted, const Machine& whole, bool allow_auto,
   detail::resolve_batch(resolver, wish);
   resolve_prefetch(resolver, machine, knowledge);
   resolve_memory(resolver, wish);
+  resolve_graph(resolver);
   resolve_length(resolver);
   resolver.validate();
   auto plan = resolver.take();

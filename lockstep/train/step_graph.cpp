@@ -60,7 +60,8 @@ StepGraph::StepGraph(const Parts& parts)
              parts.config.train.on_nonfinite == config::OnNonfinite::skip) {
   const auto wanted = parts_.config.train.graph;
   const bool on_gpu = parts_.world.data().device().is_cuda();
-  off_ = wanted == config::Graph::off || (wanted != config::Graph::on && !on_gpu);
+  const bool asked = wanted == config::Graph::on;
+  off_ = wanted == config::Graph::off || (!asked && !on_gpu);
   if (off_) return;
   const auto why = obstacle();
   if (!why.empty()) refuse(why);
@@ -136,7 +137,6 @@ StepGraph::Entry* StepGraph::entry_of(const data::Batch& batch) {
 
 bool StepGraph::takes(const data::Batch& batch, std::int64_t steps,
                       const std::optional<comm::Weights>& weights) {
-  captured_now_ = false;
   if (off_) return false;
   auto* entry = entry_of(batch);
   if (entry == nullptr || entry->refused) return false;
@@ -172,6 +172,7 @@ bool StepGraph::capture(Entry& entry, const data::Batch& batch, std::int64_t ste
                       kernels::kMostWords);
   }
   if (why.empty()) {
+    if (parts_.before_capture) parts_.before_capture();
     // What kernels that were launched one by one have used is needed for the graph.
     empty_cache(parts_.world.data().device());
     why = failure_of([&] {
@@ -197,8 +198,7 @@ bool StepGraph::capture(Entry& entry, const data::Batch& batch, std::int64_t ste
     if (why.empty()) why = held.obstacle();  // what is not used shows now
   }
   why = agreed(why);
-  captured_now_ = why.empty();
-  if (captured_now_) {
+  if (why.empty()) {
     if (first && parts_.world.rank() == 0) {
       log::info("train", fmt::format("steps are launched as a whole, by CUDA graphs, "
                                      "from step {} on",

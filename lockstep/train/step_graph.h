@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -50,6 +51,7 @@ class StepGraph {
     comm::World& world;
     data::SampleSpec spec;
     std::string watched_by = "";  // who looks inside of a step; "": nobody
+    std::function<void()> before_capture = {};  // which may take long
   };
   // Throws Fault::config where train.graph asks for what can not be.
   explicit StepGraph(const Parts& parts);
@@ -59,8 +61,6 @@ class StepGraph {
   // its shape are captured if need be.
   bool takes(const data::Batch& batch, std::int64_t steps,
              const std::optional<comm::Weights>& weights);
-  // Whether takes() has just captured one.
-  bool captured_now() const noexcept { return captured_now_; }
 
   // In the place of begin_step(), backward() and finish().
   void passes(const data::Batch& batch, std::int64_t steps,
@@ -122,7 +122,6 @@ class StepGraph {
   Parts parts_;
   const bool skips_;  // updates with gradients that are not finite
   bool off_ = false;
-  bool captured_now_ = false;
   bool told_of_shapes_ = false;
   std::list<Entry> entries_;
   Entry* current_ = nullptr;  // whose passes were replayed

@@ -388,4 +388,15 @@ TEST(Planner, OffloadNeedsADeviceToOffloadFrom) {
                   .config.config.memory.offload.value());
 }
 
+TEST(Planner, GraphsAreForGpus) {
+  const auto graph = [](const Wanted& wanted, const auto& machine) {
+    return plan_for(wanted, machine).config.config.train.graph;
+  };
+  EXPECT_EQ(graph({}, kTwoCores), config::Graph::off);
+  EXPECT_EQ(graph({}, kH100), config::Graph::if_possible);
+  EXPECT_EQ(graph({{"train.graph", "on"}}, kH100), config::Graph::on);
+  EXPECT_THAT(refusal({{"train.graph", "on"}}, kTwoCores),
+              HasSubstr("train.graph: on, but parallel.device is cpu"));
+}
+
 }  // namespace lockstep::test
