@@ -226,6 +226,7 @@ class C10dCommunicator : public Communicator {
   int rank() const noexcept override { return parts().rank; }
   int size() const noexcept override { return parts().size; }
   std::string_view backend() const noexcept override { return parts().name; }
+  Traits traits() const noexcept override { return parts().traits; }
   torch::Device device() const override { return parts().device; }
 
   Pending start(const Call& call) override {

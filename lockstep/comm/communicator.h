@@ -78,9 +78,20 @@ struct Call {
 // "all_reduce(sum) of float32 [1024]", without the place it was asked for.
 std::string describe(const Call& call);
 
+// What those who use a communicator may rely on. Code asks for these, never for a
+// backend by its name.
+struct Traits {
+  bool sums_in_rank_order = false;  // a sum has the bits of adding rank after rank
+  bool shares_memory = false;       // ranks see each other's: a shard costs no more
+  bool peers_are_threads = false;   // of this process
+  bool is_modelled = false;         // the peers are not there, only the time they take
+  bool can_be_captured = false;     // by a CUDA graph: nothing passes through the host
+};
+
 // The ranks of one job that exchange tensors.
 //
-// Collective: every method below but rank(), size(), backend(), abort() and the
+// Collective: every method below but rank(), size(), backend(), traits(), abort() and
+// the
 //             destructor is called by all ranks, in the same order; send() and recv()
 //             by the two concerned.
 // Threads:    one thread at a time; abort() from any.
@@ -96,7 +107,8 @@ class Communicator {
 
   virtual int rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
-  virtual std::string_view backend() const noexcept = 0;  // "gloo"
+  virtual std::string_view backend() const noexcept = 0;  // "gloo"; to be shown
+  virtual Traits traits() const noexcept = 0;
   // Where this rank's tensors live.
   virtual torch::Device device() const = 0;
 

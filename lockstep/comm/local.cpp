@@ -184,6 +184,9 @@ class LocalCommunicator : public Communicator {
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return hub_->size(); }
   std::string_view backend() const noexcept override { return "local"; }
+  Traits traits() const noexcept override {
+    return {.sums_in_rank_order = true, .peers_are_threads = true};
+  }
   torch::Device device() const override {
     return hub_->devices[static_cast<std::size_t>(rank_)];
   }

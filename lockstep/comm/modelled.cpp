@@ -156,6 +156,7 @@ class Modelled : public Communicator {
   int rank() const noexcept override { return 0; }
   int size() const noexcept override { return options_.ranks; }
   std::string_view backend() const noexcept override { return "modelled"; }
+  Traits traits() const noexcept override { return {.is_modelled = true}; }
   torch::Device device() const override { return options_.device; }
 
   Pending start(const Call& call) override {

@@ -36,6 +36,7 @@ std::unique_ptr<Communicator> make_nccl(const GroupOptions& options) {
     detail::C10dParts parts;
     parts.group = group;
     parts.name = "nccl";
+    parts.traits.can_be_captured = true;
     parts.device = options.device;
     parts.store = options.store;
     parts.rank = options.rank;

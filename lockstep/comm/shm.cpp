@@ -35,6 +35,9 @@ class ShmCommunicator : public Communicator {
   int rank() const noexcept override { return options_.rank; }
   int size() const noexcept override { return options_.size; }
   std::string_view backend() const noexcept override { return "shm"; }
+  Traits traits() const noexcept override {
+    return {.sums_in_rank_order = true, .shares_memory = true};
+  }
   torch::Device device() const override { return torch::kCPU; }
 
   torch::Tensor empty_buffer(std::int64_t num_elements, torch::Dtype dtype) override {

@@ -32,6 +32,7 @@ class Staged : public Communicator {
   int rank() const noexcept override { return cpu_->rank(); }
   int size() const noexcept override { return cpu_->size(); }
   std::string_view backend() const noexcept override { return cpu_->backend(); }
+  Traits traits() const noexcept override { return cpu_->traits(); }
   torch::Device device() const override { return device_; }
 
   Pending start(const Call& call) override {

@@ -36,7 +36,7 @@ class Engine::Impl {
         tensors_(tensors_of(parameters_)),
         shards_(data.size() > 1 && options.stage.shards_update()),
         collects_(!data.device().is_cpu() && options.gradient_as_bucket_view),
-        peers_share_autograd_(data.size() > 1 && data.backend() == "local" &&
+        peers_share_autograd_(data.size() > 1 && data.traits().peers_are_threads &&
                               !data.device().is_cpu()) {
     refuse_what_is_not_there();
     if (data.size() > 1) {

@@ -129,14 +129,13 @@ void Exchange::ready(std::size_t parameter, const Flags& used) {
 
 // These sum in the order of the ranks anyway.
 bool Exchange::gathers() const {
-  const auto backend = data_.backend();
-  const bool in_order = backend == "local" || backend == "shm";
-  return options_.deterministic && !in_order && data_.size() > 2;
+  return options_.deterministic && !data_.traits().sums_in_rank_order &&
+         data_.size() > 2;
 }
 
 // A single rank, or the only one of a modelled network, knows what it has used.
 bool Exchange::has_peers_counts() const {
-  return data_.size() > 1 && data_.backend() != "modelled";
+  return data_.size() > 1 && !data_.traits().is_modelled;
 }
 
 // Gradients are written over, not added to zeros: what nobody has written holds those

@@ -32,7 +32,7 @@ bool shards_update(const config::ParallelConfig& parallel, comm::Communicator& d
     case config::ShardUpdate::off:
       return false;
     default:
-      return data.backend() == "shm" && parallel.gradient_as_bucket_view;
+      return data.traits().shares_memory && parallel.gradient_as_bucket_view;
   }
 }
 
@@ -54,12 +54,14 @@ EngineOptions engine_options(const config::Config& config, comm::Communicator& d
   return options;
 }
 
-// Ranks that are threads share autograd's thread, and what travels through the host is
-// no work of the GPU.
+// What travels through the host is no work of the GPU.
 std::string capture_obstacle(const config::Config& config, comm::World& world) {
   if (!world.data().device().is_cuda()) return "the model is not on a GPU";
-  if (world.size() == 1) return "";
-  if (world.data().backend() != "nccl") {
+  if (config.parallel.strategy == config::Strategy::data_parallel) {
+    return "replicas share autograd's thread (parallel.strategy=data_parallel)";
+  }
+  if (world.data().size() == 1) return "";
+  if (!world.data().traits().can_be_captured) {
     return str("sums over ", world.data().backend(), " pass through the host");
   }
   if (config.parallel.sync_batch_norm) {

@@ -178,7 +178,7 @@ std::optional<monitor::Timeline> Profiler::gather(comm::World& world) {
   if (records_.empty()) return std::nullopt;
   auto& cpu = world.cpu();
   const auto own = packed(settled());
-  const bool is_thread = world.data().backend() == "local" && world.rank() > 0;
+  const bool is_thread = world.data().traits().peers_are_threads && world.rank() > 0;
   const auto about =
       torch::tensor({static_cast<double>(own.numel()), clock_ahead(cpu),
                      is_thread ? 0.0 : cpu_end_ - cpu_begin_,

@@ -18,6 +18,7 @@ class CountingCommunicator : public comm::Communicator {
   int rank() const noexcept override { return to_->rank(); }
   int size() const noexcept override { return to_->size(); }
   std::string_view backend() const noexcept override { return to_->backend(); }
+  comm::Traits traits() const noexcept override { return to_->traits(); }
   torch::Device device() const override { return to_->device(); }
   std::unique_ptr<comm::Communicator> split(int color, int key) override {
     return std::make_unique<CountingCommunicator>(to_->split(color, key), count_);

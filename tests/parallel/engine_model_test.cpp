@@ -36,6 +36,7 @@ class BufferWitness : public Communicator {
   int rank() const noexcept override { return inner_.rank(); }
   int size() const noexcept override { return inner_.size(); }
   std::string_view backend() const noexcept override { return inner_.backend(); }
+  comm::Traits traits() const noexcept override { return inner_.traits(); }
   torch::Device device() const override { return inner_.device(); }
   Pending start(const comm::Call& call) override { return inner_.start(call); }
   void abort() noexcept override { inner_.abort(); }

@@ -18,6 +18,7 @@ using Store = c10::intrusive_ptr<c10d::Store>;
 struct C10dParts {
   c10::intrusive_ptr<c10d::Backend> group;
   std::string name;
+  Traits traits = {};
   torch::Device device = torch::kCPU;
   Store store;                      // for split(); keys of this group only
   bool asks_after_failure = false;  // the store: what did the others ask for?
