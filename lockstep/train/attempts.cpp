@@ -105,8 +105,7 @@ const std::vector<comm::Ballot>& Attempts::replay(const data::Batch& batch,
                                                   std::int64_t steps,
                                                   const Tell& tell) {
   auto& votes = parts_.world.votes();
-  const bool is_new = parts_.graph.captured_now();
-  parts_.reporter.beat(steps, is_new ? Phase::warming_up : Phase::training);
+  parts_.reporter.beat(steps, Phase::training);
   parts_.graph.passes(batch, steps, weights_);
   votes.cast(tell());
   if (parts_.world.size() > 1) parts_.reporter.beat(steps, Phase::exchanging);

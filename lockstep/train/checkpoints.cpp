@@ -80,7 +80,7 @@ constexpr std::string_view kForeign = "", kOwn = "own", kOver = "over";
 
 // By rank 0: kOver if this run's own events say that it ended at that step.
 std::string_view kinship(const Checkpoints::Parts& parts, const Path& from,
-                         const Standing& at) {
+                         const RunState& at) {
   if (parts.world.rank() != 0) return kForeign;
   std::error_code ignored;
   const auto own = std::filesystem::weakly_canonical(parts.run.checkpoints(), ignored);
@@ -181,7 +181,7 @@ void Checkpoints::find() {
   from_ = detail::told_by_first(path, cpu);
   if (from_.empty()) return;
   const auto manifest = storage::verify(from_, storage::Depth::quick);
-  resumed_ = standing_from_json(manifest.state, from_.string());
+  resumed_ = run_state_from_json(manifest.state, from_.string());
   const auto kin =
       detail::told_by_first(std::string(kinship(parts_, from_, *resumed_)), cpu);
   // One of another run is none that this run has, however far it is.
@@ -308,25 +308,25 @@ void Checkpoints::save(const parallel::Strategy& strategy, const Save& save) {
       log::warning("checkpoint",
                    fmt::format("none of step {}: the one before is still being written "
                                "(checkpoint.on_busy is skip)",
-                               save.standing.steps));
+                               save.state.steps));
     }
     return;
   }
   finish();
   auto pieces = strategy.to_save();
   pieces.insert(pieces.end(), save.own.begin(), save.own.end());
-  storage::Manifest head{.step = save.standing.steps,
+  storage::Manifest head{.step = save.state.steps,
                          .time = iso_time(Clock::system().wall()),
                          .world_size = parts_.world.size(),
                          .metric = save.metric,
-                         .state = to_json(save.standing)};
+                         .state = to_json(save.state)};
   if (parts_.world.rank() == 0) {
     head.config = config_text_;
     head.versions = {{"libtorch", TORCH_VERSION}, {"lockstep", std::string(version())}};
   }
   saver_.begin(std::move(pieces), std::move(head));
   wants_ = false;
-  last_step_ = save.standing.steps;
+  last_step_ = save.state.steps;
   last_time_ = Clock::system().now();
 }
 
@@ -372,7 +372,7 @@ bool Checkpoints::load_best(parallel::Strategy& strategy, std::int64_t step) {
   if (reader.manifest().step == step) return false;
   checkpoint::load(reader, strategy.to_load(), {});
   strategy.use_unused_steps(
-      standing_from_json(reader.manifest().state, path).unused_steps);
+      run_state_from_json(reader.manifest().state, path).unused_steps);
   log::info("checkpoint", fmt::format("the best weights are those of step {}, from {}",
                                       reader.manifest().step, path));
   return true;

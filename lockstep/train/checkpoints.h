@@ -14,7 +14,7 @@
 #include "lockstep/monitor/run_directory.h"
 #include "lockstep/parallel/strategy.h"
 #include "lockstep/train/report.h"
-#include "lockstep/train/standing.h"
+#include "lockstep/train/run_state.h"
 #include "lockstep/train/stop.h"
 
 namespace lockstep::train {
@@ -39,7 +39,7 @@ class Checkpoints {
   explicit Checkpoints(const Parts& parts);
 
   // Where the run goes on; none: it begins.
-  const std::optional<Standing>& resumed() const noexcept { return resumed_; }
+  const std::optional<RunState>& resumed() const noexcept { return resumed_; }
   // Whether the run had come to its end there, with all that belongs to it.
   bool had_ended() const noexcept { return had_ended_; }
   // Fills the strategy, and of `own` what this rank has saved, if there are as many
@@ -55,7 +55,7 @@ class Checkpoints {
   void observe(const std::vector<comm::Ballot>& ballots);
 
   struct Save {
-    Standing standing;
+    RunState state;
     std::optional<storage::Metric> metric;  // of an evaluation of just this step
     checkpoint::Pieces own;                 // of this rank, beside the strategy's
   };
@@ -89,7 +89,7 @@ class Checkpoints {
   Parts parts_;
   checkpoint::Saver saver_;
   std::string config_text_;  // of rank 0
-  std::optional<Standing> resumed_;
+  std::optional<RunState> resumed_;
   std::filesystem::path from_;
   bool had_ended_ = false;
   bool asked_ = false;          // by a rank, in the last ballots

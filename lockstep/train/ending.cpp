@@ -37,7 +37,7 @@ std::string early_stop_knobs(const config::EarlyStopConfig& config) {
              config.divergence);
 }
 
-bool watched_the_same(const Standing& at, const config::EarlyStopConfig& config) {
+bool watched_the_same(const RunState& at, const config::EarlyStopConfig& config) {
   const auto metric_in = [](const std::string& knobs) -> std::string {
     constexpr std::string_view kBefore = "metric ";
     const auto begin = knobs.find(kBefore);
@@ -48,7 +48,7 @@ bool watched_the_same(const Standing& at, const config::EarlyStopConfig& config)
   return metric_in(at.early_stop) == metric_in(early_stop_knobs(config));
 }
 
-std::string why_over(const Standing& at, const config::Config& config,
+std::string why_over(const RunState& at, const config::Config& config,
                      std::int64_t last_step) {
   const bool early = !at.ended_early.empty();
   if (at.steps >= last_step) {
@@ -61,7 +61,7 @@ std::string why_over(const Standing& at, const config::Config& config,
   return as_before || still.is_over() ? at.ended_early : "";
 }
 
-std::string about_schedule(const Standing& at, const config::Config& config,
+std::string about_schedule(const RunState& at, const config::Config& config,
                            const optim::RunLength& length) {
   if (at.last_step == 0 || at.last_step == length.steps || at.steps == 0) return "";
   const auto then = schedule_of(config, length, at.last_step);

@@ -5,7 +5,7 @@
 
 #include "lockstep/config/config.h"
 #include "lockstep/optim/schedule.h"
-#include "lockstep/train/standing.h"
+#include "lockstep/train/run_state.h"
 
 namespace lockstep::train {
 
@@ -16,17 +16,17 @@ namespace lockstep::train {
 std::string early_stop_knobs(const config::EarlyStopConfig& config);
 // Whether the best of a checkpoint is one of the metric that is watched now: that of
 // another one, or of a version with another default, says nothing.
-bool watched_the_same(const Standing& at, const config::EarlyStopConfig& config);
+bool watched_the_same(const RunState& at, const config::EarlyStopConfig& config);
 
 // Why the run that goes on from `at` is over; "" if it is to train on: it is longer
 // now, or was ended early by knobs that are others now and would not end it.
-std::string why_over(const Standing& at, const config::Config& config,
+std::string why_over(const RunState& at, const config::Config& config,
                      std::int64_t last_step);
 
 // What to say of the learning rate if the run is of another length than when `at` was
 // saved, and its schedule spans the whole run; "" if the steps so far would have been
 // the same.
-std::string about_schedule(const Standing& at, const config::Config& config,
+std::string about_schedule(const RunState& at, const config::Config& config,
                            const optim::RunLength& length);
 
 }  // namespace lockstep::train

@@ -153,8 +153,8 @@ std::string to_table(const Result& result) {
     }
     rows.push_back({"test loss", fmt::format("{:.4f}", eval.loss)});
     for (const auto& one : eval.values) {
-      if (one.name == result.primary) continue;
-      rows.push_back({"test " + one.name, fmt::format("{:.4f}", one.value)});
+      if (one.name == result.primary || one.is_detail) continue;
+      rows.push_back({"test " + one.name, shown(one)});
     }
     rows.push_back(
         {"tested on", fmt::format("{} samples", text::with_commas(eval.count))});
@@ -356,7 +356,7 @@ void Reporter::eval(const EvalReport& report) {
   std::string others;
   for (const auto& one : report.means.values) {
     if (one.name == primary_ || one.is_detail) continue;
-    others += fmt::format("  {} {:.4f}", one.name, one.value);
+    others += "  " + one.name + " " + shown(one);
   }
   const auto* primary = metric_of(report.means, primary_);
   console_.print(fmt::format(

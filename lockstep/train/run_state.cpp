@@ -1,4 +1,4 @@
-#include "lockstep/train/standing.h"
+#include "lockstep/train/run_state.h"
 
 #include <cmath>
 #include <stdexcept>
@@ -14,104 +14,108 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // JSON has no infinities, which the best of nothing is.
-Json numbers(const std::map<std::string, double>& values) {
+Json written(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+template <typename T>
+Json written(const T& value) {
+  return value;
+}
+
+Json written(const std::optional<double>& value) {
+  return value ? written(*value) : Json();
+}
+
+Json written(const std::map<std::string, double>& values) {
   Json all = Json::object();
-  for (const auto& [name, value] : values) {
-    if (std::isfinite(value)) {
-      all[name] = value;
-    } else {
-      all[name] = std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
-    }
-  }
+  for (const auto& [name, value] : values) all[name] = written(value);
   return all;
 }
 
-double number(const Json& value) {
-  return value.is_string() ? std::stod(value.get<std::string>()) : value.get<double>();
+template <typename T>
+void read(const Json& json, T& value) {
+  value = json.get<T>();
 }
 
-std::map<std::string, double> numbers_of(const Json& json) {
-  std::map<std::string, double> values;
-  for (const auto& [name, value] : json.items()) values[name] = number(value);
-  return values;
+void read(const Json& json, double& value) {
+  value = json.is_string() ? std::stod(json.get<std::string>()) : json.get<double>();
 }
 
-std::map<std::string, std::int64_t> unused_steps_of(const Json& json) {
-  std::map<std::string, std::int64_t> steps;
-  for (const auto& [name, count] : json.items()) {
-    steps[name] = count.get<std::int64_t>();
-    if (steps[name] < 0) throw std::out_of_range(name + " was unused in fewer than 0");
+void read(const Json& json, std::optional<double>& value) {
+  value.reset();
+  if (!json.is_null()) read(json, value.emplace());
+}
+
+void read(const Json& json, std::map<std::string, double>& values) {
+  for (const auto& [name, value] : json.items()) read(value, values[name]);
+}
+
+void read(const Json& json, std::map<std::string, std::int64_t>& counts) {
+  for (const auto& [name, value] : json.items()) {
+    if (value.get<std::int64_t>() < 0) {
+      throw std::out_of_range(name + " was unused in fewer than 0");
+    }
+    counts[name] = value.get<std::int64_t>();
   }
-  return steps;
 }
+
+// "early_stop.best" is `best` within `early_stop`.
+std::pair<std::string, std::string> place_of(std::string_view path) {
+  const auto dot = path.find('.');
+  if (dot == std::string_view::npos) return {"", std::string(path)};
+  return {std::string(path.substr(0, dot)), std::string(path.substr(dot + 1))};
+}
+
+struct Writer {
+  template <typename T>
+  void field(std::string_view path, const T& value, const StateField& = {}) {
+    const auto [group, name] = place_of(path);
+    (group.empty() ? json : json[group])[name] = written(value);
+  }
+  // Nearly every run uses all of its parameters.
+  void field(std::string_view path, const std::map<std::string, std::int64_t>& counts,
+             const StateField&) {
+    if (!counts.empty()) json[std::string(path)] = counts;
+  }
+
+  Json json = Json::object();
+};
+
+struct Reader {
+  template <typename T>
+  void field(std::string_view path, T& value, const StateField& known = {}) const {
+    const auto [group, name] = place_of(path);
+    const auto& in = group.empty() ? json : json.at(group);
+    if (in.contains(name)) {
+      read(in.at(name), value);
+    } else if (!known.formerly.empty()) {
+      read(in.at(std::string(known.formerly)), value);
+    } else if (!known.may_be_missing) {
+      read(in.at(name), value);  // says that it is not there
+    }
+  }
+
+  const Json& json;
+};
 
 }  // namespace
 
-std::string to_json(const Standing& standing) {
-  Json json{
-      {"steps", standing.steps},
-      {"samples", standing.samples},
-      {"position",
-       {{"epoch", standing.position.epoch}, {"consumed", standing.position.consumed}}},
-      {"epoch", standing.epoch},
-      {"train_seconds", standing.train_seconds},
-      {"skipped", standing.skipped},
-      {"skipped_in_a_row", standing.skipped_in_a_row},
-      {"evaluated_at", standing.evaluated_at},
-      {"best_primary",
-       standing.best_primary ? numbers({{"v", *standing.best_primary}})["v"] : Json()},
-      {"early_stop",
-       {{"best", standing.best ? numbers({{"v", *standing.best}})["v"] : Json()},
-        {"waited", standing.waited},
-        {"divergence", numbers(standing.divergence)},
-        {"ended", standing.ended_early},
-        {"knobs", standing.early_stop}}},
-      {"last_step", standing.last_step},
-      {"loss_scale", numbers(standing.scaler)},
-      {"schedule", numbers(standing.schedule)},
-      {"micro_batch", standing.micro_batch},
-      {"recompute_every", standing.recompute_every},
-      {"order", standing.order}};
-  if (!standing.unused_steps.empty()) json["unused_steps"] = standing.unused_steps;
-  return json.dump();
+std::string to_json(const RunState& state) {
+  Writer writer;
+  auto copy = state;
+  describe(copy, writer);
+  return writer.json.dump();
 }
 
-Standing standing_from_json(std::string_view text, const std::string& place) {
+RunState run_state_from_json(std::string_view text, const std::string& place) {
   try {
     const auto json = Json::parse(text);
-    Standing standing{.steps = json.at("steps"),
-                      .samples = json.at("samples"),
-                      .position = {json.at("position").at("epoch"),
-                                   json.at("position").at("consumed")},
-                      .epoch = json.at("epoch"),
-                      .train_seconds = json.at("train_seconds"),
-                      .skipped = json.at("skipped"),
-                      .skipped_in_a_row = json.at("skipped_in_a_row"),
-                      .evaluated_at = json.at("evaluated_at"),
-                      .waited = json.at("early_stop").at("waited"),
-                      .scaler = numbers_of(json.at("loss_scale")),
-                      .schedule = numbers_of(json.at("schedule")),
-                      .micro_batch = json.at("micro_batch"),
-                      .recompute_every = json.at("recompute_every"),
-                      .order = json.at("order").get<std::vector<std::string>>()};
-    const auto& best = json.at("early_stop").at("best");
-    if (!best.is_null()) standing.best = number(best);
-    // Checkpoints of an earlier version have none.
-    if (const auto found = json.at("early_stop").find("divergence");
-        found != json.at("early_stop").end()) {
-      standing.divergence = numbers_of(*found);
-    }
-    // Checkpoints of versions that trained classifiers only have the accuracy.
-    const auto primary = json.contains("best_primary") ? json.at("best_primary")
-                                                       : json.at("best_accuracy");
-    if (!primary.is_null()) standing.best_primary = number(primary);
-    standing.last_step = json.value("last_step", std::int64_t{0});
-    standing.ended_early = json.at("early_stop").value("ended", "");
-    standing.early_stop = json.at("early_stop").value("knobs", "");
-    if (const auto found = json.find("unused_steps"); found != json.end()) {
-      standing.unused_steps = unused_steps_of(*found);
-    }
-    return standing;
+    RunState state;
+    Reader reader{json};
+    describe(state, reader);
+    return state;
   } catch (const std::exception& error) {
     throw Error(Fault::io, place,
                 ": its state is not that of a training run: ", json_problem(error));

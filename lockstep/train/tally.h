@@ -13,7 +13,9 @@
 
 namespace lockstep::train {
 
-// What came of some passes, over the targets that count.
+// What came of some passes. A loss is the mean of those of the steps, each over the
+// targets that count in it; a step weighs as many as it has targets, so that the last,
+// short one weighs less.
 struct Means {
   double loss = 0;                        // what is trained
   std::vector<task::MetricValue> values;  // each loss, if there are several; metrics

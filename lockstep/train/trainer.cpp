@@ -62,7 +62,20 @@ config::ScheduleConfig goal_of(config::ScheduleConfig schedule,
     schedule.goal =
         primary.better == task::Better::more ? config::Goal::max : config::Goal::min;
   }
+  const bool falls = primary.better == task::Better::less;
+  if (schedule.name == config::Schedule::plateau &&
+      schedule.goal == config::Goal::max && falls) {
+    throw Error(Fault::config, "schedule.goal: max waits for ", primary.name,
+                " to rise, but it is better the lower it is: every improvement would "
+                "lower the rate; leave it at auto");
+  }
   return schedule;
+}
+
+// Replicas share autograd's thread, so no graph holds what one of them does.
+bool may_capture(const config::Config& config) {
+  return config.train.graph != config::Graph::off &&
+         config.parallel.strategy != config::Strategy::data_parallel;
 }
 
 bool is_better(double value, double than, task::Better better) {
@@ -84,7 +97,7 @@ class Training : public Loop {
         run_(run),
         reporter_(reporter),
         world_(world),
-        stream_(world.data().device(), config.train.graph != config::Graph::off),
+        stream_(world.data().device(), may_capture(config)),
         building_(std::in_place, stream_),
         shared_(shared),
         callbacks_(shared.extras.callbacks),
@@ -215,7 +228,7 @@ class Training : public Loop {
   Means validate() override {
     const OwnStream::Scope on_stream(stream_);
     // What was due has been done: a second look is no second evaluation to early_stop.
-    if (evaluated_at_ == result_.steps && result_.eval) return *result_.eval;
+    if (state_.evaluated_at == result_.steps && result_.eval) return *result_.eval;
     if (!over_.empty()) return evaluate_model(0).value_or(Means{});
     evaluate_now();
     return result_.eval.value_or(Means{});
@@ -235,9 +248,17 @@ class Training : public Loop {
     if (config_.memory.find_micro.value() && !checkpoints_.resumed()) {
       find_micro(shared);
     }
-    graph_.emplace(StepGraph::Parts{config_, *built_.model, step_, *strategy_, tally_,
-                                    scaler_, world_, train_data_.spec(),
-                                    who_watches()});
+    graph_.emplace(
+        StepGraph::Parts{.config = config_,
+                         .model = *built_.model,
+                         .step = step_,
+                         .strategy = *strategy_,
+                         .tally = tally_,
+                         .scaler = scaler_,
+                         .world = world_,
+                         .spec = train_data_.spec(),
+                         .watched_by = who_watches(),
+                         .before_capture = [this] { beat(Phase::warming_up); }});
     attempts_.emplace(Attempts::Parts{config_, *built_.model, *strategy_, step_, tally_,
                                       world_, reporter_, profiler_, *graph_});
     if (const auto& trace = shared.extras.trace) {
@@ -272,15 +293,12 @@ class Training : public Loop {
     if (checkpoints_.had_ended()) over_ = why_over(*at, config_, last_step_);
     checkpoints_.load(*strategy_, own_.pieces());
     own_.apply(tally_, built_.policy.device);
+    state_ = *at;
     result_.steps = at->steps;
     result_.samples = at->samples;
     result_.skipped = at->skipped;
     result_.best = at->best_primary;
     result_.resumed_at = at->steps;
-    skipped_in_a_row_ = at->skipped_in_a_row;
-    evaluated_at_ = at->evaluated_at;
-    epoch_ = at->epoch;
-    position_ = at->position;
     earlier_seconds_ = at->train_seconds;
     // Somebody wants more of a run that had ended early: patience begins anew.
     if (watched_the_same(*at, config_.early_stop)) {
@@ -329,7 +347,7 @@ class Training : public Loop {
     if (callbacks_.empty()) return;
     checkpoints_.fence();  // they may change weights
     const Moment moment{config_, *built_.model, *strategy_,
-                        world_,  result_.steps, epoch_};
+                        world_,  result_.steps, state_.epoch};
     for (const auto& one : callbacks_) on(*one, moment);
   }
 
@@ -360,7 +378,7 @@ class Training : public Loop {
                                          .skips_nonfinite = skips || scaler_.active()});
     norm_ = done.norm;
     if (done.skipped) skip();
-    if (!done.skipped) skipped_in_a_row_ = 0;
+    if (!done.skipped) state_.skipped_in_a_row = 0;
     scaler_.update(done.skipped);
   }
 
@@ -380,7 +398,7 @@ class Training : public Loop {
         tally_.count() -= targets;
         note_skipped(step);
       } else {
-        skipped_in_a_row_ = 0;
+        state_.skipped_in_a_row = 0;
       }
       scaler_.update(skipped);
     }
@@ -394,10 +412,10 @@ class Training : public Loop {
 
   void note_skipped(std::int64_t step) {
     result_.skipped += 1;
-    skipped_in_a_row_ += 1;
+    state_.skipped_in_a_row += 1;
     reporter_.skipped(step, scaler_.scale());
     const auto most = config_.train.max_skipped;
-    if (scaler_.active() || most == 0 || skipped_in_a_row_ < most) return;
+    if (scaler_.active() || most == 0 || state_.skipped_in_a_row < most) return;
     throw Error(Fault::diverged, "train: gradients were not finite in ", most,
                 " steps in a row, up to step ", step,
                 " (train.max_skipped); lower optim.lr, or set optim.clip_norm");
@@ -482,31 +500,37 @@ class Training : public Loop {
   void account(const data::Batch& batch, double lr) {
     result_.steps += 1;
     result_.samples += batch.global_size;
-    position_ = {batch.begin.epoch, batch.begin.consumed + batch.global_size};
-    if (batch.ends_epoch) position_ = {batch.begin.epoch + 1, 0};
-    epoch_ = static_cast<double>(batch.begin.epoch) +
-             static_cast<double>(batch.begin.consumed + batch.global_size) /
-                 static_cast<double>(loader_.samples_per_epoch());
+    state_.position = {batch.begin.epoch, batch.begin.consumed + batch.global_size};
+    if (batch.ends_epoch) state_.position = {batch.begin.epoch + 1, 0};
+    state_.epoch = static_cast<double>(batch.begin.epoch) +
+                   static_cast<double>(batch.begin.consumed + batch.global_size) /
+                       static_cast<double>(loader_.samples_per_epoch());
     reporter_.step(result_.steps);
-    call([&](auto& c, auto& m) { c.on_step_end(m, {lr, skipped_in_a_row_ > 0}); });
+    call([&](auto& c, auto& m) {
+      c.on_step_end(m, {lr, state_.skipped_in_a_row > 0});
+    });
     const auto every = config_.memory.empty_cache_every;
     if (every > 0 && result_.steps % every == 0) empty_cache(built_.policy.device);
     // Asked for only: a line a step is a write a step, and a log without bound.
     if (config_.monitor.verbosity != config::Verbosity::debug) return;
     log::debug("train", fmt::format("step {}: {} samples, epoch {:.3f}", result_.steps,
-                                    batch.size, epoch_));
+                                    batch.size, state_.epoch));
   }
 
   void log_start() const {
+    const auto& extras = shared_.extras;
+    const auto data = extras.train_data ? "samples of the program" : config_.data.name;
+    const auto model =
+        extras.build_model ? "a model of the program" : config_.model.name;
     log::info("train", fmt::format("{}, {}, {}, {} threads, seed {}", strategy_->name(),
                                    built_.policy.device.str(),
                                    config::name_of(config_.precision.mode),
                                    config_.parallel.threads.value(), config_.run.seed));
     log::info("data",
-              fmt::format("{}: {} training and {} test samples, read in {:.2f} s",
-                          config_.data.name, train_data_.size(), eval_data_.size(),
+              fmt::format("{}: {} training and {} test samples, read in {:.2f} s", data,
+                          train_data_.size(), eval_data_.size(),
                           seconds_between(begin_, clock_.now())));
-    log::info("train", fmt::format("{}: {} parameters; {} steps", config_.model.name,
+    log::info("train", fmt::format("{}: {} parameters; {} steps", model,
                                    parallel::count_elements(strategy_->parameters()),
                                    last_step_));
     log::info("task", fmt::format("{}, the metric that counts is {}",
@@ -531,7 +555,7 @@ class Training : public Loop {
   }
   bool is_regular_evaluation() const {
     const auto every = config_.eval.every.value();
-    return every == config::kEachEpoch ? position_.consumed == 0
+    return every == config::kEachEpoch ? state_.position.consumed == 0
                                        : every > 0 && result_.steps % every == 0;
   }
 
@@ -544,7 +568,8 @@ class Training : public Loop {
   // that goes on, which would come to other decisions without it.
   bool owes_evaluation() const {
     return result_.steps > 0 && result_.steps < last_step_ && !leaving_ &&
-           evaluated_at_ != result_.steps && evaluation_is_due(position_.consumed == 0);
+           state_.evaluated_at != result_.steps &&
+           evaluation_is_due(state_.position.consumed == 0);
   }
 
   // Reading the numbers waits for the device, which is why this does not happen at
@@ -554,7 +579,7 @@ class Training : public Loop {
     const auto report = progress_.report(
         {.step = result_.steps,
          .total_steps = last_step_,
-         .epoch = epoch_,
+         .epoch = state_.epoch,
          .lr = lr,
          .gradient_norm =
              norm_.defined() ? std::optional(norm_.item<double>()) : std::nullopt,
@@ -630,7 +655,9 @@ class Training : public Loop {
     const bool average = strategy_->has_average() && config_.ema.evaluate;
     if (average) strategy_->use_average(true);
     const auto seen = evaluate_model(config_.train.fast_dev_run);
-    const bool best = seen && early_stop_.observe(*seen);
+    // A second look at the same step, as after load_best, is no second evaluation.
+    const bool again = state_.evaluated_at == result_.steps;
+    const bool best = seen && !again && early_stop_.observe(*seen);
     if (seen) watched_ = early_stop_.watched(*seen);
     if (best && config_.checkpoint.save_best) save_weights("best.safetensors");
     if (average) strategy_->use_average(false);
@@ -652,13 +679,13 @@ class Training : public Loop {
     }
     result_.eval = seen;
     result_.eval_is_of_average = strategy_->has_average() && config_.ema.evaluate;
-    evaluated_at_ = result_.steps;
+    state_.evaluated_at = result_.steps;
     const auto memory = memory_of(built_.policy.device, shared_);
-    const EvalReport report{result_.steps, epoch_, seen,
-                            seconds,       best,   memory.peak_bytes};
+    const EvalReport report{result_.steps, state_.epoch, seen,
+                            seconds,       best,         memory.peak_bytes};
     reporter_.eval(report);
     call([&](auto& c, auto& m) { c.on_eval_end(m, report); });
-    if (!early_stop_.is_over() || result_.steps == last_step_) return;
+    if (!early_stop_.is_over() || leaving_ || result_.steps == last_step_) return;
     end_early(early_stop_.because());
   }
 
@@ -691,8 +718,8 @@ class Training : public Loop {
     const bool saves = config_.checkpoint.final_weights && result_.steps > 0;
     if (saves) save_final();
     result_.split = save_profile(profiler_, world_, run_);
-    const bool evaluated = evaluated_at_ == result_.steps;
-    if (!evaluated && !is_regular_evaluation()) before_end_ = standing();
+    const bool evaluated = state_.evaluated_at == result_.steps;
+    if (!evaluated && !is_regular_evaluation()) before_end_ = run_state();
     if (result_.stopped_by == 0 && !evaluated) evaluate_now();
     if (!cut) save_last();
     if (config_.checkpoint.load_best && result_.stopped_by == 0 &&
@@ -711,34 +738,32 @@ class Training : public Loop {
     beat(Phase::saving);
     own_.refresh(tally_, built_.policy.device);
     std::optional<storage::Metric> metric;
-    if (evaluated_at_ == result_.steps) metric = watched_;
-    checkpoints_.save(*strategy_,
-                      {before_end_ ? *before_end_ : standing(), metric, own_.pieces()});
+    if (state_.evaluated_at == result_.steps) metric = watched_;
+    checkpoints_.save(
+        *strategy_, {before_end_ ? *before_end_ : run_state(), metric, own_.pieces()});
   }
 
-  Standing standing() const {
-    return {
-        .steps = result_.steps,
-        .samples = result_.samples,
-        .position = position_,
-        .epoch = epoch_,
-        .train_seconds = earlier_seconds_ + seconds_between(train_begin_, clock_.now()),
-        .skipped = result_.skipped,
-        .skipped_in_a_row = skipped_in_a_row_,
-        .evaluated_at = evaluated_at_,
-        .best_primary = result_.best,
-        .best = early_stop_.best(),
-        .waited = early_stop_.waited(),
-        .divergence = divergence_.state(),
-        .scaler = numbers_of(scaler_.state()),
-        .schedule = numbers_of(schedule_.state()),
-        .micro_batch = step_.micro_batch(),
-        .recompute_every = built_.model->recompute_every(),
-        .order = strategy_->order(),
-        .last_step = last_step_,
-        .ended_early = result_.ended_early,
-        .early_stop = early_stop_knobs(config_.early_stop),
-        .unused_steps = strategy_->unused_steps()};
+  // As it is now: each part says its own.
+  RunState run_state() const {
+    auto now = state_;
+    now.steps = result_.steps;
+    now.samples = result_.samples;
+    now.skipped = result_.skipped;
+    now.best_primary = result_.best;
+    now.ended_early = result_.ended_early;
+    now.train_seconds = earlier_seconds_ + seconds_between(train_begin_, clock_.now());
+    now.best = early_stop_.best();
+    now.waited = early_stop_.waited();
+    now.early_stop = early_stop_knobs(config_.early_stop);
+    now.divergence = divergence_.state();
+    now.scaler = numbers_of(scaler_.state());
+    now.schedule = numbers_of(schedule_.state());
+    now.micro_batch = step_.micro_batch();
+    now.recompute_every = built_.model->recompute_every();
+    now.last_step = last_step_;
+    now.order = strategy_->order();
+    now.unused_steps = strategy_->unused_steps();
+    return now;
   }
 
   // A run that is not over leaves one from which it can go on; one that is, one from
@@ -813,17 +838,14 @@ class Training : public Loop {
 
   Result result_;
   std::string over_;                    // why there is nothing to do, else ""
-  std::optional<Standing> before_end_;  // before an evaluation that the end asked for
+  std::optional<RunState> before_end_;  // before an evaluation that the end asked for
   bool leaving_ = false;                // agreed
   double step_seconds_ = 0;             // the last one took
   std::int64_t made_steps_ = 0;         // by this process
   std::vector<comm::Ballot> ballots_;   // of the last step, by rank
   torch::Tensor norm_;                  // of the gradients of the last step, if known
-  std::int64_t skipped_in_a_row_ = 0;
-  std::int64_t evaluated_at_ = -1;  // step
-  double epoch_ = 0;
-  data::Position position_;                 // of the next batch
-  double earlier_seconds_ = 0;              // before a checkpoint
+  RunState state_;                      // what of it no part below, nor result_, has
+  double earlier_seconds_ = 0;          // before a checkpoint
   std::optional<storage::Metric> watched_;  // of the last evaluation
   SteadyTime train_begin_;                  // moved on by the time spent evaluating
 };

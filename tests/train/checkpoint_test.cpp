@@ -564,6 +564,21 @@ TEST(Checkpoint, TheBestIsEvaluatedAndWrittenAtTheEnd) {
   EXPECT_GT(again.result.eval->loss, best.metric->value);
 }
 
+TEST(Checkpoint, ALookAtTheBestIsNoEvaluationToPatience) {
+  const files::TemporaryDirectory folder;
+  auto config = test::quick_config();
+  config.train.steps = 30;
+  config.optim.lr = 0.5;  // it only gets worse
+  config.eval.every = 2;
+  config.early_stop.metric = "loss";
+  config.early_stop.patience = 2;
+  config.checkpoint.every = 2;
+  config.checkpoint.load_best = true;
+  const auto ran = run_alone(folder.path(), config);
+  EXPECT_LT(ran.result.steps, 30);
+  EXPECT_THAT(ran.result.ended_early, HasSubstr("for 2 evaluations"));
+}
+
 TEST(Checkpoint, ADiskThatIsGoneIsAnEvent) {
   const files::TemporaryDirectory folder;
   auto config = test::quick_config();

@@ -51,7 +51,7 @@ class EndedRun {
     return {file("metrics.jsonl"), file("summary.json"), file("events.jsonl"),
             file("model.safetensors"), file("system.jsonl")};
   }
-  std::string standing(const std::string& checkpoint) const {
+  std::string state_of(const std::string& checkpoint) const {
     auto state = nlohmann::json::parse(
         storage::verify(run_->checkpoints() / checkpoint, storage::Depth::quick).state);
     state.erase("train_seconds");
@@ -89,7 +89,7 @@ TEST(Ending, ARunThatIsExtendedIsTheSameAsOneThatWasLongerFromTheBeginning) {
   EXPECT_EQ(last.resumed_at, 7);
   EXPECT_EQ(last.steps, 17);
   EXPECT_EQ(extended.file("model.safetensors"), whole.file("model.safetensors"));
-  EXPECT_EQ(extended.standing("last"), whole.standing("last"));
+  EXPECT_EQ(extended.state_of("last"), whole.state_of("last"));
   const auto lines_after = [](const EndedRun& run) {
     std::vector<std::tuple<std::int64_t, monitor::Split, double>> lines;
     for (const auto& line : monitor::read_metrics(run.directory().metrics())) {
@@ -138,7 +138,7 @@ config::Config hopeless_config() {
 }
 
 TEST(Ending, ABestOfAnotherMetricSaysNothing) {
-  Standing at;
+  RunState at;
   at.early_stop = early_stop_knobs({.patience = 3, .metric = "loss"});
   EXPECT_TRUE(watched_the_same(at, {.patience = 5, .metric = "loss"}));
   EXPECT_FALSE(watched_the_same(at, {.patience = 3, .metric = "accuracy"}));
@@ -205,7 +205,7 @@ TEST(Ending, OfAScheduleThatSpansTheRunALongerOneIsToldOf) {
   auto config = test::quick_config();
   const optim::RunLength longer{
       .steps = 200, .steps_per_epoch = 10, .global_batch = 16};
-  const Standing at{.steps = 100, .last_step = 100};
+  const RunState at{.steps = 100, .last_step = 100};
   EXPECT_EQ(about_schedule(at, config, longer), "") << "a constant rate";
   config.schedule.name = config::Schedule::step;
   config.schedule.step_size = 30;

@@ -319,9 +319,8 @@ TEST(MultiTask, WhatARecipeSaysBesideATaskOfTheProgramIsRefused) {
   const auto text = test::error_text(Fault::config, [&] {
     run_patients_in(folder.path(), config, world, patients_extras());
   });
-  for (const auto* part :
-       {"task.label_smoothing", "eval.metrics", "data.balanced_loss",
-        " are not used: the program gives a task of its own"}) {
+  for (const auto* part : {"task.label_smoothing", "eval.metrics", "data.balanced_loss",
+                           " are not used: the program gives a task of its own"}) {
     EXPECT_THAT(text, testing::HasSubstr(part));
   }
 }

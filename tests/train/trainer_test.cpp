@@ -226,6 +226,15 @@ TEST(Trainer, AskingForAGpuThatIsNotThereIsRefused) {
               testing::HasSubstr("parallel.device"));
 }
 
+TEST(Trainer, APlateauThatWaitsForALossToRiseIsRefused) {
+  auto config = quick_config();
+  config.schedule.name = config::Schedule::plateau;
+  config.schedule.goal = config::Goal::max;
+  config.task.primary = "loss";
+  EXPECT_THAT(test::error_text(Fault::config, [&] { run_once(config); }),
+              testing::HasSubstr("schedule.goal: max waits for loss to rise"));
+}
+
 TEST(TrainerGpu, LearnsOnAGpuAsOnACpu) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
   auto config = quick_config();
