@@ -184,7 +184,11 @@ class WorkPending : public Pending::Impl {
       : state_(std::move(state)), call_(std::move(call)), works_(std::move(works)) {}
 
   ~WorkPending() override {
-    if (!waited_ && !done()) state_->give_up_one();
+    try {
+      if (!waited_ && !done()) state_->give_up_one();
+    } catch (const std::exception&) {
+      state_->give_up_one();  // of a capture that failed: it can not be asked
+    }
   }
 
   void wait() override {

@@ -30,7 +30,12 @@ class Checked : public Communicator {
   int rank() const noexcept override { return inner_->rank(); }
   int size() const noexcept override { return inner_->size(); }
   std::string_view backend() const noexcept override { return inner_->backend(); }
-  Traits traits() const noexcept override { return inner_->traits(); }
+  // What it compares passes through the host.
+  Traits traits() const noexcept override {
+    auto traits = inner_->traits();
+    traits.can_be_captured = false;
+    return traits;
+  }
   torch::Device device() const override { return inner_->device(); }
 
   Pending start(const Call& call) override {

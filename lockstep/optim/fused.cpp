@@ -162,6 +162,14 @@ class Fused : public Optimizer {
     }
   }
 
+  std::int64_t use_all() override {
+    if (!unused_.empty()) {
+      unused_.clear();
+      cut();
+    }
+    return cuts_;
+  }
+
   std::vector<kernels::Hyper> hypers(const StepArguments& arguments,
                                      int later) const override {
     LOCKSTEP_CHECK(arguments.unused.empty() && unused_.empty());
@@ -251,6 +259,7 @@ class Fused : public Optimizer {
   }
 
   void cut() {
+    ++cuts_;
     works_.clear();
     for (auto& part : cut_by_steps(ranges_, unused_, behind_)) {
       works_.emplace_back(std::move(part), device_);
@@ -327,6 +336,7 @@ class Fused : public Optimizer {
   std::vector<OptionRange> ranges_;
   std::vector<Elements> unused_;  // of the last step
   std::vector<Behind> behind_;
+  std::int64_t cuts_ = 0;  // so often
   std::list<Work> works_;  // one, unless elements have been unused
 };
 

@@ -84,7 +84,9 @@ class Optimizer {
 
   // The same in three parts, for a step that is held by a CUDA graph: its numbers, if
   // it is made when `later` more have been counted; its launches, which a graph
-  // captures; and that it was made. REQUIRES: all parameters are used.
+  // captures; and that it was made. use_all() comes first: all parameters are used. It
+  // returns another number than before when what launch() reads lies elsewhere now.
+  virtual std::int64_t use_all() = 0;
   virtual std::vector<kernels::Hyper> hypers(const StepArguments& arguments,
                                              int later) const = 0;
   virtual void launch(torch::Tensor& values, const torch::Tensor& gradients,

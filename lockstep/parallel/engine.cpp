@@ -62,6 +62,7 @@ class Engine::Impl {
   const ExchangeTimes& times() const { return times_; }
   const ExchangeTimes& device_times() const { return device_times_; }
   const std::vector<std::size_t>& globally_unused() const { return globally_unused_; }
+  const std::vector<std::size_t>& captured_unused() const { return captured_unused_; }
   const std::vector<Shard>& owned() const { return owned_; }
 
   const std::vector<std::size_t>& order() const { return laid_out_; }
@@ -89,6 +90,7 @@ class Engine::Impl {
   void forget_captured() {
     running_ = false;
     finished_ = true;
+    travelling_.clear();
     set_captured(false);
   }
 
@@ -341,6 +343,7 @@ class Engine::Impl {
   std::vector<std::size_t> order_;  // of the gradients of the first pass
   std::vector<std::size_t> laid_out_;
   std::vector<std::size_t> globally_unused_;
+  std::vector<std::size_t> captured_unused_;
   ExchangeTimes times_, device_times_;
   std::optional<detail::GradientHooks> hooks_;  // last: nobody calls back any more
 };
@@ -430,14 +433,15 @@ void Engine::Impl::complete(bool excused, bool failed) {
 }
 
 void Engine::Impl::check_use(bool excused) {
-  if (options_.static_graph && checked_ && !captured_) return;  // as in the first step
-  globally_unused_.clear();
   if (captured_) {
+    captured_unused_.clear();
     for (std::size_t i = 0; i < used_.size(); ++i) {
-      if (!used_[i]) globally_unused_.push_back(i);
+      if (!used_[i]) captured_unused_.push_back(i);
     }
     return;
   }
+  if (options_.static_graph && checked_) return;  // as in the first step
+  globally_unused_.clear();
   const auto& absences = exchange_->absences(used_, excused);
   // Of several GPUs they come one step later, and are of that step.
   const bool late = absences.empty() || !told_.empty();
@@ -584,6 +588,9 @@ const ExchangeTimes& Engine::device_times() const noexcept {
 }
 void Engine::set_captured(bool captured) noexcept {
   impl_->set_captured(captured);
+}
+const std::vector<std::size_t>& Engine::captured_unused() const noexcept {
+  return impl_->captured_unused();
 }
 void Engine::forget_captured() noexcept {
   impl_->forget_captured();

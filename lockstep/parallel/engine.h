@@ -175,9 +175,10 @@ class Engine {
   const ExchangeTimes& device_times() const noexcept;
 
   // While a CUDA graph captures a pass: nothing is timed, and ranks do not tell each
-  // other what they use, which is the same in every replay. What this rank alone does
-  // not use is globally_unused() then.
+  // other what they use, which is the same in every replay. What this rank alone has
+  // not used in it is captured_unused().
   void set_captured(bool captured) noexcept;
+  const std::vector<std::size_t>& captured_unused() const noexcept;
   // A pass that was captured ended with an exception: none of it has run anywhere, so
   // nobody waits for this rank's part.
   void forget_captured() noexcept;

@@ -182,11 +182,10 @@ Updated FlatOptimizers::step(const Update& wanted) {
   return done;
 }
 
-std::string FlatOptimizers::held_obstacle() const {
-  const auto& unused = engine_.globally_unused();
-  if (unused.empty()) return "";
-  return str("parameter '", engine_.parameters()[unused[0]].name,
-             "' takes no part in the loss");
+std::int64_t FlatOptimizers::prepare_held() {
+  std::int64_t cuts = 0;
+  for (auto& piece : pieces_) cuts += piece.optimizer->use_all();
+  return cuts;
 }
 
 // The scale of the gradients; then of each piece what its optimizer's works share, and

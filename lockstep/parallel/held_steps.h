@@ -20,14 +20,17 @@ class HeldSteps {
  public:
   virtual ~HeldSteps() = default;
 
-  // Why a graph can not hold its steps, as a clause; "" if it can. Known for certain
-  // after a step.
+  // Why a graph can not hold its steps, as a clause; "" if it can.
   virtual std::string obstacle() const = 0;
 
   // Launches begin_step(), what `passes` launches, and finish(), on the stream that is
   // captured: nothing is timed then, and what is used is what the graph will always
-  // use. After one that throws, a step may begin.
+  // use: Fault::config if that is not all. After one that throws, a step may begin.
   virtual void launch_passes(const std::function<void()>& passes) = 0;
+
+  // All parameters are used by the update that comes. Another number than before says
+  // that what a graph holds of an update lies elsewhere now.
+  virtual std::int64_t prepare_update() = 0;
 
   // The numbers of the update, if it is made when `later` more have been counted. Every
   // time as many.

@@ -60,6 +60,9 @@ std::string capture_obstacle(const config::Config& config, comm::World& world) {
   if (config.parallel.strategy == config::Strategy::data_parallel) {
     return "replicas share autograd's thread (parallel.strategy=data_parallel)";
   }
+  if (!config.parallel.gradient_as_bucket_view) {
+    return "gradients have memory of their own (parallel.gradient_as_bucket_view)";
+  }
   if (world.data().size() == 1) return "";
   if (!world.data().traits().can_be_captured) {
     return str("sums over ", world.data().backend(), " pass through the host");
@@ -185,22 +188,24 @@ class Replicated : public Strategy, private HeldSteps {
   }
 
  private:
-  std::string obstacle() const override {
-    const auto unused = optimizers_.held_obstacle();
-    return unused.empty() ? capture_obstacle_ : unused;
-  }
+  std::string obstacle() const override { return capture_obstacle_; }
   void launch_passes(const std::function<void()>& passes) override {
     engine_.set_captured(true);
     try {
       begin_step();
       passes();
       engine_.finish();
+      if (const auto& unused = engine_.captured_unused(); !unused.empty()) {
+        throw Error(Fault::config, "parameter '", parameters()[unused[0]].name,
+                    "' takes no part in the loss");
+      }
       engine_.set_captured(false);
     } catch (...) {
       engine_.forget_captured();
       throw;
     }
   }
+  std::int64_t prepare_update() override { return optimizers_.prepare_held(); }
   std::vector<double> numbers(const Update& wanted, int later) const override {
     return optimizers_.held_numbers(wanted, later);
   }

@@ -72,19 +72,17 @@ const std::vector<comm::Ballot>& Attempts::compute(const data::Batch& batch,
     if ((comm::Votes::any(ballots) & comm::kOutOfMemory) != 0) {
       if (parts_.graph.release()) {
         recovery_.put_back(parts_.tally);
-        log::warning("train",
-                     "what CUDA graphs held is given back: from now on "
-                     "kernels are launched one by one");
+        if (parts_.world.rank() == 0) {
+          log::warning("train",
+                       "what CUDA graphs held is given back: from now on "
+                       "kernels are launched one by one");
+        }
       } else {
         recover(ballots, steps);
       }
       continue;
     }
-    if (first && recovery_.succeeded()) {
-      parts_.step.set_micro_batch(recovery_.micro_batch());
-      log::info("train", fmt::format("micro-batches of {} again, from step {} on",
-                                     recovery_.micro_batch(), steps + 2));
-    }
+    if (first) note_success(steps);
     weights_ = comm::Votes::sum_of_weights(ballots);  // of the next batch
     return ballots;
   }
@@ -111,8 +109,16 @@ const std::vector<comm::Ballot>& Attempts::replay(const data::Batch& batch,
   if (parts_.world.size() > 1) parts_.reporter.beat(steps, Phase::exchanging);
   const auto& ballots = votes.count();
   parts_.profiler.did(waiting());
+  note_success(steps);
   weights_ = comm::Votes::sum_of_weights(ballots);  // of the next batch
   return ballots;
+}
+
+void Attempts::note_success(std::int64_t steps) {
+  if (!recovery_.succeeded()) return;
+  parts_.step.set_micro_batch(recovery_.micro_batch());
+  log::info("train", fmt::format("micro-batches of {} again, from step {} on",
+                                 recovery_.micro_batch(), steps + 2));
 }
 
 bool Attempts::attempt(const data::Batch& batch, std::int64_t steps,

@@ -52,6 +52,7 @@ class Attempts {
 
  private:
   Profiler::Phase waiting() const;
+  void note_success(std::int64_t steps);
   bool attempt(const data::Batch& batch, std::int64_t steps, double loss_scale);
   void recover(const std::vector<comm::Ballot>& ballots, std::int64_t steps);
 

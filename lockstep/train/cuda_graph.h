@@ -22,7 +22,7 @@ class CudaGraph {
   CudaGraph& operator=(const CudaGraph&) = delete;
 
   // Holds what `launch` launches, which does not run now. Once. Passes on what it
-  // throws.
+  // throws; then graphs that share its memory are not replayed any more.
   void capture(const std::function<void()>& launch);
   void replay();
 

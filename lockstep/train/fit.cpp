@@ -37,6 +37,7 @@ class Notes : public Callback {
     history_.eval.push_back({moment.step, moment.epoch, report.means});
   }
   bool watches_passes() const override { return false; }
+  bool watches_skips() const override { return false; }
 
  private:
   History& history_;

@@ -219,6 +219,7 @@ void Step::use_words(const torch::Tensor& words) {
   numbers_.reset();
   if (parts_.pass) parts_.pass->use_places(nullptr);
   if (!words.defined()) return;
+  stage_.reserve(largest_);  // it never has to grow under a graph
   const auto count = 1 + 2 * static_cast<std::int64_t>(parts_.task->losses().size());
   numbers_ = words.view(torch::kFloat64).narrow(0, 0, count);
   if (!parts_.pass) return;

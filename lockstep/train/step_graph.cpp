@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <ATen/Context.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "lockstep/base/error.h"
@@ -40,24 +41,19 @@ std::string first_line_of(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
-// `capture` has no memory, or does what a graph can not hold: why, or "".
-template <typename Capture>
-std::string failure_of(const Capture& capture) {
-  try {
-    capture();
-    return "";
-  } catch (const std::exception& error) {
-    if (is_out_of_memory(error)) return "there is no memory for what it would hold";
-    return first_line_of(error);
-  }
+at::Generator host_generator() {
+  return at::globalContext().defaultGenerator(at::kCPU);
 }
 
 }  // namespace
 
+bool skips_nonfinite(const config::Config& config,
+                     const precision::LossScaler& scaler) {
+  return scaler.active() || config.train.on_nonfinite == config::OnNonfinite::skip;
+}
+
 StepGraph::StepGraph(const Parts& parts)
-    : parts_(parts),
-      skips_(parts.scaler.active() ||
-             parts.config.train.on_nonfinite == config::OnNonfinite::skip) {
+    : parts_(parts), skips_(skips_nonfinite(parts.config, parts.scaler)) {
   const auto wanted = parts_.config.train.graph;
   const bool on_gpu = parts_.world.data().device().is_cuda();
   const bool asked = wanted == config::Graph::on;
@@ -113,13 +109,26 @@ StepGraph::Key StepGraph::key_of(const data::Batch& batch) const {
           .largest_size = batch.largest_size,
           .micro_batch = parts_.step.micro_batch(),
           .recompute = parts_.model.recompute_every()};
-  for (const auto& field : batch.fields)
+  for (const auto& field : batch.fields) {
     key.sizes.push_back(field.tensor.sizes().vec());
+  }
+  if (!parts_.may_change) return key;
+  for (const auto& module : parts_.model.modules()) {
+    key.switches.push_back(module->is_training());
+  }
+  for (const auto& parameter : parts_.model.parameters()) {
+    key.switches.push_back(parameter.requires_grad());
+  }
   return key;
 }
 
 StepGraph::Entry* StepGraph::entry_of(const data::Batch& batch) {
   auto key = key_of(batch);
+  // What was cut in another way does not come again soon, and holds memory.
+  entries_.remove_if([&](const Entry& entry) {
+    return entry.key.micro_batch != key.micro_batch ||
+           entry.key.recompute != key.recompute;
+  });
   for (auto& entry : entries_) {
     if (entry.key == key) return &entry;
   }
@@ -153,52 +162,74 @@ const CudaGraph* StepGraph::first_graph() const {
   return nullptr;
 }
 
-std::string StepGraph::agreed(const std::string& failure) {
-  if (parts_.world.size() == 1) return failure;
-  const auto failed = torch::tensor({failure.empty() ? 0 : 1}, torch::kInt32);
-  parts_.world.cpu().all_reduce(failed, comm::Reduce::max).wait();
-  if (failed.item<int>() == 0) return "";
-  return failure.empty() ? "another rank could not capture it" : failure;
+StepGraph::Failure StepGraph::agreed(const Failure& own) {
+  if (parts_.world.size() == 1) return own;
+  const auto worst = torch::tensor({static_cast<int>(own.of)}, torch::kInt32);
+  parts_.world.cpu().all_reduce(worst, comm::Reduce::max).wait();
+  const auto of = static_cast<Failure::Of>(worst.item<int>());
+  return {of, own.why.empty() && of != Failure::Of::nothing
+                  ? "another rank could not capture it"
+                  : own.why};
+}
+
+StepGraph::Failure StepGraph::try_capture(const std::function<void()>& capture) {
+  try {
+    capture();
+    return {};
+  } catch (const Error& error) {
+    if (error.fault() == Fault::internal) throw;
+    return {Failure::Of::shape, first_line_of(error)};
+  } catch (const std::exception& error) {
+    return {Failure::Of::all, is_out_of_memory(error)
+                                  ? "there is no memory for what it would hold"
+                                  : first_line_of(error)};
+  }
+}
+
+// The graph of one shape, into entry.graph.
+void StepGraph::capture_passes(Entry& entry, const data::Batch& batch,
+                               std::int64_t steps) {
+  entry.batch = batch;
+  entry.batch.inputs = torch::empty_like(batch.inputs);
+  entry.batch.targets = torch::empty_like(batch.targets);
+  for (auto& field : entry.batch.fields) field.tensor = torch::empty_like(field.tensor);
+  entry.graph = std::make_unique<CudaGraph>(first_graph());
+  parts_.step.use_words(entry.words);
+  const auto drawn = host_generator().get_state();
+  entry.graph->capture([&] {
+    parts_.strategy.held()->launch_passes([&] {
+      if (skips_) parts_.tally.remember();
+      parts_.step.backward(entry.batch, parts_.tally, 1, steps, comm::Weights{});
+    });
+  });
+  if (host_generator().get_state().equal(drawn)) return;
+  host_generator().set_state(drawn);
+  throw Error(Fault::config, "the model draws random numbers on the host");
 }
 
 bool StepGraph::capture(Entry& entry, const data::Batch& batch, std::int64_t steps,
                         const std::vector<std::uint64_t>& words) {
-  auto& held = *parts_.strategy.held();
   const bool first = first_graph() == nullptr;
-  const auto count = parts_.tally.count();
-  auto why = held.obstacle();
-  if (why.empty() && words.size() > kernels::kMostWords) {
-    why = fmt::format("it has {} numbers of its own, at most {} fit", words.size(),
-                      kernels::kMostWords);
-  }
-  if (why.empty()) {
+  const auto device = parts_.world.data().device();
+  Failure failure;
+  if (batch.size == 0) {
+    failure = {Failure::Of::shape, "a rank has no samples in it"};
+  } else if (words.size() > kernels::kMostWords) {
+    failure = {Failure::Of::shape,
+               fmt::format("it has {} numbers of its own, at most {} fit", words.size(),
+                           kernels::kMostWords)};
+  } else {
     if (parts_.before_capture) parts_.before_capture();
-    // What kernels that were launched one by one have used is needed for the graph.
-    empty_cache(parts_.world.data().device());
-    why = failure_of([&] {
-      entry.batch = batch;
-      entry.batch.inputs = torch::empty_like(batch.inputs);
-      entry.batch.targets = torch::empty_like(batch.targets);
-      for (auto& field : entry.batch.fields) {
-        field.tensor = torch::empty_like(field.tensor);
-      }
-      entry.words = room_for(words.size(), parts_.world.data().device());
-      entry.graph = std::make_unique<CudaGraph>(first_graph());
-      parts_.step.use_words(entry.words);
-      entry.graph->capture([&] {
-        held.launch_passes([&] {
-          if (skips_) parts_.tally.remember();
-          parts_.step.backward(entry.batch, parts_.tally, 1, steps, comm::Weights{});
-        });
-      });
-    });
+    empty_cache(device);  // what kernels have used one by one is needed for the graph
+    entry.words = room_for(words.size(), device);
+    const auto count = parts_.tally.count();
+    failure = try_capture([&] { capture_passes(entry, batch, steps); });
     parts_.step.use_words({});
     entry.targets = parts_.tally.count() - count;
     parts_.tally.count() = count;
-    if (why.empty()) why = held.obstacle();  // what is not used shows now
   }
-  why = agreed(why);
-  if (why.empty()) {
+  failure = agreed(failure);
+  if (failure.of == Failure::Of::nothing) {
     if (first && parts_.world.rank() == 0) {
       log::info("train", fmt::format("steps are launched as a whole, by CUDA graphs, "
                                      "from step {} on",
@@ -210,7 +241,14 @@ bool StepGraph::capture(Entry& entry, const data::Batch& batch, std::int64_t ste
   entry.batch = {};
   entry.words.reset();
   entry.refused = true;
-  if (first) refuse(why);
+  if (first || failure.of == Failure::Of::all) {
+    refuse(failure.why);
+  } else if (parts_.world.rank() == 0) {
+    log::info("train",
+              fmt::format("batches of {} samples are launched one kernel after "
+                          "the other: {}",
+                          batch.global_size, failure.why));
+  }
   return false;
 }
 
@@ -258,12 +296,13 @@ void StepGraph::passes(const data::Batch& batch, std::int64_t steps,
 }
 
 bool StepGraph::capture_update(const std::vector<double>& numbers) {
-  std::string why;
+  Failure failure;
   if (numbers.size() > kernels::kMostWords) {
-    why = fmt::format("its update has {} numbers of its own, at most {} fit",
-                      numbers.size(), kernels::kMostWords);
+    failure = {Failure::Of::all,
+               fmt::format("its update has {} numbers of its own, at most {} fit",
+                           numbers.size(), kernels::kMostWords)};
   } else {
-    why = failure_of([&] {
+    failure = try_capture([&] {
       numbers_ =
           room_for(numbers.size(), parts_.world.data().device()).view(torch::kFloat64);
       update_ = std::make_unique<CudaGraph>(first_graph());
@@ -273,15 +312,19 @@ bool StepGraph::capture_update(const std::vector<double>& numbers) {
       });
     });
   }
-  why = agreed(why);
-  if (why.empty()) return true;
+  failure = agreed(failure);
+  if (failure.of == Failure::Of::nothing) return true;
   update_.reset();
-  refuse(why);
+  refuse(failure.why);
   return false;
 }
 
 torch::Tensor StepGraph::update(double lr, bool wants_norm, std::int64_t steps) {
   auto& held = *parts_.strategy.held();
+  if (const auto places = held.prepare_update(); places != places_) {
+    update_.reset();  // it would read where nothing is any more
+    places_ = places;
+  }
   const auto [if_done, if_skipped] = scales();
   const parallel::Update done{.lr = lr, .loss_scale = if_done};
   const parallel::Update skipped{.lr = lr, .loss_scale = if_skipped};
@@ -334,13 +377,13 @@ std::vector<StepGraph::Outcome> StepGraph::outcomes(bool all) {
 }
 
 bool StepGraph::release() {
-  const bool held = first_graph() != nullptr;
+  if (first_graph() == nullptr) return false;
   update_.reset();
   entries_.clear();
   current_ = nullptr;
   off_ = true;
-  if (held) empty_cache(parts_.world.data().device());
-  return held;
+  empty_cache(parts_.world.data().device());
+  return true;
 }
 
 }  // namespace lockstep::train

@@ -24,6 +24,9 @@
 
 namespace lockstep::train {
 
+// Whether a step whose gradients are not finite is left out.
+bool skips_nonfinite(const config::Config& config, const precision::LossScaler& scaler);
+
 // Launches steps as a whole. Two CUDA graphs hold a step: one the passes over a batch
 // of one shape, with what travels between GPUs meanwhile; the other the update. Between
 // them the ranks vote, callbacks look at gradients, and the saver reads weights.
@@ -52,6 +55,7 @@ class StepGraph {
     data::SampleSpec spec;
     std::string watched_by = "";  // who looks inside of a step; "": nobody
     std::function<void()> before_capture = {};  // which may take long
+    bool may_change = false;  // a program may switch parts of the model on and off
   };
   // Throws Fault::config where train.graph asks for what can not be.
   explicit StepGraph(const Parts& parts);
@@ -86,6 +90,7 @@ class StepGraph {
   struct Key {
     std::vector<std::vector<std::int64_t>> sizes;
     std::int64_t global_size = 0, largest_size = 0, micro_batch = 0, recompute = 0;
+    std::vector<bool> switches = {};  // of modules and parameters, if they may change
     friend bool operator==(const Key&, const Key&) = default;
   };
   struct Entry {
@@ -111,8 +116,15 @@ class StepGraph {
   bool capture(Entry& entry, const data::Batch& batch, std::int64_t steps,
                const std::vector<std::uint64_t>& words);
   bool capture_update(const std::vector<double>& numbers);
-  // Of one attempt on every rank: "" if all have captured.
-  std::string agreed(const std::string& failure);
+  // What could not be captured: one shape, or anything any more.
+  struct Failure {
+    enum class Of { nothing, shape, all } of = Of::nothing;
+    std::string why = "";
+  };
+  static Failure try_capture(const std::function<void()>& capture);
+  void capture_passes(Entry& entry, const data::Batch& batch, std::int64_t steps);
+  // The worst of all ranks.
+  Failure agreed(const Failure& own);
   // The loss scales of a step: after one that was done, and after one that was skipped.
   std::pair<double, double> scales() const;
   void put(const torch::Tensor& where, const std::vector<std::uint64_t>& done,
@@ -126,9 +138,10 @@ class StepGraph {
   std::list<Entry> entries_;
   Entry* current_ = nullptr;  // whose passes were replayed
   std::unique_ptr<CudaGraph> update_;
-  torch::Tensor numbers_;  // of the update
-  torch::Tensor skipped_;  // no dimension, float64: whether the last update was
-  torch::Tensor norm_;     // if the update needs it
+  std::int64_t places_ = 0;  // HeldSteps::prepare_update(), as captured
+  torch::Tensor numbers_;    // of the update
+  torch::Tensor skipped_;    // no dimension, float64: whether the last update was
+  torch::Tensor norm_;       // if the update needs it
   std::deque<Pending> pending_;
 };
 

@@ -204,6 +204,7 @@ class Training : public Loop {
     profiler_.end_step(batch.size);
     check_agreed_finite(lr);
     if (reports || result_.steps == 1) {
+      settle(/*all=*/true);  // the sums are those of steps whose end is known
       if (!is_regular_report()) own_.hold_sums(tally_);
       report(lr);
     }
@@ -258,7 +259,8 @@ class Training : public Loop {
                          .world = world_,
                          .spec = train_data_.spec(),
                          .watched_by = who_watches(),
-                         .before_capture = [this] { beat(Phase::warming_up); }});
+                         .before_capture = [this] { beat(Phase::warming_up); },
+                         .may_change = !callbacks_.empty()});
     attempts_.emplace(Attempts::Parts{config_, *built_.model, *strategy_, step_, tally_,
                                       world_, reporter_, profiler_, *graph_});
     if (const auto& trace = shared.extras.trace) {
@@ -352,9 +354,11 @@ class Training : public Loop {
   }
 
   std::function<void(Pass)> observer() {
-    return [this](Pass pass) {
+    const bool watched = std::any_of(callbacks_.begin(), callbacks_.end(),
+                                     [](auto& one) { return one->watches_passes(); });
+    return [this, watched](Pass pass) {
       profiler_.passed(pass);
-      call([&](auto& c, auto& m) { c.on_pass(m, pass); });
+      if (watched) call([&](auto& c, auto& m) { c.on_pass(m, pass); });
     };
   }
 
@@ -371,11 +375,11 @@ class Training : public Loop {
   }
 
   void update(double lr, bool wants_norm) {
-    const bool skips = config_.train.on_nonfinite == config::OnNonfinite::skip;
-    const auto done = strategy_->update({.lr = lr,
-                                         .loss_scale = scaler_.scale(),
-                                         .wants_norm = wants_norm,
-                                         .skips_nonfinite = skips || scaler_.active()});
+    const auto done =
+        strategy_->update({.lr = lr,
+                           .loss_scale = scaler_.scale(),
+                           .wants_norm = wants_norm,
+                           .skips_nonfinite = skips_nonfinite(config_, scaler_)});
     norm_ = done.norm;
     if (done.skipped) skip();
     if (!done.skipped) state_.skipped_in_a_row = 0;
@@ -384,10 +388,9 @@ class Training : public Loop {
 
   void update_held(double lr, bool wants_norm) {
     norm_ = graph_->update(lr, wants_norm, result_.steps);
-    // A callback is told whether the step was skipped; else nobody waits for that.
-    const bool skips =
-        scaler_.active() || config_.train.on_nonfinite == config::OnNonfinite::skip;
-    if (!skips || !callbacks_.empty()) settle(/*all=*/true);
+    const bool told = std::any_of(callbacks_.begin(), callbacks_.end(),
+                                  [](const auto& one) { return one->watches_skips(); });
+    if (told || !skips_nonfinite(config_, scaler_)) settle(/*all=*/true);
   }
 
   // What has become of the steps that graphs made: of all but the last, or of all.
@@ -575,7 +578,6 @@ class Training : public Loop {
   // Reading the numbers waits for the device, which is why this does not happen at
   // every step.
   void report(double lr) {
-    settle(/*all=*/true);
     const auto report = progress_.report(
         {.step = result_.steps,
          .total_steps = last_step_,
@@ -665,14 +667,19 @@ class Training : public Loop {
     progress_.skip(took);  // evaluating is not training time
     train_begin_ += took;
     if (!seen) return note_leaving(world_.votes().count());
-    note_evaluation(*seen, best, seconds_between(begin, begin + took));
+    note_evaluation(*seen, {best, again, seconds_between(begin, begin + took)});
   }
 
+  struct Evaluated {
+    bool best = false;
+    bool again = false;  // it is of a step that had been evaluated
+    double seconds = 0;
+  };
   // All ranks have the same numbers, so all come to the same decision.
-  void note_evaluation(const Means& seen, bool best, double seconds) {
+  void note_evaluation(const Means& seen, const Evaluated& how) {
     const auto primary = built_.task->primary();
     const auto value = seen.find(primary.name);
-    if (schedule_.observes()) schedule_.observe(plateau_value(seen));
+    if (schedule_.observes() && !how.again) schedule_.observe(plateau_value(seen));
     if (value && std::isfinite(*value) &&
         (!result_.best || is_better(*value, *result_.best, primary.better))) {
       result_.best = value;
@@ -682,10 +689,11 @@ class Training : public Loop {
     state_.evaluated_at = result_.steps;
     const auto memory = memory_of(built_.policy.device, shared_);
     const EvalReport report{result_.steps, state_.epoch, seen,
-                            seconds,       best,         memory.peak_bytes};
+                            how.seconds,   how.best,     memory.peak_bytes};
     reporter_.eval(report);
     call([&](auto& c, auto& m) { c.on_eval_end(m, report); });
-    if (!early_stop_.is_over() || leaving_ || result_.steps == last_step_) return;
+    const bool counts = !how.again && !leaving_ && result_.steps < last_step_;
+    if (!early_stop_.is_over() || !counts) return;
     end_early(early_stop_.because());
   }
 

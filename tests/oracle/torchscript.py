@@ -3,7 +3,7 @@
 usage: torchscript.py KIND FILE [CHECK]
 
 KIND: one (a tensor in, a tensor out), two (two in, two out), named (a dictionary out),
-plain (without buffers), shared (a layer that has two names).
+plain (without buffers), shared (a layer that has two names), slow (in one of its passes).
 CHECK is a safetensors file: "input" and "output", what we computed of the saved weights.
 """
 
@@ -71,7 +71,24 @@ class SharedLayer(nn.Module):
         return self.head(self.b(self.a(x).relu()).relu().flatten(1))
 
 
-KINDS = {"one": One, "plain": Plain, "shared": SharedLayer, "two": Two, "named": NamedOutputs}
+class SlowOnce(nn.Module):
+    """Its twelfth pass takes seconds, for which it computes."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(28 * 28, 10)
+        self.register_buffer("passes", torch.zeros([], dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes += 1
+        if int(self.passes) == 12:
+            y = torch.ones(400, 400)
+            for _ in range(400):
+                y = torch.tanh(y @ y)
+        return self.head(x.flatten(1))
+
+
+KINDS = {"one": One, "plain": Plain, "shared": SharedLayer, "slow": SlowOnce, "two": Two, "named": NamedOutputs}
 
 kind, path = sys.argv[1:3]
 if len(sys.argv) == 3:

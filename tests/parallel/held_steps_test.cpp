@@ -84,14 +84,31 @@ TEST(HeldSteps, APassThatFailsLeavesNothingBehind) {
   EXPECT_TRUE(net.narrow.grad().equal(torch::ones({20})));
 }
 
-TEST(HeldSteps, AParameterThatIsNotUsedIsAnObstacle) {
+TEST(HeldSteps, AParameterThatIsNotUsedIsRefused) {
   HeldNet net;
   auto world = comm::join({}, {});
   const auto strategy = parallel::make_strategy(held_config(), net, world);
-  strategy->held()->launch_passes(
-      [&] { strategy->backward(net.narrow.sum() + net.wide.sum(), /*last=*/true); });
-  EXPECT_EQ(strategy->held()->obstacle(),
+  const auto passes = [&] {
+    strategy->backward(net.narrow.sum() + net.wide.sum(), /*last=*/true);
+  };
+  EXPECT_EQ(error_text(Fault::config, [&] { strategy->held()->launch_passes(passes); }),
             "parameter 'spare' takes no part in the loss");
+}
+
+// A step in between that does not use all of them cuts the buffers anew.
+TEST(HeldSteps, WhatLiesElsewhereIsTold) {
+  HeldNet net;
+  auto world = comm::join({}, {});
+  const auto strategy = parallel::make_strategy(held_config(), net, world);
+  auto& held = *strategy->held();
+  const auto before = held.prepare_update();
+  EXPECT_EQ(held.prepare_update(), before);
+  strategy->begin_step();
+  strategy->backward(net.narrow.sum() + net.wide.sum(), /*last=*/true);
+  strategy->finish();
+  strategy->update({.lr = 0.1});
+  EXPECT_NE(held.prepare_update(), before);
+  EXPECT_GT(held.numbers({}, 0).size(), 1U);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "lockstep/monitor/events.h"
 #include "lockstep/monitor/metrics.h"
+#include "tests/support/oracle.h"
 #include "tests/system/training.h"
 
 namespace lockstep {
@@ -157,6 +158,22 @@ TEST_F(TrainRanks, AStoppedRankIsFoundAndNamed) {
   EXPECT_THAT(job->text(), HasSubstr("hangs: is stopped (SIGSTOP): no heartbeat for"));
   EXPECT_EQ(test::record_of(run_).state, RunState::failed);
   EXPECT_THAT(field("failure", "hang"), HasSubstr("is stopped"));
+}
+
+// A step in mid-run that takes a thousand times as long as the others, and computes all
+// the while: that is told, and nothing is killed.
+TEST_F(TrainRanks, AStepThatIsSlowAndComputesIsToldAndLeftAlone) {
+  LOCKSTEP_NEEDS_ORACLE();
+  const auto file = (folder_.path() / "slow.pt").string();
+  test::expect_oracle_agrees("torchscript.py", {"slow", file});
+  test::Job job(test::train_command(
+      run_, 1,
+      {"model.name=torchscript", "model.file=" + file, "train.steps=16",
+       "train.epochs=0", "watch.step_floor=300ms"}));
+  expect_end(job, 0);
+  EXPECT_THAT(job.text(), HasSubstr("rank 0 is slow: no heartbeat for "));
+  EXPECT_THAT(job.text(), HasSubstr(" at step 11 (training); "));
+  EXPECT_EQ(test::record_of(run_).state, RunState::done);
 }
 
 TEST_F(TrainRanks, ASignalStopsAllAfterTheSameStepAndKeepsTheWeights) {

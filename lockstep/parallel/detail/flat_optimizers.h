@@ -30,7 +30,7 @@ class FlatOptimizers {
   Updated step(const Update& update);
 
   // The same for a CUDA graph that holds it: parallel::HeldSteps says what they do.
-  std::string held_obstacle() const;
+  std::int64_t prepare_held();
   std::vector<double> held_numbers(const Update& update, int later) const;
   torch::Tensor launch_held(const torch::Tensor& numbers, const torch::Tensor& skipped);
   void count_held();
