@@ -26,6 +26,9 @@ constexpr std::int64_t kBusyIoBytes = 1 << 20;
 constexpr std::int64_t kBusyStorageBytes = 64 << 10;
 constexpr std::int64_t kBusyPageFaults = 10;
 
+// However short a floor somebody has set: what a rank does shows over windows only.
+constexpr nanoseconds kEvidence = 2 * kWindow;
+
 // A rank is asked what it does from here on.
 constexpr nanoseconds kNoticeable = std::chrono::milliseconds(500);
 
@@ -225,7 +228,7 @@ bool HangJudge::is_late(std::size_t index, const std::vector<RankLook>& looks,
   }
   if (rank.quiet < allowed) return false;
   if (!is_within_steps(rank, all_wait)) return true;
-  return is_idle_for(index, allowed, looks, all_wait) ||
+  return is_idle_for(index, std::max(allowed, kEvidence), looks, all_wait) ||
          rank.quiet >= step_timeout(rank);
 }
 

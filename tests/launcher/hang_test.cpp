@@ -96,7 +96,7 @@ TEST_F(Beats, TheUsualStepIsTheMedianOfTheLast) {
 
 TEST_F(Beats, StepsFasterThanTheLooksAreCountedToo) {
   limits_.step_floor = milliseconds(100);
-  limits_.step_factor = 50;
+  limits_.step_factor = 500;
   watch(1);
   for (int i = 0; i < 20; ++i) {
     beat(0, step_ += 10);  // 10 ms each
@@ -104,7 +104,21 @@ TEST_F(Beats, StepsFasterThanTheLooksAreCountedToo) {
     clock_.advance(milliseconds(100));
   }
   beat(0, step_ += 10);
-  EXPECT_EQ(quiet_until_hang(milliseconds(60'000)), milliseconds(500));
+  EXPECT_EQ(quiet_until_hang(milliseconds(60'000)), milliseconds(5'000));
+}
+
+// What a rank does is seen over windows of a second: before that nobody knows.
+TEST_F(Beats, HoweverShortAFloorIsAKillNeedsTimeForEvidence) {
+  limits_.step_floor = milliseconds(100);
+  limits_.step_factor = 10;
+  watch(1);
+  for (int i = 0; i < 20; ++i) {
+    beat(0, step_ += 10);
+    look();
+    clock_.advance(milliseconds(100));
+  }
+  beat(0, step_ += 10);
+  EXPECT_EQ(quiet_until_hang(milliseconds(60'000)), milliseconds(2'000));
 }
 
 TEST_F(Beats, ARankThatIsThreeTimesSlowerIsNoHang) {

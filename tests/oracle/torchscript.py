@@ -72,7 +72,7 @@ class SharedLayer(nn.Module):
 
 
 class SlowOnce(nn.Module):
-    """Its twelfth pass takes seconds, for which it computes."""
+    """Its passes take tenths of a second, the twelfth takes seconds; it computes all the while."""
 
     def __init__(self):
         super().__init__()
@@ -80,11 +80,11 @@ class SlowOnce(nn.Module):
         self.register_buffer("passes", torch.zeros([], dtype=torch.int64))
 
     def forward(self, x: Tensor) -> Tensor:
-        self.passes += 1
-        if int(self.passes) == 12:
-            y = torch.ones(400, 400)
-            for _ in range(400):
-                y = torch.tanh(y @ y)
+        if self.training:
+            self.passes += 1
+        y = torch.ones(400, 400)
+        for _ in range(900 if int(self.passes) == 12 and self.training else 60):
+            y = torch.tanh(y @ y)
         return self.head(x.flatten(1))
 
 
