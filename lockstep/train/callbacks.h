@@ -51,8 +51,8 @@ class Callback {
   virtual void on_pass(const Moment&, Pass) {}
   // One that leaves on_pass() alone says so here: a CUDA graph, which runs a step as a
   // whole, can not call it, so there is none while somebody watches (train.graph).
-  // It says so, too, if it changes what the model computes by other means than its
-  // parameters, a probability of dropout for instance.
+  // It stays true for one that changes what the model computes by other means than its
+  // parameters, a probability of dropout for instance: a graph would not see that.
   virtual bool watches_passes() const { return true; }
   // One that leaves on_step_end() alone, or does not look at `skipped` there, says so
   // here: then nobody waits to know that.
