@@ -122,14 +122,13 @@ void HangJudge::note_activity(Rank& rank, const RankLook& look,
       is_stopped && rank.was_stopped ? rank.stopped + passed : nanoseconds(0);
   rank.was_stopped = is_stopped;
   const bool unknown = !look.activity || !look.gpu_busy;
-  const bool compares = !unknown && rank.before && !look.is_first_sample;
   const bool works =
       look.state != 'T' &&
       (unknown || *look.gpu_busy || look.state == 'D' || look.activity->in_kernel ||
-       (compares && does_something(*rank.before, *look.activity)));
+       (rank.before && does_something(*rank.before, *look.activity)));
   if (works) rank.idle = nanoseconds(0);
   const bool is_within_window = rank.before && rank.window < kWindow;
-  if (!works && !look.is_first_sample && is_within_window) return;
+  if (!works && is_within_window) return;
   rank.before = look.activity;
   rank.window = nanoseconds(0);
 }

@@ -38,7 +38,6 @@ struct RankLook {
   char state = 'S';
   // Nothing: it can not be known, so that the rank counts as one that works.
   std::optional<Activity> activity = Activity{};
-  bool is_first_sample = false;  // `activity` is only what later ones are compared with
   std::optional<bool> gpu_busy = false;
 };
 

@@ -63,10 +63,14 @@ RankLook Attempt::look_at(Rank& rank) {
   look.state = process_state(pid);
   const auto now = scene_.clock.now();
   const bool wanted = scene_.hang->wants_evidence(rank.end.local_rank);
-  if (!wanted) rank.evidence_at.reset();
+  if (!wanted) {
+    // What was seen during an earlier pause says nothing of this one.
+    rank.evidence_at.reset();
+    rank.activity.reset();
+    rank.gpu_busy.reset();
+  }
   const bool due = !rank.evidence_at || now - *rank.evidence_at >= kEvidenceInterval;
   if (wanted && due) {
-    look.is_first_sample = !rank.evidence_at;
     rank.evidence_at = now;
     rank.activity = activity_of(pid);
     rank.gpu_busy = gpus_.is_busy(rank.end.local_rank);
