@@ -38,7 +38,7 @@ bool wants_color(const Context& context, int stream) {
       ::isatty(stream) == 1);
 }
 
-// Whether standard output is a pipe that nobody reads any more.
+// Returns whether standard output is a pipe without a reader.
 bool broken_pipe() {
   pollfd output{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
   return ::poll(&output, 1, 0) > 0 && (output.revents & POLLERR) != 0;
@@ -46,7 +46,7 @@ bool broken_pipe() {
 
 // A result that did not reach the disk is a failure; a reader that went away is not.
 int check_output(int status) {
-  // What went wrong earlier is not known any more.
+  // The cause of an earlier failure is not known any more.
   const bool was_good = std::cout.good();
   errno = 0;
   std::cout.flush();

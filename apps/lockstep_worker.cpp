@@ -26,7 +26,7 @@
 
 #include "lockstep/base/memory.h"
 #include "lockstep/base/terminal.h"
-#include "lockstep/launcher/rank_environment.h"
+#include "lockstep/run/rank_environment.h"
 
 namespace {
 
@@ -99,8 +99,8 @@ void check_whole(const fs::path& library) {
   }
 }
 
-// Global, as Python loads them: LibTorch's libraries find each other's symbols, and the
-// kernels that a library registers are found by all.
+// Libraries are loaded globally, as by Python: LibTorch's libraries find each other's
+// symbols, and the kernels that a library registers are found by all.
 void* open_library(const fs::path& library, int visibility,
                    const char* remedy = kRemedy) {
   check_whole(library);
@@ -114,7 +114,7 @@ bool has_torch(const fs::path& folder) {
   return fs::exists(folder / "libtorch_cpu.so", ignored);
 }
 
-// The folder that the system's own search (LD_LIBRARY_PATH, ld.so.conf) leads to.
+// Returns the folder that the system's search (LD_LIBRARY_PATH, ld.so.conf) finds.
 fs::path torch_on_search_path() {
   void* handle = dlopen("libc10.so", RTLD_NOW | RTLD_GLOBAL);
   const link_map* map = nullptr;
@@ -126,8 +126,8 @@ fs::path torch_on_search_path() {
   return fs::absolute(map->l_name).parent_path();
 }
 
-// LibTorch's lib/ folder: the one that the user names, or the one that this was built
-// with, or the system's.
+// Returns LibTorch's lib/ folder: the one that the user names, or the one that this was
+// built with, or the system's.
 fs::path torch_folder() {
   const char* named = std::getenv("LOCKSTEP_LIBTORCH");
   if (named != nullptr && *named != '\0') {
@@ -183,7 +183,7 @@ bool asks_for_help(int argc, char** argv) {
   });
 }
 
-// The value of --run-dir, or "".
+// Returns the value of --run-dir, or "".
 std::string run_directory(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; ++i) {
     if (std::string_view(argv[i]) == "--run-dir") return argv[i + 1];
@@ -193,7 +193,7 @@ std::string run_directory(int argc, char** argv) {
 
 lockstep::config::Loaded load_config(const fs::path& path) {
   if (!path.empty()) return lockstep::config::load(path, {}, {});
-  const auto variables = lockstep::launcher::process_variables();
+  const auto variables = lockstep::run::process_variables();
   return lockstep::config::defaults({}, {variables.begin(), variables.end()});
 }
 

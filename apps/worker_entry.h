@@ -8,51 +8,49 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/config/load.h"
-#include "lockstep/launcher/rank_environment.h"
-#include "lockstep/monitor/error_file.h"
-#include "lockstep/monitor/run_directory.h"
+#include "lockstep/run/error_file.h"
+#include "lockstep/run/rank_environment.h"
+#include "lockstep/run/run_directory.h"
 
-// What the program lockstep_worker and its library liblockstep_worker.so agree on.
+// The interface of the program lockstep_worker and liblockstep_worker.so.
 namespace lockstep {
 
 // The program reads recipes for the library: distributions ship yaml-cpp's archive
 // without position-independent code, which a program can link in and a shared library
-// can not. An empty path: the defaults, and what the environment sets.
+// can not. An empty path means the defaults and the environment's knobs.
 using ConfigLoader = config::Loaded (*)(const std::filesystem::path&);
 
 using WorkerMain = int (*)(int argc, char** argv, ConfigLoader load);
 
-// The rank of this process, as far as it can be told; 0 if not.
+// Returns the rank of this process, as far as it can be told; 0 if not.
 inline int own_rank() noexcept {
   try {
-    return launcher::detect(launcher::process_variables()).rank;
+    return run::detect(run::process_variables()).rank;
   } catch (const std::exception&) {
     return 0;
   }
 }
 
-// Leaves the error where whoever started this rank looks for it: in the run directory,
-// and in torchrun's error file. Without a launcher of ours it is said here. When it can
-// not be left, on a full disk for instance, it is logged: the last block of a log that
-// is there already may have room, and our launcher looks there. Returns the status to
-// exit with.
+// Leaves the error where the launcher of this rank looks for it: in the run directory,
+// and in torchrun's error file. Without a launcher of ours it is printed here. When it
+// can not be left, on a full disk for instance, it is logged: the last block of a log
+// that is there already may have room, and our launcher looks there. Returns the status
+// to exit with.
 inline int report(const std::string& run_dir, Fault fault, const std::string& message) {
   const char* named = std::getenv("TORCHELASTIC_ERROR_FILE");
   bool left = false;
   try {
-    const monitor::RankError error{
-        .fault = fault, .message = message, .rank = own_rank()};
+    const run::RankError error{.fault = fault, .message = message, .rank = own_rank()};
     if (named != nullptr && *named != '\0') {
-      monitor::write_error(named, error);
+      run::write_error(named, error);
       left = true;
     }
     if (!run_dir.empty()) {
-      monitor::write_error(monitor::RunDirectory::open(run_dir).error(error.rank),
-                           error);
+      run::write_error(run::RunDirectory::open(run_dir).error(error.rank), error);
       left = true;
     }
   } catch (const std::exception&) {
-    // Said below, unless one of the two was written.
+    // The error is printed below, unless one of the two was written.
   }
   const bool ours = std::getenv("LOCKSTEP_LAUNCHER") != nullptr;
   if (!left && ours && !run_dir.empty()) {

@@ -35,10 +35,10 @@
 #include "lockstep/base/library_error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/config/load.h"
+#include "lockstep/describe/describe.h"
 #include "lockstep/kernels/cuda.h"
-#include "lockstep/monitor/field.h"
-#include "lockstep/monitor/run_directory.h"
-#include "lockstep/train/describe.h"
+#include "lockstep/run/field.h"
+#include "lockstep/run/run_directory.h"
 #include "lockstep/train/stop.h"
 
 namespace lockstep {
@@ -50,7 +50,7 @@ struct Arguments {
   bool version = false;
   bool json = false;
   bool selftest = false;
-  std::optional<monitor::TraceRequest> trace;
+  std::optional<run::TraceRequest> trace;
   SelftestOptions selftest_options;
 };
 
@@ -86,7 +86,7 @@ Arguments parse(int argc, char** argv) {
     } else if (word == "--trace-batches" && arguments.trace) {
       arguments.trace->batches = true;
     } else if (word == "--inject" && arguments.trace && i + 1 < argc) {
-      arguments.trace->injection = monitor::parse_injection(argv[++i]);
+      arguments.trace->injection = run::parse_injection(argv[++i]);
     } else {
       throw Error(Fault::config, "lockstep_worker: unknown argument '", word,
                   "'; it is started by `lockstep train`, or with --run-dir DIR");
@@ -102,7 +102,7 @@ Arguments parse(int argc, char** argv) {
   return arguments;
 }
 
-// What a library that is loaded says about itself through a function of C, such as
+// Returns the version of a loaded library by a function of C, such as
 // ncclGetVersion(int*); "none" where it is not loaded.
 std::string version_by(const char* function, int major_factor) {
   void* symbol = ::dlsym(RTLD_DEFAULT, function);
@@ -123,7 +123,7 @@ void print(const std::string& text) {
 }
 
 void print_version(bool json) {
-  const std::vector<monitor::Field> fields{
+  const std::vector<run::Field> fields{
       {"lockstep", std::string(LOCKSTEP_VERSION)},
       {"libtorch", std::string(TORCH_VERSION)},
       {"libtorch_path", std::string(std::getenv("LOCKSTEP_LIBTORCH_FOUND") != nullptr
@@ -140,7 +140,7 @@ void print_version(bool json) {
       {"kernels", kernels::cuda_available()},
   };
   if (json) {
-    return print(monitor::to_json_line(fields) + "\n");
+    return print(run::to_json_line(fields) + "\n");
   }
   print(str("lockstep_worker ", LOCKSTEP_VERSION, " with LibTorch ", TORCH_VERSION,
             "\n"));
@@ -149,7 +149,7 @@ void print_version(bool json) {
 constexpr std::string_view kSmaller =
     "; lower batch.micro, batch.eval, data.prefetch or the size of the model";
 
-int run(int argc, char** argv, ConfigLoader load) {
+int run_worker(int argc, char** argv, ConfigLoader load) {
   std::string run_dir;
   try {
     if (argc > 1 && std::string_view(argv[1]) == "--measure") {
@@ -161,17 +161,16 @@ int run(int argc, char** argv, ConfigLoader load) {
       return kExitOk;
     }
     if (!arguments.recipe.empty()) {
-      print(planner::to_json(train::describe(load(arguments.recipe).config)));
+      print(run::to_json(describe::describe_model(load(arguments.recipe).config)));
       return kExitOk;
     }
     if (arguments.selftest) {
       return run_selftest(arguments.selftest_options, load({}).config);
     }
     run_dir = arguments.run_dir;
-    // Until the process ends: a signal at the very end finds a run that is over.
+    // It lives until the process ends: a signal at the end finds a run that is over.
     static const train::StopRequest stop;
-    return run_training(monitor::RunDirectory::open(run_dir), load, stop,
-                        arguments.trace);
+    return run_training(run::RunDirectory::open(run_dir), load, stop, arguments.trace);
   } catch (const Error& error) {
     return report(run_dir, error.fault(), error.what());
   } catch (const c10::OutOfMemoryError& error) {
@@ -198,7 +197,7 @@ int run(int argc, char** argv, ConfigLoader load) {
 
 extern "C" int lockstep_worker_main(int argc, char** argv,
                                     lockstep::ConfigLoader load) {
-  const int status = lockstep::run(argc, argv, load);
+  const int status = lockstep::run_worker(argc, argv, load);
   if (status == lockstep::kExitOk) return status;
   // A collective that was given up may still have threads that wait for a peer, and
   // the end of the process would wait with them.

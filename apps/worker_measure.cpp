@@ -24,7 +24,7 @@ namespace {
 constexpr std::int64_t kKiB = 1024;
 constexpr std::int64_t kMiB = kKiB * 1024;
 
-// --name VALUE, each at most once.
+// Parses --name VALUE, each at most once.
 class Options {
  public:
   explicit Options(const std::vector<std::string>& words) {
@@ -93,7 +93,7 @@ comm::World meet(const Options& options, ConfigLoader load) {
                 "' is none");
   }
   config.backend = static_cast<config::CommBackend>(found - names.begin());
-  return comm::join(launcher::detect(launcher::process_variables()),
+  return comm::join(run::detect(run::process_variables()),
                     {.config = config, .device = device_of(options)});
 }
 
@@ -108,7 +108,7 @@ hardware::Measured measure_collective(const Options& options, ConfigLoader load)
   return measured;
 }
 
-// Several GPUs, or several ranks on one.
+// Checks several GPUs, or several ranks on one.
 hardware::GpuCheck check_collective(const Options& options, ConfigLoader load) {
   auto world = meet(options, load);
   const auto problem = probe::check_all_reduce(world);

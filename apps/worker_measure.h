@@ -8,7 +8,7 @@
 namespace lockstep {
 
 // `words` come behind --measure: the part, and its options. Measures or tests a part of
-// this machine and prints what came of it as one line of JSON. Returns the exit status.
+// this machine and prints the result as one line of JSON. Returns the exit status.
 int run_measure(const std::vector<std::string>& words, ConfigLoader load);
 
 }  // namespace lockstep

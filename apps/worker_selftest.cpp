@@ -12,13 +12,13 @@
 #include "lockstep/base/text.h"
 #include "lockstep/comm/join.h"
 #include "lockstep/comm/selftest.h"
-#include "lockstep/launcher/rank_environment.h"
+#include "lockstep/run/rank_environment.h"
 #include "lockstep/train/device.h"
 
 namespace lockstep {
 namespace {
 
-torch::Device device_of(const launcher::RankEnvironment& environment, bool cuda) {
+torch::Device device_of(const run::RankEnvironment& environment, bool cuda) {
   if (!cuda) return torch::kCPU;
   if (!torch::cuda::is_available()) {
     throw Error(Fault::hardware,
@@ -28,7 +28,7 @@ torch::Device device_of(const launcher::RankEnvironment& environment, bool cuda)
   return {torch::kCUDA, static_cast<c10::DeviceIndex>(environment.local_rank % gpus)};
 }
 
-// The first problem, or "".
+// Prints the rows; returns the first problem, or "".
 std::string show(const std::vector<comm::SelftestRow>& rows) {
   std::vector<std::vector<std::string>> lines;
   std::string problem;
@@ -46,7 +46,7 @@ std::string show(const std::vector<comm::SelftestRow>& rows) {
 void summarise(const comm::World& world, std::string_view backend, double seconds) {
   fmt::print("{} {} over {}, joined in {:.0f} ms ({})\n", world.size(),
              world.size() == 1 ? "rank agrees" : "ranks agree", backend, 1e3 * seconds,
-             launcher::describe(world.environment()));
+             run::describe(world.environment()));
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ int run_selftest(const SelftestOptions& options, const config::Config& config) {
   torch::set_num_threads(1);  // the tensors are small, and ranks share the cores
   const auto& clock = Clock::system();
   const auto begin = clock.now();
-  const auto environment = launcher::detect(launcher::process_variables());
+  const auto environment = run::detect(run::process_variables());
   const auto device = device_of(environment, options.cuda);
   train::make_current(device);
   auto world = comm::join(environment, {.config = config.comm, .device = device});

@@ -11,8 +11,8 @@ struct SelftestOptions {
   bool cuda = false;
 };
 
-// Meets the other ranks of this job, whoever started it, runs every collective and
-// shows what came of it (rank 0). Returns the exit status.
+// Meets the other ranks of this job, by any launcher, runs every collective and shows
+// the results (rank 0). Returns the exit status.
 int run_selftest(const SelftestOptions& options, const config::Config& config);
 
 }  // namespace lockstep

@@ -18,11 +18,13 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/text.h"
 #include "lockstep/comm/join.h"
-#include "lockstep/launcher/host.h"
+#include "lockstep/config/decisions.h"
 #include "lockstep/launcher/job.h"
 #include "lockstep/launcher/parent_watch.h"
 #include "lockstep/monitor/console.h"
-#include "lockstep/monitor/run_lock.h"
+#include "lockstep/run/exit_status.h"
+#include "lockstep/run/host.h"
+#include "lockstep/run/run_lock.h"
 #include "lockstep/train/device.h"
 #include "lockstep/train/replicas.h"
 #include "lockstep/train/report.h"
@@ -32,15 +34,15 @@
 namespace lockstep {
 namespace {
 
-using launcher::RankEnvironment;
-using Traced = std::optional<monitor::TraceRequest>;
+using run::RankEnvironment;
+using Traced = std::optional<run::TraceRequest>;
 
 std::optional<std::string> variable(std::string_view name) {
   const char* value = std::getenv(std::string(name).c_str());
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-// What is shown; the file of the run keeps everything.
+// Returns the level that is shown; the file of the run keeps everything.
 log::Level level_of(config::Verbosity verbosity) {
   switch (verbosity) {
     case config::Verbosity::quiet:
@@ -52,21 +54,21 @@ log::Level level_of(config::Verbosity verbosity) {
   }
 }
 
-// Whether our launcher has made the directory for just this job, and looks after it.
-// Any other one, a prepared one for instance, may be another job's at the moment.
-bool is_launchers_own(const monitor::RunDirectory& run) {
+// Returns whether our launcher has made the directory for just this job, and looks
+// after it. Any other one, a prepared one say, may be another job's now.
+bool is_launchers_own(const run::RunDirectory& run) {
   return variable("LOCKSTEP_HEARTBEAT") ==
          std::filesystem::absolute(run.heartbeat()).string();
 }
 
-// What this rank may leave in the run directory: its log and its errors. Nothing before
-// it is known that the run is this job's; rank 0 knows when it has the lock, the others
-// when they have met rank 0.
+// The files that this rank may leave in the run directory: its log and its errors.
+// There are none before it is known that the run is this job's; rank 0 knows when it
+// has the lock, the others when they have met rank 0.
 //
 // Log lines go to the console while that lives, and to standard error afterwards.
 class Traces {
  public:
-  Traces(const monitor::RunDirectory& run, int rank, config::Verbosity verbosity,
+  Traces(const run::RunDirectory& run, int rank, config::Verbosity verbosity,
          monitor::Console& console)
       : run_(run) {
     // Our launcher writes what this rank prints to the same file: all goes there.
@@ -94,17 +96,17 @@ class Traces {
     log::start(options_);
   }
 
-  // For report(); "" as long as nothing may be left.
+  // Returns the directory for report(); "" as long as nothing may be left.
   std::string error_place() const { return allowed_ ? run_.path().string() : ""; }
 
  private:
-  const monitor::RunDirectory& run_;
+  const run::RunDirectory& run_;
   std::filesystem::path file_;
   log::Options options_;
   std::atomic<bool> allowed_{false};  // the watch for the parent asks, too
 };
 
-comm::JoinOptions join_options(const monitor::RunDirectory& run,
+comm::JoinOptions join_options(const run::RunDirectory& run,
                                const config::Config& config,
                                const RankEnvironment& environment,
                                const train::StopRequest& stop) {
@@ -117,14 +119,14 @@ comm::JoinOptions join_options(const monitor::RunDirectory& run,
 }
 
 // Our launcher keeps the run.json of the directory that it has made; of any other, a
-// prepared one for instance, and under a launcher of others, nobody else does.
+// prepared one for instance, and under a launcher of others, only rank 0 does.
 class Record {
  public:
-  Record(const monitor::RunDirectory& run, const config::Config& config,
-         const RankEnvironment& environment, const train::StopRequest& stop)
-      : run_(run), config_(config) {
+  Record(const run::RunDirectory& run, const RankEnvironment& environment,
+         const train::StopRequest& stop)
+      : run_(run) {
     if (environment.rank != 0 || is_launchers_own(run)) return;
-    monitor::LockOptions options;
+    run::LockOptions options;
     options.interrupted = [&stop] { return stop.signal() != 0; };
     options.say = [](std::string_view text) {
       log::warning("comm", std::string(text));
@@ -134,26 +136,23 @@ class Record {
       log::error("comm", why);
       ::_exit(report("", Fault::comm, why));
     };
-    lock_.emplace(monitor::RunLock::take(run.path(), options));
+    lock_.emplace(run::RunLock::take(run.path(), options));
     run_.claim();
   }
 
   // Says how it ended; returns the exit status.
   int done(const train::Result& result) const {
     const int signal = result.stopped_by;
-    const bool resumes = config_.checkpoint.resume != "never";
-    const int exit =
-        signal == 0 ? kExitOk : launcher::exit_of_stop(run_, resumes, signal);
+    const int exit = result.exit;
     if (!is_ours()) return exit;
-    run_.update_record(
-        signal != 0 ? monitor::RunState::stopped : monitor::RunState::done, exit,
-        signal != 0 ? ::strsignal(signal) : "");
+    run_.update_record(signal != 0 ? run::RunStatus::stopped : run::RunStatus::done,
+                       exit, signal != 0 ? ::strsignal(signal) : "");
     return exit;
   }
   void failed(Fault fault, const std::string& message) const noexcept {
     if (!is_ours()) return;
     try {
-      run_.update_record(monitor::RunState::failed, shell_status(fault), message);
+      run_.update_record(run::RunStatus::failed, shell_status(fault), message);
     } catch (const std::exception&) {
       // The error itself is what has to be said.
     }
@@ -162,14 +161,13 @@ class Record {
  private:
   bool is_ours() const { return lock_ && lock_->lost_to().empty(); }
 
-  const monitor::RunDirectory& run_;
-  const config::Config& config_;
-  std::optional<monitor::RunLock> lock_;
+  const run::RunDirectory& run_;
+  std::optional<run::RunLock> lock_;
 };
 
-// The ranks of the run; or, if they can not be set up and the config says so, rank 0
-// alone, and nothing for the others.
-std::optional<comm::World> meet(const monitor::RunDirectory& run,
+// Returns the world of the run; or, if it can not be set up and the config says so,
+// rank 0 alone, and nothing for the others.
+std::optional<comm::World> meet(const run::RunDirectory& run,
                                 const config::Config& config,
                                 const RankEnvironment& environment,
                                 const train::StopRequest& stop) {
@@ -192,10 +190,10 @@ std::optional<comm::World> meet(const monitor::RunDirectory& run,
   return comm::join({}, join_options(run, config, {}, stop));
 }
 
-// False if it could not be written, which is said here: the run itself is done.
+// Returns false if it could not be written, which it prints: the run itself is done.
 bool show(const train::Result& result) {
   const bool json = variable("LOCKSTEP_RESULT") == "json";
-  // A reporter has said that there was nothing to do; a program wants an answer.
+  // A reporter has printed that there was nothing to do; a program wants an answer.
   if (!result.already_over.empty() && !json) return true;
   errno = 0;
   try {
@@ -230,7 +228,7 @@ int leave(const train::Result& result, const Record& record, bool shown) {
   return status == kExitOk && !shown ? launcher::kExitUnprinted : status;
 }
 
-// SLURM_JOB_END_TIME, which Slurm gives in seconds.
+// Returns SLURM_JOB_END_TIME, which Slurm gives in seconds.
 std::optional<WallTime> end_of_job() {
   const auto text = variable("SLURM_JOB_END_TIME");
   const auto seconds = text ? text::to_integer(*text) : std::nullopt;
@@ -238,8 +236,8 @@ std::optional<WallTime> end_of_job() {
   return WallTime(std::chrono::seconds(*seconds));
 }
 
-// data_parallel: the ranks are threads of this process.
-int train_threads(const RankEnvironment& environment, const monitor::RunDirectory& run,
+// Trains with data_parallel: the ranks are threads of this process.
+int train_threads(const RankEnvironment& environment, const run::RunDirectory& run,
                   const config::Config& config, const Record& record,
                   monitor::Console& console, const train::StopRequest& stop,
                   const Traced& trace) {
@@ -249,13 +247,14 @@ int train_threads(const RankEnvironment& environment, const monitor::RunDirector
                 " were started; start one, or set parallel.strategy=ddp");
   }
   const auto result = train::train_replicas(
-      config, run, train::choose_devices(config.parallel), console, stop,
+      config::Resolved(config), run, train::choose_devices(config.parallel), console,
+      stop,
       {.job_end = end_of_job(), .restarts = environment.restart_count, .trace = trace});
   const bool shown = show(result);
   return leave(result, record, shown);
 }
 
-// Those of all ranks of this machine: the first of them samples for the others.
+// Returns the GPUs of all ranks of this machine: the first samples for the others.
 std::vector<int> gpus_here(const config::ParallelConfig& parallel,
                            const RankEnvironment& environment) {
   if (parallel.device != config::Device::cuda) return {};
@@ -264,8 +263,8 @@ std::vector<int> gpus_here(const config::ParallelConfig& parallel,
   return gpus;
 }
 
-// Nothing if they can not, and the config or a signal says what to do then.
-std::optional<comm::World> try_to_meet(const monitor::RunDirectory& run,
+// Returns nothing if they can not meet, and the config or a signal says what to do.
+std::optional<comm::World> try_to_meet(const run::RunDirectory& run,
                                        const config::Config& config,
                                        const RankEnvironment& environment,
                                        const train::StopRequest& stop) {
@@ -277,7 +276,7 @@ std::optional<comm::World> try_to_meet(const monitor::RunDirectory& run,
   }
 }
 
-int train_as(const RankEnvironment& environment, const monitor::RunDirectory& run,
+int train_as(const RankEnvironment& environment, const run::RunDirectory& run,
              const config::Config& config, const Record& record,
              monitor::Console& console, const train::StopRequest& stop,
              const Traced& trace, Traces& traces) {
@@ -289,7 +288,7 @@ int train_as(const RankEnvironment& environment, const monitor::RunDirectory& ru
         train::Reporter::Who{.rank = environment.rank,
                              .ranks = environment.world_size,
                              .gpus = gpus_here(config.parallel, environment)});
-    log::info("comm", launcher::describe(environment));
+    log::info("comm", run::describe(environment));
   };
   if (traces.are_allowed()) begin_to_report();
   if (!environment.note.empty()) log::warning("comm", environment.note);
@@ -298,26 +297,26 @@ int train_as(const RankEnvironment& environment, const monitor::RunDirectory& ru
     return leave_early(signal, reporter, record);
   }
   if (!world) {
-    if (reporter) reporter->beat(0, monitor::Phase::finished);
+    if (reporter) reporter->beat(0, run::Phase::finished);
     return kExitOk;
   }
   if (!reporter) begin_to_report();
   if (!world->note().empty()) log::warning("comm", world->note());
   const auto result = train::train(
-      config, run, *reporter, stop, *world,
+      config::Resolved(config), run, *reporter, stop, *world,
       {.job_end = end_of_job(), .restarts = environment.restart_count, .trace = trace});
   const bool shown = world->rank() != 0 || show(result);
   world->close();
   return leave(result, record, shown);
 }
 
-// Ends this rank when the launcher has; ranks that a person starts by hand may outlive
+// Ends this rank when the launcher has; ranks that a user starts by hand may outlive
 // the shell.
 std::optional<launcher::ParentWatch> watch_launcher(const RankEnvironment& environment,
                                                     const Traces& traces) {
   const bool by_hand =
-      environment.by == launcher::StartedBy::torchrun && environment.job_id.empty();
-  if (environment.by == launcher::StartedBy::single || by_hand) return std::nullopt;
+      environment.by == run::StartedBy::torchrun && environment.job_id.empty();
+  if (environment.by == run::StartedBy::single || by_hand) return std::nullopt;
   return std::optional<launcher::ParentWatch>(std::in_place, [&traces] {
     const std::string why = "the launcher of this rank has ended";
     log::error("comm", why);
@@ -325,37 +324,37 @@ std::optional<launcher::ParentWatch> watch_launcher(const RankEnvironment& envir
   });
 }
 
-int leave_waiting(int signal, const monitor::RunDirectory& run,
+int leave_waiting(int signal, const run::RunDirectory& run,
                   const config::Config& config) {
   log::warning("comm", fmt::format("stopped by {} while it waited for the run's lock",
                                    ::strsignal(signal)));
-  return launcher::exit_of_stop(run, config.checkpoint.resume != "never", signal);
+  return run::exit_of_stop(run, config::resumes(config.checkpoint), signal);
 }
 
 }  // namespace
 
-int run_training(const monitor::RunDirectory& run, ConfigLoader load,
+int run_training(const run::RunDirectory& run, ConfigLoader load,
                  const train::StopRequest& stop, const Traced& trace) {
   const auto loaded = load(run.config());
   const auto& config = loaded.config;
-  const auto environment = launcher::detect(launcher::process_variables());
+  const auto environment = run::detect(run::process_variables());
   monitor::Console console(monitor::standard_error_options(variable));
   Traces traces(run, environment.rank, config.monitor.verbosity, console);
   const auto watch = watch_launcher(environment, traces);
   std::optional<Record> kept;
   try {
-    kept.emplace(run, config, environment, stop);
+    kept.emplace(run, environment, stop);
   } catch (const Error& error) {
     if (const int signal = stop.signal()) return leave_waiting(signal, run, config);
-    // The run is another's: nothing is left in its directory.
+    // The run belongs to another job: nothing is left in its directory.
     return report("", error.fault(), error.what());
   }
   const auto& record = *kept;
   if (environment.rank == 0) traces.allow();
   try {
     // Our launcher has done so.
-    if (environment.by != launcher::StartedBy::lockstep) {
-      launcher::check_host(environment);
+    if (environment.by != run::StartedBy::lockstep) {
+      run::check_host(environment);
     }
     if (config.parallel.strategy == config::Strategy::data_parallel) {
       return train_threads(environment, run, config, record, console, stop, trace);

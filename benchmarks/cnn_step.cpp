@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
                     {config::Precision::fp32, torch::kCPU},
                     spec,
                     batch_size});
-  train::Tally tally(task, torch::kCPU);
+  task::Tally tally(task, torch::kCPU);
   const data::Batch batch{
       .global_size = batch_size,
       .size = batch_size,

@@ -75,7 +75,7 @@ void bench_loader(int workers, double seconds) {
   const auto fashion = data::open({}, data::Split::train);
   config::Config augmented;
   augmented.augment = {.crop_padding = 2, .flip = 0.5};
-  const auto varied = data::open_parts(augmented).train;
+  const auto varied = data::open_splits(augmented).train;
   const data::LoaderOptions options{.batch = 128, .workers = workers, .prefetch = 8};
   data::Loader a(*made_up, options), b(*fashion, options), c(*varied, options);
   const auto synthetic = rate_of(a, seconds);

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/flat_parameters.h"
 #include "benchmarks/support.h"
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -34,7 +35,6 @@
 #include "lockstep/comm/local.h"
 #include "lockstep/launcher/port.h"
 #include "lockstep/models/model.h"
-#include "lockstep/optim/flat_parameters.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/parallel/engine.h"
 
@@ -222,8 +222,8 @@ void step_with_engine(int rank, int port, const Words& words) {
     const double seconds = seconds_of([&] { trained.step(); });
     if (i < kWarmUp) continue;
     times.push_back(seconds);
-    waited.push_back(trained.engine.times().waited);
-    ready.push_back(trained.engine.times().last_ready);
+    waited.push_back(trained.engine.host_times().waited);
+    ready.push_back(trained.engine.host_times().last_ready);
   }
   if (rank == 0) {
     print_step(words, world.data().size(), std::string(world.data().backend()), times,
@@ -235,7 +235,7 @@ void step_with_engine(int rank, int port, const Words& words) {
 // What `single` does: no engine, no other rank.
 void step_alone(const Words& words) {
   const Task task(words);
-  optim::FlatParameters parameters(*task.model);
+  bench::FlatParameters parameters(*task.model);
   const auto optimizer = optim::make_optimizer({}, parameters.values());
   std::vector<double> times;
   double cpu_begin = 0;
@@ -264,7 +264,7 @@ void overlap(int rank, int port, const Words& words) {
   for (int i = 0; i < words.whole("steps", 40) + kWarmUp; ++i) {
     world.data().barrier();
     const double a = seconds_of([&] { trained.step(true); });
-    const double wait = trained.engine.times().waited;
+    const double wait = trained.engine.host_times().waited;
     world.data().barrier();
     const double b = seconds_of([&] { trained.step(false); });
     world.data().barrier();
@@ -363,7 +363,7 @@ void overhead(const Words& words) {
   PlainStep plain(layers);
 
   auto single = chain(layers);
-  optim::FlatParameters flat(*single);
+  bench::FlatParameters flat(*single);
   const auto of_single = optim::make_optimizer({}, flat.values());
 
   auto net = chain(layers);

@@ -9,13 +9,13 @@
 #include <optional>
 #include <vector>
 
+#include "benchmarks/flat_parameters.h"
 #include <fmt/format.h>
 
 #include <ATen/Context.h>
 #include <torch/torch.h>
 
 #include "lockstep/models/model.h"
-#include "lockstep/optim/flat_parameters.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/parallel/strategy.h"
 #include "lockstep/precision/policy.h"
@@ -74,7 +74,7 @@ class Plain : public Trainer {
 
  private:
   std::shared_ptr<models::Model> net_;
-  std::optional<optim::FlatParameters> parameters_;
+  std::optional<bench::FlatParameters> parameters_;
   std::unique_ptr<optim::Optimizer> optimizer_;
 };
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "lockstep/launcher/rank_environment.h"
+#include "lockstep/run/rank_environment.h"
 
 // What benchmarks of several ranks share.
 namespace lockstep {
@@ -14,8 +14,8 @@ inline double median(std::vector<double> values) {
 }
 
 // A rank of a job on this machine.
-inline launcher::RankEnvironment environment(int rank, int ranks, int port) {
-  launcher::RankEnvironment env;
+inline run::RankEnvironment environment(int rank, int ranks, int port) {
+  run::RankEnvironment env;
   env.rank = env.local_rank = rank;
   env.world_size = env.local_world_size = ranks;
   env.master_address = "127.0.0.1";

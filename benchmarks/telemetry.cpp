@@ -36,9 +36,9 @@ std::pair<double, double> cost_of(int count, const Body& body) {
 
 int main() {
   const files::TemporaryDirectory place;
-  const auto run = monitor::RunDirectory::create(
+  const auto run = run::RunDirectory::create(
       place.path(), {.name = "0001",
-                     .record = monitor::record_of_this_process(),
+                     .record = run::record_of_this_process(),
                      .config_yaml = config::to_yaml(config::defaults({}, {}), false),
                      .plan_json = "{}"});
   config::MonitorConfig config;

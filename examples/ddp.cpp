@@ -23,7 +23,7 @@ struct Net : torch::nn::Module {
 
 int main() {
   using namespace lockstep;  // NOLINT(google-build-using-namespace): an example
-  auto world = comm::join(launcher::detect(launcher::process_variables()), {});
+  auto world = comm::join(run::detect(run::process_variables()), {});
   torch::set_num_threads(1);
 
   Net net;  // whatever its first weights are: all ranks get rank 0's

@@ -30,7 +30,7 @@ struct Player {
 };
 
 int main() {
-  auto world = comm::join(launcher::detect(launcher::process_variables()), {});
+  auto world = comm::join(run::detect(run::process_variables()), {});
   torch::set_num_threads(1);
   torch::manual_seed(1 + world.rank());  // each rank draws its own
   Player generator(4, world), critic(1, world);

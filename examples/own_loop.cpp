@@ -5,10 +5,12 @@
 
 #include <torch/torch.h>
 
+#include "lockstep/comm/join.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/open.h"
-#include "lockstep/optim/flat_parameters.h"
 #include "lockstep/optim/optimizer.h"
+#include "lockstep/parallel/engine.h"
+#include "lockstep/parallel/update.h"
 
 int main() {
   torch::manual_seed(1);
@@ -18,17 +20,18 @@ int main() {
   const auto images =
       lockstep::data::open({.train_samples = 4096}, lockstep::data::Split::train);
   lockstep::data::Loader loader(*images, {.batch = 128, .workers = 1, .seed = 1});
-  lockstep::optim::FlatParameters parameters(*model);
-  const auto adamw = lockstep::optim::make_optimizer({.lr = 3e-3}, parameters.values());
+  auto world = lockstep::comm::join({}, {});  // of one rank
+  lockstep::parallel::Engine engine(*model, world.data(), world.cpu());
+  const auto adamw = lockstep::optim::make_optimizer({.lr = 3e-3}, engine.values(0));
 
   for (int step = 1; step <= 30; ++step) {
     const auto& batch = *loader.next();
     const auto x =
         batch.inputs.to(torch::kFloat32) * images->spec().scale + images->spec().shift;
     const auto loss = torch::cross_entropy_loss(model->forward(x), batch.targets);
-    parameters.zero_gradients();
+    engine.zero_gradients();
     loss.backward();
-    adamw->step(parameters.values(), parameters.gradients(), 3e-3);
+    lockstep::parallel::update(engine, 0, *adamw, {.lr = 3e-3});
     if (step % 10 == 0)
       std::cout << "step " << step << " loss " << loss.item<float>() << "\n";
   }

@@ -4,8 +4,8 @@
 // expected: above 0.7 after 100 steps.
 #include <iostream>
 
+#include "lockstep/api/fit.h"
 #include "lockstep/data/open.h"
-#include "lockstep/train/fit.h"
 
 using namespace lockstep;  // NOLINT(google-build-using-namespace): an example
 
@@ -18,10 +18,10 @@ struct Net : torch::nn::Module {
 };
 
 int main() {
-  const train::FitData images{data::open({}, data::Split::train),
-                              data::open({}, data::Split::eval)};
-  const auto history = train::fit(std::make_shared<Net>(), images,
-                                  {.knobs = {"train.steps=100", "optim.lr=2e-3"}});
+  const FitData images{data::open({}, data::Split::train),
+                       data::open({}, data::Split::eval)};
+  const auto history = fit(std::make_shared<Net>(), images,
+                           {.knobs = {"train.steps=100", "optim.lr=2e-3"}});
   std::cout << history.summary();
   std::cout << "accuracy " << history.result.eval->find("accuracy").value() << "\n";
   return 0;

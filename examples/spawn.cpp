@@ -10,23 +10,24 @@
 #include "lockstep/comm/join.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/open.h"
-#include "lockstep/optim/flat_parameters.h"
 #include "lockstep/optim/optimizer.h"
+#include "lockstep/parallel/engine.h"
+#include "lockstep/parallel/update.h"
 
 namespace {
 
-void train(const lockstep::launcher::RankEnvironment& environment) {
+void train(const lockstep::run::RankEnvironment& environment) {
   auto world = lockstep::comm::join(environment, {});
   torch::set_num_threads(1);
-  torch::manual_seed(1);  // the same first weights on every rank
   torch::nn::Sequential model(torch::nn::Flatten(), torch::nn::Linear(784, 128),
                               torch::nn::ReLU(), torch::nn::Linear(128, 10));
   const auto images =
       lockstep::data::open({.train_samples = 4096}, lockstep::data::Split::train);
   lockstep::data::Loader loader(
       *images, {.batch = 128, .rank = world.rank(), .ranks = world.size(), .seed = 1});
-  lockstep::optim::FlatParameters parameters(*model);
-  const auto adamw = lockstep::optim::make_optimizer({.lr = 3e-3}, parameters.values());
+  // Whatever its first weights are: all ranks get rank 0's.
+  lockstep::parallel::Engine engine(*model, world.data(), world.cpu());
+  const auto adamw = lockstep::optim::make_optimizer({.lr = 3e-3}, engine.values(0));
 
   for (int step = 1; step <= 30; ++step) {
     const auto& batch = *loader.next();
@@ -37,10 +38,9 @@ void train(const lockstep::launcher::RankEnvironment& environment) {
     const auto loss = torch::cross_entropy_loss(model->forward(x), batch.targets, {},
                                                 at::Reduction::Sum) /
                       static_cast<double>(batch.global_size);
-    parameters.zero_gradients();
+    engine.zero_gradients();
     loss.backward();
-    world.data().all_reduce(parameters.gradients()).wait();
-    adamw->step(parameters.values(), parameters.gradients(), 3e-3);
+    lockstep::parallel::update(engine, 0, *adamw, {.lr = 3e-3});
     const auto whole = loss.detach().clone();
     world.data().all_reduce(whole).wait();
     if (step % 10 == 0 && world.rank() == 0) {

@@ -1,5 +1,6 @@
-"""Checks the documents: relative links lead somewhere, README names the two commands, and
-no page shows a path of somebody's machine.
+"""Checks the documents: relative links lead somewhere, README names the two commands, no
+page shows a path of somebody's machine, and the files and functions that the walkthrough
+names exist.
 
 usage: check_docs.py ROOT
 """
@@ -16,6 +17,11 @@ HEADING = re.compile(r"^#+ +(.+?) *#*$", re.MULTILINE)
 CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 MACHINE_PATH = re.compile(r"(?<![\w.$}~])/(?:home/\w+|root|Users/\w+)/[^\s`]*")
 COMMANDS = ("./scripts/demo.sh", "./scripts/test.sh")
+WALKTHROUGH = Path("docs/walkthrough.md")
+QUOTED = re.compile(r"`([^`]+)`")
+SOURCE = re.compile(r"[\w.-]+(?:/[\w.-]+)+\.(?:h|cpp|cu|py|sh)")
+FUNCTION = re.compile(r"(?:(?:\w+::)*(\w+)::)?(\w+)\(\)")
+COMMENT = re.compile(r"//.*")
 
 
 def anchors(page):
@@ -38,6 +44,33 @@ def check_link(root, path, link):
     return None
 
 
+def sources(root):
+    """The library and the programs as one text, without comments."""
+    texts = [
+        COMMENT.sub("", (root / path).read_text())
+        for path in tree.files(root)
+        if path.parts[0] in ("lockstep", "apps") and path.suffix in (".h", ".cpp", ".cu")
+    ]
+    return "\n".join(texts)
+
+
+def check_walkthrough(root):
+    """Files (`lockstep/train/step.cpp`) and functions (`Step::backward()`) that are not there."""
+    code = sources(root)
+    text = CODE.sub("", (root / WALKTHROUGH).read_text())
+    for quoted in dict.fromkeys(QUOTED.findall(text)):
+        if SOURCE.fullmatch(quoted) and not (root / quoted).is_file():
+            yield f"{WALKTHROUGH}: names {quoted}, which does not exist"
+        function = FUNCTION.fullmatch(quoted)
+        if not function:
+            continue
+        owner, name = function.groups()
+        if not re.search(rf"\b{name}\s*\(", code):
+            yield f"{WALKTHROUGH}: names {quoted}, but there is no function {name}"
+        elif owner and not re.search(rf"\b(?:class|struct|namespace)\s+(?:\w+::)*{owner}\b", code):
+            yield f"{WALKTHROUGH}: names {quoted}, but there is no {owner}"
+
+
 def check(root):
     readme = root / "README.md"
     if not readme.exists():
@@ -56,6 +89,8 @@ def check(root):
             problem = check_link(root, path, link)
             if problem:
                 yield f"{path}: {problem}"
+    if (root / WALKTHROUGH).is_file():
+        yield from check_walkthrough(root)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Checks that every source is in a build: each .cpp, .cu and _test.py is named in the
 CMakeLists.txt of its folder, each folder that has one in that of the folder above, and a
-file with tests in it is called so.
+file with tests in it is called so. No source of ours is too long to be read at once.
 
 usage: check_tree.py ROOT
 """
@@ -12,6 +12,8 @@ from pathlib import Path
 import tree
 
 BUILT_FOLDERS = ("lockstep", "tests", "apps", "benchmarks", "examples")
+MEASURED_FOLDERS = ("lockstep", "apps")
+MOST_LINES = 400
 FOLDERS_OF_FOLDERS = ("lockstep", "tests")
 
 
@@ -21,6 +23,12 @@ def names_in(cmake_file):
         return set()
     text = re.sub(r"#[^\n]*", "", cmake_file.read_text())
     return set(re.split(r'[\s()";]+', text))
+
+
+def check_length(root, path):
+    lines = (root / path).read_text().count("\n")
+    if path.parts[0] in MEASURED_FOLDERS and lines > MOST_LINES:
+        yield f"{path}: has {lines} lines, more than {MOST_LINES}: what is its second subject?"
 
 
 def check_source(root, path):
@@ -49,6 +57,7 @@ def check(root):
             continue
         if path.suffix in (".cpp", ".cu"):
             yield from check_source(root, path)
+            yield from check_length(root, path)
         elif path.name.endswith("_test.py"):
             yield from check_python_test(root, path)
         elif path.name == "CMakeLists.txt" and path.parts[0] in FOLDERS_OF_FOLDERS:

@@ -9,16 +9,15 @@ namespace lockstep {
 using SteadyTime = std::chrono::steady_clock::time_point;
 using WallTime = std::chrono::system_clock::time_point;
 
-// Where time comes from. Code that decides by time takes one, so that a test can own
-// it.
+// The source of time. Code that decides by time takes one, so that a test can own it.
 class Clock {
  public:
   virtual ~Clock() = default;
 
   virtual SteadyTime now() const = 0;  // for durations: never goes back
-  virtual WallTime wall() const = 0;   // for records: what a person's clock shows
+  virtual WallTime wall() const = 0;   // for records: the time of day
 
-  // The real one.
+  // Returns the system's clock.
   static const Clock& system();
 };
 
@@ -40,13 +39,13 @@ class ManualClock : public Clock {
 
 double seconds_between(SteadyTime begin, SteadyTime end);
 
-// Seconds since 1970, with fractions.
+// Returns the seconds since 1970, with fractions.
 double unix_seconds(WallTime time);
 
-// "2026-11-15T03:22:41.125Z".
+// Returns a text such as "2026-11-15T03:22:41.125Z".
 std::string iso_time(WallTime time);
 
-// The other way; nothing if `text` is not in that form.
+// Reads the text of iso_time(); empty if `text` is not in that form.
 std::optional<WallTime> parse_iso_time(const std::string& text);
 
 }  // namespace lockstep

@@ -53,7 +53,8 @@ class Writer {
   Json json_ = Json::object();
 };
 
-// With "format" first. A copy: describe() serves readers, too, and so wants to write.
+// Writes "format" first. Takes a copy: describe() serves readers, too, and so wants to
+// write.
 template <typename T>
 std::string written(T copy, int format) {
   Writer writer;
@@ -64,7 +65,7 @@ std::string written(T copy, int format) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// "x.json: gpus[1]: 3 is not a list".
+// Throws "x.json: gpus[1]: 3 is not a list".
 [[noreturn]] inline void refuse(const std::string& place, const Json& json,
                                 std::string_view wanted) {
   auto text = json.dump(-1, ' ', false, Json::error_handler_t::replace);

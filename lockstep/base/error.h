@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// What a caller can do about an error. Every boundary (exit status, HTTP status, log
+// Tells a caller how to act on an error. Every boundary (exit status, HTTP status, log
 // colour) is one table keyed by this enum. The values are exit statuses that launchers
 // read back: existing ones never change.
 enum class Fault {
@@ -34,14 +34,14 @@ class Error : public std::runtime_error {
 
 std::string_view name_of(Fault fault) noexcept;
 
-// The status a worker exits with; a launcher reads it back to decide whether a restart
-// can help. fault_of(exit_status(f)) == f; a status that is no fault's reads as
-// internal.
+// Returns the status that a worker exits with; a launcher reads it back to decide
+// whether a restart can help. fault_of(exit_status(f)) == f; a status that is no
+// fault's reads as internal.
 int exit_status(Fault fault) noexcept;
 Fault fault_of(int exit_status) noexcept;
 
-// The status the `lockstep` command ends with: 2 usage or config, 3 environment,
-// 1 training failed.
+// Returns the status that the `lockstep` command ends with: 2 usage or config, 3
+// environment, 1 training failed.
 int shell_status(Fault fault) noexcept;
 
 // Exit statuses that are not faults (docs/run_directory.md lists all of them).
@@ -52,7 +52,7 @@ inline constexpr int kExitEnvironment = 3;
 inline constexpr int kExitStopped = 75;  // stopped by request, a rerun resumes
 
 // Returns the exit status of a run that was asked to stop by a signal: 75 when a rerun
-// resumes, else 128 + signal. Ctrl-C is a person's, who sees it as an interruption.
+// resumes, else 128 + signal. Ctrl-C comes from a user, who sees it as an interruption.
 int stop_status(int signal, bool rerun_resumes) noexcept;
 
 namespace detail {

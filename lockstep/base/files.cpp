@@ -45,7 +45,7 @@ Descriptor open_or_fail(const Path& path, int flags, std::string_view what) {
   return file;
 }
 
-// Of what `path` leads to; 0 if there is nothing.
+// Returns the file type that `path` leads to; 0 if there is nothing.
 mode_t kind_of(const Path& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0) return info.st_mode & S_IFMT;
@@ -75,9 +75,9 @@ std::string_view name_of_kind(mode_t kind) {
               "; name a regular file, or one that is not there yet");
 }
 
-// Where links lead, also one whose target is not there.
+// Returns the path that links lead to, also if their target does not exist.
 Path follow_links(const Path& path) {
-  constexpr int kMostLinks = 40;  // as the kernel has it
+  constexpr int kMostLinks = 40;  // the kernel's own limit
   auto target = path;
   for (int links = 0; links < kMostLinks; ++links) {
     std::error_code error;
@@ -88,14 +88,15 @@ Path follow_links(const Path& path) {
   fail("write", path, ELOOP);
 }
 
-// What a shell has opened for us, perhaps to append to it, is not ours to replace.
+// A stream that a shell has opened for us, perhaps to append to it, is not ours to
+// replace.
 bool names_a_stream(const Path& path) {
   const auto text = path.string();
   return text == "/dev/stdout" || text == "/dev/stderr" ||
          text.starts_with("/dev/fd/") || text.starts_with("/proc/self/fd/");
 }
 
-// What can not be replaced is written to as it is.
+// Writes in place to a file that can not be replaced.
 void write_through(const Path& path, const std::function<void(int fd)>& write) {
   // Opening a pipe that nobody reads would wait for a reader, perhaps for ever.
   const int how = names_a_stream(path) ? O_APPEND : O_TRUNC;
@@ -165,7 +166,7 @@ std::string read(const Path& path, std::int64_t limit_bytes) {
     if (got < 0) fail("read", path, errno);
     if (got == 0) return content;
     content.append(buffer, static_cast<std::size_t>(got));
-    // Files of /proc and pipes say size 0: the limit counts what arrives, too.
+    // Files of /proc and pipes say size 0: the limit counts the bytes that arrive, too.
     if (static_cast<std::int64_t>(content.size()) > limit_bytes) {
       throw Error(Fault::io, "can not read '", path.string(), "': more than ",
                   units::format_bytes(limit_bytes), ", the limit for such a file");
@@ -217,14 +218,15 @@ void write_atomically(const Path& path, const std::function<void(int fd)>& write
   const auto kind = kind_of(path);
   if (kind == S_IFCHR || kind == S_IFIFO) return write_through(path, write);
   const auto target = replaceable(path);
-  // The links of /proc (/dev/stdout is one) may lead to what has no name any more.
+  // The links of /proc (/dev/stdout is one) may lead to a file that has no name any
+  // more.
   std::error_code ignored;
   if (kind == S_IFREG && !std::filesystem::equivalent(path, target, ignored)) {
     return write_through(path, write);
   }
   if (names_a_stream(path)) return write_through(path, write);
   const Path directory = target.has_parent_path() ? target.parent_path() : Path(".");
-  // Of a long name a part is enough: the temporary's must not be too long for the disk.
+  // A part of a long name is enough: the temporary's must not be too long for the disk.
   constexpr std::size_t kShown = 64;
   const auto name = target.filename().string().substr(0, kShown);
   std::string beside =
@@ -262,7 +264,7 @@ LineWriter::LineWriter(const Path& path)
     return size > 0 && ::pread(file_.get(), &last, 1, size - 1) == 1 && last != '\n';
   };
   // Another writer may be in the middle of its line: a write over the end of a page is
-  // seen in two parts. That is over soon; what a crash left is not.
+  // seen in two parts. That is over soon; a line torn by a crash stays torn.
   constexpr int kLooks = 1000;
   for (int look = 0; look < kLooks; ++look) {
     if (!is_torn()) return;

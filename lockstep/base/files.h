@@ -31,47 +31,47 @@ class Descriptor {
 // All errors are Fault::io and name the path, the reason and, where there is one, the
 // remedy.
 
-// "can not write '/x': No space left on device; free some space ...".
+// Throws "can not write '/x': No space left on device; free some space ...".
 [[noreturn]] void fail(std::string_view what, const Path& path, int error);
 
-// The whole file; a directory, a missing file or one larger than `limit_bytes` is
-// refused before anything is read. A pipe is read until its writers have closed it; one
-// that has none is empty.
+// Returns the whole file; a directory, a missing file or one larger than `limit_bytes`
+// is refused before anything is read. A pipe is read until its writers have closed it;
+// one that has none is empty.
 std::string read(const Path& path, std::int64_t limit_bytes);
 
-// The end of a file that may be large or growing: whole lines that fit into
-// `limit_bytes`;
-// "" if there is no such file.
+// Returns the end of a file that may be large or growing: whole lines that fit into
+// `limit_bytes`; "" if there is no such file.
 std::string read_tail(const Path& path, std::int64_t limit_bytes);
 
-// The name that a file has to be renamed to in order to take the place of `path`: the
-// path itself, or where its links lead, whether or not something is there. Refuses what
-// is no regular file, since a rename would put an end to a device, a pipe or a socket.
+// Returns the name that a file has to be renamed to in order to take the place of
+// `path`: the path itself, or where its links lead, whether or not something is there.
+// Refuses anything but a regular file, since a rename would put an end to a device, a
+// pipe or a socket.
 Path replaceable(const Path& path);
 
 // `path` holds either what it held before or all of `content`, whatever happens:
 // written beside it, fsynced, renamed over it, the directory fsynced. Nothing is left
 // behind when it fails. A link stays one, and its target is replaced. A character
-// device, and a pipe that somebody reads, are written to as they are; directories,
+// device, and a pipe that a process reads, are written to as they are; directories,
 // sockets and block devices are refused.
 void write_atomically(const Path& path, std::string_view content);
 
-// The same for content that is produced piece by piece: `write` gets a descriptor.
+// Writes content that is produced piece by piece: `write` gets a descriptor.
 void write_atomically(const Path& path, const std::function<void(int fd)>& write);
 
-// Makes a directory that must not exist yet; false if it does. The parents are made.
+// Makes a directory and its parents; returns false if the directory exists already.
 bool make_new_directory(const Path& path);
 
 void sync_directory(const Path& path);
 
-// Writes all of it or throws.
+// Writes all bytes or throws.
 void write_all(int fd, std::string_view bytes, const Path& path_for_errors);
 
 // Appends whole lines to a file. A line is one write(2), so lines of several processes
 // do not mix and a reader sees a torn line only after a crash in the middle of it.
 class LineWriter {
  public:
-  // Opens for appending; a torn last line, left by a crash, is ended first.
+  // Opens the file for appending; a torn last line, left by a crash, is ended first.
   explicit LineWriter(const Path& path);
 
   void write(std::string_view line);  // without its newline
@@ -85,7 +85,7 @@ class LineWriter {
 // A fresh directory, removed with all that is in it by the destructor.
 class TemporaryDirectory {
  public:
-  TemporaryDirectory();  // where the system keeps such things
+  TemporaryDirectory();  // in the system's directory for temporary files
   explicit TemporaryDirectory(const Path& parent);
   ~TemporaryDirectory();
   TemporaryDirectory(const TemporaryDirectory&) = delete;

@@ -12,7 +12,7 @@ namespace lockstep {
 void in_parallel(std::size_t count, std::size_t threads,
                  const std::function<void(std::size_t)>& body) {
   std::atomic<std::size_t> next = 0;
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards failure and failed
   std::exception_ptr failure;
   std::size_t failed = count;
   const auto work = [&] {

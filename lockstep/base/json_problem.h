@@ -9,9 +9,9 @@
 
 namespace lockstep {
 
-// What the JSON library threw, for a person: "it is no JSON from byte 12 on", "key
-// 'pid' not found"; what others threw as it is. Only for sources, as the library's
-// header is.
+// Returns an exception of the JSON library as a text for users: "it is no JSON from
+// byte 12 on", "key 'pid' not found"; other exceptions' texts stay as they are. Only
+// for sources, as the library's header is.
 inline std::string json_problem(const std::exception& error) {
   if (const auto* parse = dynamic_cast<const nlohmann::json::parse_error*>(&error)) {
     return str("it is no JSON from byte ", parse->byte, " on");

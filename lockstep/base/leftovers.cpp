@@ -39,7 +39,8 @@ struct Owner {
   pid_t pid = 0;
 };
 
-// Of a name such as ".run.json.1b2c3d4e-4711.x1Y2z3"; nothing if it is not one of ours.
+// Parses a name such as ".run.json.1b2c3d4e-4711.x1Y2z3"; empty if it is not one of
+// ours.
 std::optional<Owner> owner_of(std::string_view name) {
   const auto dot = name.rfind('.');
   if (dot == std::string_view::npos || dot == 0) return std::nullopt;

@@ -12,4 +12,9 @@ std::string without_frames(const std::exception& error) {
   return text;
 }
 
+std::string first_line_of(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
+
 }  // namespace lockstep

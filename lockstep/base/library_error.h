@@ -5,8 +5,11 @@
 
 namespace lockstep {
 
-// What a library threw, without the stack frames that LibTorch appends: these are for
-// who wrote the program, not for who runs it.
+// Returns the text of a library's exception without the stack frames that LibTorch
+// appends: these are for the program's developers, not for its users.
 std::string without_frames(const std::exception& error);
+
+// Returns the first line of such a text: libraries add where they were.
+std::string first_line_of(const std::exception& error);
 
 }  // namespace lockstep

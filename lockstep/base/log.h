@@ -4,7 +4,7 @@
 #include <functional>
 #include <string_view>
 
-// Log lines for people:
+// Log lines for users:
 //
 //   I 12:03:44.125 r2 comm     joined 8 ranks over nccl in 412 ms
 //
@@ -14,27 +14,26 @@ namespace lockstep::log {
 
 enum class Level { debug, info, warning, error };
 
-// Where finished lines go besides the file: a live progress line takes them, so that
+// Receives finished lines besides the file: a live progress line takes them, so that
 // they appear above it. The default writes to standard error. Called by one thread at a
 // time.
 using Writer = std::function<void(Level, std::string_view line)>;
 
 struct Options {
-  Level level = Level::info;   // what is kept in the file
-  Level shown = Level::info;   // what goes to the writer
+  Level level = Level::info;   // the least level that is kept in the file
+  Level shown = Level::info;   // the least level that goes to the writer
   std::filesystem::path file;  // "": none
   Writer writer;               // empty: standard error
 };
 
-// May be called again: what is logged from then on goes where it says. Throws Fault::io
-// if the file can not be opened.
-// Threads: start() by one at a time; the rest from anywhere.
+// May be called again: lines logged from then on follow the new options. Throws
+// Fault::io if the file can not be opened. Threads: start() by one at a time; the rest
+// from anywhere.
 void start(const Options& options);
 void set_writer(Writer writer);
 
-// The rank of the calling thread, shown in its lines (ranks may be threads). Unset
-// shows
-// "--".
+// Sets the rank that the calling thread's lines show (ranks may be threads). Unset
+// shows "--".
 void set_rank(int rank) noexcept;
 
 void debug(std::string_view module, std::string_view sentence);

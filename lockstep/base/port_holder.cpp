@@ -13,7 +13,7 @@ namespace {
 
 using files::Path;
 
-// "" for a table that is not there (no IPv6) or that this user may not see.
+// Returns "" for a table that does not exist (no IPv6) or that this user may not see.
 std::string table_or_empty(const Path& path) {
   constexpr std::int64_t kLimit = 64 << 20;  // 400,000 connections
   try {

@@ -12,16 +12,17 @@ struct PortHolder {
   std::string program;  // its command line, shortened
 };
 
-// Who listens on a TCP port of this machine, else who uses it for a connection.
+// Returns the process that listens on a TCP port of this machine, else one that uses it
+// for a connection.
 std::optional<PortHolder> holder_of(int port,
                                     const std::filesystem::path& proc = "/proc");
 
-// "process 4711 (python train.py)", or that it can not be seen.
+// Returns "process 4711 (python train.py)", or that the process can not be seen.
 std::string describe(const PortHolder& holder);
 std::string describe_holder(int port);
 
-// Whether a port is kept only by connections that no process has any more, as those of
-// the store of an earlier job are for a minute.
+// Returns whether a port is kept only by connections that no process has any more, as
+// those of the store of an earlier job are for a minute.
 bool only_lingers(int port);
 
 }  // namespace lockstep

@@ -58,7 +58,7 @@ void prepare_environment(const Command& command, Prepared& p) {
   p.environment.push_back(nullptr);
 }
 
-// What the child tells when it did not become the program.
+// The child's report when exec failed.
 struct StartFailure {
   int error = 0;
   bool by_cpus = false;

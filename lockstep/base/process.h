@@ -13,17 +13,17 @@
 
 namespace lockstep::process {
 
-// How a child ended.
+// The way in which a child ended.
 struct End {
-  int exit_status = 0;  // of a child that exited
-  int signal = 0;       // of a child that was killed, else 0
+  int exit_status = 0;  // if the child exited
+  int signal = 0;       // if the child was killed, else 0
 
   bool ok() const noexcept { return exit_status == 0 && signal == 0; }
-  // As a shell shows it: the exit status, or 128 + signal.
+  // Returns the status as a shell shows it: the exit status, or 128 + signal.
   int shell_status() const noexcept { return signal != 0 ? 128 + signal : exit_status; }
 };
 
-// "exit status 2" or "signal 9 (Killed)".
+// Returns "exit status 2" or "signal 9 (Killed)".
 std::string describe(const End& end);
 
 enum class Stream { inherit, pipe, discard };
@@ -40,7 +40,7 @@ struct Command {
   bool own_group = false;
   // The child gets SIGKILL when the thread that started it ends, however that happens.
   bool die_with_parent = true;
-  // The CPUs the child, and what it starts, may run on; empty: ours.
+  // The CPUs that the child and its children may run on; empty: ours.
   std::vector<int> cpus = {};
 };
 
@@ -56,21 +56,21 @@ class Child {
   ~Child();
 
   pid_t pid() const noexcept { return pid_; }
-  // The read ends of the piped streams.
+  // Returns the read ends of the piped streams.
   files::Descriptor& out() noexcept { return out_; }
   files::Descriptor& err() noexcept { return err_; }
-  // Readable when the child has ended; for poll().
+  // Returns a descriptor for poll() that is readable when the child has ended.
   int pidfd() const noexcept { return pidfd_.get(); }
 
   std::optional<End> poll();
   End wait();
   std::optional<End> wait_for(std::chrono::milliseconds limit);
 
-  // To the whole group if the child leads one; a child that has ended is not an error.
+  // Signals the whole group if the child leads one; a child that has ended is no error.
   void signal(int number) noexcept;
 
-  // The destructor neither kills it nor waits for it: for one that SIGKILL does not
-  // end, because it waits inside a driver.
+  // Makes the destructor neither kill the child nor wait for it: for one that SIGKILL
+  // does not end, because it waits inside a driver.
   void leave() noexcept { pid_ = -1; }
 
  private:
@@ -89,7 +89,7 @@ struct Output {
   std::string err;
 };
 
-// Runs to the end and gathers what it printed. A child that is still running after
+// Runs a child to its end and gathers its output. A child that is still running after
 // `limit` is killed and reported as killed; one that does not even die then is left.
 Output run(Command command, std::chrono::milliseconds limit);
 

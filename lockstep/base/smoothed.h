@@ -5,13 +5,13 @@
 
 namespace lockstep {
 
-// The mean of values in which older ones count less and less, from the first one on:
-// the start, at 0, is taken out.
+// An exponential moving average that is exact from the first value on: the bias of its
+// start at 0 is corrected.
 class Smoothed {
  public:
   explicit Smoothed(double keep) : keep_(keep) {}
 
-  // All of it, for a checkpoint.
+  // The whole state, for a checkpoint.
   struct State {
     double sum = 0;
     std::int64_t count = 0;
@@ -22,7 +22,7 @@ class Smoothed {
     count_ = state.count;
   }
 
-  // The mean with this value.
+  // Adds a value and returns the new mean.
   double add(double value) {
     sum_ = keep_ * sum_ + (1 - keep_) * value;
     count_ += 1;
@@ -35,7 +35,7 @@ class Smoothed {
   std::int64_t count_ = 0;
 };
 
-// Of the loss of a step or a report.
+// Applies to the loss of a step or a report.
 inline constexpr double kKeepOfLoss = 0.98;
 
 }  // namespace lockstep

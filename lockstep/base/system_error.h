@@ -6,7 +6,7 @@
 
 namespace lockstep::files {
 
-// What files::fail() throws: the system has refused something, and said why. Content
+// The error that files::fail() throws: a system call failed and gave its errno. Content
 // that is not what it should be is another Error.
 class SystemError : public Error {
  public:
@@ -14,13 +14,13 @@ class SystemError : public Error {
   explicit SystemError(int code, const Parts&... parts)
       : Error(Fault::io, parts...), code_(code) {}
 
-  int code() const noexcept { return code_; }  // of errno.h
+  int code() const noexcept { return code_; }  // from errno.h
 
  private:
   int code_;
 };
 
-// Whether there may be nothing wrong with a file that could not be read: a disk or a
+// Returns whether a file that could not be read may be intact all the same: a disk or a
 // server that does not answer, missing permissions, a limit of this process. A file
 // that is not there is no such case.
 inline bool may_be_readable_later(const Error& error) noexcept {

@@ -64,7 +64,7 @@ std::optional<long long> to_integer(std::string_view text) {
   const auto* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (!text.empty() && error == std::errc{} && stop == end) return value;
-  // 1e6 and 5.0 are how people write large or computed counts.
+  // Users write large or computed counts as 1e6 or 5.0.
   const auto real = to_double(text);
   constexpr double kExact =
       9007199254740992.0;  // 2^53: beyond it not every integer exists
@@ -126,8 +126,8 @@ std::string did_you_mean(std::string_view word,
 
 namespace {
 
-// The length of the UTF-8 sequence that starts at `bytes`, or 0 if there is none: the
-// ranges are those of the Unicode standard's table of well-formed sequences.
+// Returns the length of the UTF-8 sequence that starts at `bytes`, or 0 if there is
+// none: the ranges are those of the Unicode standard's table of well-formed sequences.
 std::size_t sequence_length(std::string_view bytes) noexcept {
   const auto at = [&](std::size_t i) { return static_cast<std::uint8_t>(bytes[i]); };
   const auto follows = [&](std::size_t i, int low = 0x80, int high = 0xBF) {

@@ -20,34 +20,35 @@ std::string join(std::span<const std::string> parts, std::string_view separator)
 std::optional<long long> to_integer(std::string_view text);
 std::optional<double> to_double(std::string_view text);
 
-// The shortest text that reads back to the same bits.
+// Returns the shortest text that reads back to the same bits.
 std::string from_double(double value);
 
-// The number of insertions, deletions, replacements and swaps of neighbours between two
-// words.
+// Returns the number of insertions, deletions, replacements and swaps of neighbours
+// between two words.
 std::size_t distance(std::string_view a, std::string_view b);
 
-// The candidate a person most likely meant by `word`: within two edits (one for words
-// of up to three letters), or the only one that `word` is a prefix of.
+// Returns the candidate that a user most likely meant by `word`: within two edits (one
+// for words of up to three letters), or the only one that `word` is a prefix of.
 std::optional<std::string> closest(std::string_view word,
                                    std::span<const std::string> candidates);
 
-// "; did you mean 'x'?" or "".
+// Returns "; did you mean 'x'?" or "".
 std::string did_you_mean(std::string_view word,
                          std::span<const std::string> candidates);
 
-// The offset of the first byte that is not UTF-8, if there is one.
+// Returns the offset of the first byte that is not UTF-8, if there is one.
 std::optional<std::size_t> first_invalid_utf8(std::string_view bytes) noexcept;
 
-// How many columns a terminal needs for `text`, which is UTF-8 without wide characters.
+// Returns the number of terminal columns for `text`, which is UTF-8 without wide
+// characters.
 std::size_t columns(std::string_view text) noexcept;
 
-// A table with aligned columns: the first row is the header, columns listed in
+// Returns a table with aligned columns: the first row is the header, columns listed in
 // `right_aligned` hold numbers.
 std::string table(const std::vector<std::vector<std::string>>& rows,
                   const std::vector<std::size_t>& right_aligned = {});
 
-// 1234567 -> "1,234,567".
+// Formats 1234567 as "1,234,567".
 std::string with_commas(long long value);
 
 }  // namespace lockstep::text

@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-// Of Lockstep: "0.1.0".
+// Returns the version of Lockstep: "0.1.0".
 std::string_view version() noexcept;
 
 }  // namespace lockstep

@@ -30,7 +30,7 @@ bool matches(const std::string& patterns, const std::string& name) {
   return false;
 }
 
-// What is wrong, the first few of each kind by name.
+// Collects the differences, the first few of each kind by name.
 class Differences {
  public:
   void add(const std::string& kind, const std::string& name) {
@@ -62,7 +62,7 @@ struct Has {
   storage::Shape shape;
 };
 
-// How many bits of a number are kept, by the name of a dtype that can become another.
+// The bits of a number that are kept, by the name of a dtype that can become another.
 struct Precision {
   torch::Dtype dtype = torch::kFloat32;
   int bits = 0, exponent = 0;
@@ -82,7 +82,7 @@ bool narrows(const std::string& from, const std::string& to) {
          (after->bits < before->bits || after->exponent < before->exponent);
 }
 
-// Whether numbers of another dtype are taken.
+// Selects whether numbers of another dtype are taken.
 enum class Dtypes { same, converted };
 
 void compare(const std::map<std::string, Has>& has,
@@ -134,7 +134,7 @@ void check_no_nan(const torch::Tensor& tensor, const std::string& name,
               "weights, or leave the tensor out by checkpoint.ignore");
 }
 
-// In parts that several threads can share.
+// Cuts a piece into parts that several threads can share.
 void cut(const Piece& piece, Pieces& parts) {
   constexpr std::int64_t kBytes = 32 << 20;
   const auto most = std::max<std::int64_t>(1, kBytes / piece.data.element_size());
@@ -163,7 +163,7 @@ void load(const storage::Reader& reader, const Pieces& pieces, const LoadRules& 
     if (piece.data.numel() == 0 || matches(rules.ignore, piece.name)) continue;
     const auto* stored = reader.manifest().find(piece.name);
     if (stored == nullptr) continue;  // check() allows it
-    // Of another order a part may need all of the tensor.
+    // With another order, a part may need all of the tensor.
     if (stored->order == storage::normal(piece.order)) {
       cut(piece, parts);
     } else {

@@ -18,18 +18,18 @@ struct LoadRules {
   std::string ignore;         // it may have them, and they are left out
 };
 
-// Throws Fault::config, with all names, unless the checkpoint has what is expected, of
-// the same dtypes and shapes, and nothing else.
+// Throws Fault::config, with all names, unless the checkpoint has the expected tensors,
+// of the same dtypes and shapes, and no others.
 void check(const storage::Manifest& manifest, const std::vector<Expected>& expected,
            const LoadRules& rules);
 
 // Fills the pieces with their part of the checkpoint; reads nothing else, and verifies
-// what it reads. REQUIRES: check().
+// the bytes it reads. REQUIRES: check().
 void load(const storage::Reader& reader, const Pieces& pieces, const LoadRules& rules);
 
-// The weights of a safetensors file into a model, parameters and buffers by name.
-// Throws Fault::config as check() does, but for numbers with a point of another dtype:
-// these are converted, with one line of the log if that rounds them.
+// Loads the weights of a safetensors file into a model, parameters and buffers by name.
+// Throws Fault::config as check() does, but for floating-point numbers of another
+// dtype: these are converted, with one line of the log if that rounds them.
 void load_weights(const std::filesystem::path& file, torch::nn::Module& model,
                   const LoadRules& rules);
 

@@ -10,11 +10,11 @@
 
 namespace lockstep::checkpoint {
 
-// The name of a dtype in safetensors: "F32".
+// Returns the name of a dtype in safetensors: "F32".
 std::string dtype_name(torch::Dtype dtype);
 
-// Elements of a named tensor, where they live in this process: [begin, begin +
-// data.numel()) of the whole tensor, counted in `order`.
+// The elements of a named tensor in this process: [begin, begin + data.numel()) of the
+// whole tensor, counted in `order`.
 struct Piece {
   std::string name;
   torch::Tensor data;  // one dimension, contiguous
@@ -27,14 +27,14 @@ struct Piece {
 };
 using Pieces = std::vector<Piece>;
 
-// The order in which a dense tensor's elements are in memory; empty: row-major.
+// Returns the order in which a dense tensor's elements are in memory; empty: row-major.
 storage::Order order_of(const torch::Tensor& tensor);
 
-// All of a dense tensor.
+// Returns all of a dense tensor.
 Piece whole_piece(std::string name, const torch::Tensor& tensor,
                   bool changes_in_forward = false);
 
-// What a checkpoint must have for a model to go on: by name, whoever holds it.
+// A tensor that a checkpoint must have for a model to go on, whichever rank holds it.
 struct Expected {
   std::string name;
   std::string dtype;

@@ -11,7 +11,8 @@ namespace lockstep::checkpoint {
 
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
-// The parameters and buffers of a module by name, as Python's state_dict() names them.
+// Returns the parameters and buffers of a module by name, as Python's state_dict()
+// names them.
 NamedTensors state_of(const torch::nn::Module& module);
 
 // Writes the tensors as one safetensors file, atomically; rows first, whatever their

@@ -36,7 +36,7 @@ class Saver::Job {
         step_(head_.step) {
     thread_ = std::jthread([this] { run(); });
   }
-  // One that has failed before it began; the others are told as of any other.
+  // Makes a save that has failed before it began; the others are told as of any other.
   Job(const Options& options, Staging& staging, storage::Manifest head,
       std::string problem)
       : options_(options),
@@ -75,7 +75,7 @@ class Saver::Job {
   void may_publish() {
     change([this] { may_publish_ = true; });
   }
-  // After the end of the thread.
+  // To be called after the end of the thread.
   std::string text() const {
     const std::scoped_lock lock(mutex_);
     return text_;
@@ -210,7 +210,7 @@ class Saver::Job {
   double blocked_ = 0;  // of the thread that trains
   const bool never_ = false;
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   bool copied_ = false, failed_ = false, abandoned_ = false;
   bool may_write_ = false, may_publish_ = false;
@@ -265,7 +265,8 @@ void Saver::wait(std::chrono::milliseconds limit) {
   job_->add_blocked(seconds_between(begin, Clock::system().now()));
 }
 
-std::optional<Saver::Outcome> Saver::observe(const std::vector<comm::Ballot>& ballots) {
+std::optional<Saver::SaveOutcome> Saver::observe(
+    const std::vector<comm::Ballot>& ballots) {
   if (!job_) return std::nullopt;
   const auto has = [](comm::Flags flag) {
     return [flag](const comm::Ballot& b) { return (b.flags & flag) != 0; };
@@ -281,14 +282,14 @@ std::optional<Saver::Outcome> Saver::observe(const std::vector<comm::Ballot>& ba
     return std::nullopt;
   }
   if (!published) job_->abandon();
-  Outcome outcome{.step = job_->step(),
-                  .saved = published,
-                  .text = job_->text(),
-                  .bytes = staging_->num_bytes(),
-                  .held_bytes = staging_->held_bytes(),
-                  .blocked_seconds = job_->blocked(),
-                  .seconds = job_->age(),
-                  .work_seconds = job_->work()};
+  SaveOutcome outcome{.step = job_->step(),
+                      .saved = published,
+                      .text = job_->text(),
+                      .bytes = staging_->num_bytes(),
+                      .held_bytes = staging_->held_bytes(),
+                      .blocked_seconds = job_->blocked(),
+                      .seconds = job_->age(),
+                      .work_seconds = job_->work()};
   if (outcome.text.empty()) {
     outcome.text =
         published ? storage::step_directory(options_.checkpoints, job_->step()).string()

@@ -19,18 +19,19 @@ namespace lockstep::checkpoint {
 
 class Staging;
 
-// Writes checkpoints while training goes on. At a step boundary begin() copies what the
-// next forward pass changes; a thread (on a GPU a stream) copies the rest under the
-// next forward and backward pass, and fence() waits for it before the weights change.
-// Then the thread writes and hashes, and rank 0 publishes when all have written.
+// Writes checkpoints while training goes on. At a step boundary begin() copies the
+// tensors that the next forward pass changes; a thread (on a GPU a stream) copies the
+// rest under the next forward and backward pass, and fence() waits for it before the
+// weights change. Then the thread writes and hashes, and rank 0 publishes when all have
+// written.
 //
 // Ranks agree through the ballots that they exchange anyway: each adds flags() to its
-// own and shows those of all to observe(). So nobody waits for another's disk.
+// own and shows those of all to observe(). So no rank waits for another's disk.
 //
 // Collective: begin(), by all ranks at the same step, and observe() with the same
 //             ballots.
-// Threads:    one, that trains; it has another of its own.
-// Lifetime:   the destructor gives up what is not finished; that leaves nothing that a
+// Threads:    one, that trains; it has another of its own. Lifetime:   the destructor
+// gives up what is not finished; that leaves nothing that a
 //             reader would take for a checkpoint.
 class Saver {
  public:
@@ -49,14 +50,14 @@ class Saver {
 
   // `head` needs no files and tensors; rank 0's is written. REQUIRES: !is_busy()
   void begin(Pieces pieces, storage::Manifest head);
-  // Before what was given to begin() is changed.
+  // To be called before the pieces given to begin() change.
   void fence();
 
-  // Between begin() and the outcome.
+  // Returns true between begin() and the outcome.
   bool is_busy() const noexcept;
   comm::Flags flags() const;
 
-  struct Outcome {
+  struct SaveOutcome {
     std::int64_t step = 0;
     bool saved = false;
     std::string text;             // the directory, or why it failed
@@ -66,10 +67,12 @@ class Saver {
     double seconds = 0;           // from begin() on
     double work_seconds = 0;      // of these, those in which it did not wait for others
   };
-  // When all ranks know that it is there, or that it failed.
-  std::optional<Outcome> observe(const std::vector<comm::Ballot>& ballots);
+  // Returns the outcome when all ranks know that the checkpoint is there, or that it
+  // failed.
+  std::optional<SaveOutcome> observe(const std::vector<comm::Ballot>& ballots);
 
-  // Until flags() has changed, or the time is over: for whoever has nothing else to do.
+  // Waits until flags() has changed, or the time is over: for a caller that has nothing
+  // else to do.
   void wait(std::chrono::milliseconds limit);
 
  private:

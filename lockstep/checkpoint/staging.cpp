@@ -25,7 +25,7 @@ bool is_on_host(const Piece& piece) {
   return piece.data.device().is_cpu();
 }
 
-// Of all elements of a tensor a file gets them in row-major order.
+// A file gets all elements of a whole tensor in row-major order.
 storage::PieceToWrite described(const Piece& piece) {
   return {.name = piece.name,
           .dtype = dtype_name(piece.data.scalar_type()),
@@ -140,8 +140,8 @@ void Staging::take_memory(std::int64_t bytes) {
   if (align == kHugePage && !stream_) prefer_huge_pages(bytes);
 }
 
-// Copies and direct writes take much less of a core with them. Pages that are there
-// already would stay small: they are dropped, since nothing is in them yet.
+// Copies and direct writes take much less of a core with huge pages. Pages that are
+// there already would stay small: they are dropped, since nothing is in them yet.
 void Staging::prefer_huge_pages(std::int64_t bytes) const {
   const auto whole = static_cast<std::size_t>(bytes / kHugePage * kHugePage);
   ::madvise(image_, whole, MADV_DONTNEED);
@@ -159,7 +159,7 @@ void Staging::copy(const Piece& piece, std::int64_t offset) const {
       .copy_(from, /*non_blocking=*/true);
 }
 
-// In the order of the file, so that its digests come out of it.
+// Copies in the order of the file, so that its digests come out of it.
 void Staging::copy_and_digest() {
   storage::BlockDigests digests(storage::kBlockBytes);
   digests.add(std::as_bytes(std::span(file_->header())));

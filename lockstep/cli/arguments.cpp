@@ -1,5 +1,5 @@
-// From words to Arguments. Own code instead of a library's, because a refusal has to
-// say what was probably meant, and help and completion come from the same declaration.
+// Parses words into Arguments. No library does it, because a refusal has to say what
+// was probably meant, and help and completion come from the same declaration.
 #include <algorithm>
 
 #include "lockstep/base/error.h"
@@ -20,7 +20,7 @@ bool is_override(std::string_view word) {
                                     std::string_view::npos;
 }
 
-// "--run_dir" -> "--run-dir": people who come from Python type it.
+// Turns "--run_dir" into "--run-dir": users who come from Python type it.
 std::string with_dashes(std::string name) {
   std::replace(name.begin(), name.end(), '_', '-');
   return name;
@@ -30,7 +30,7 @@ bool looks_like_option(const std::string& word) {
   return word.size() > 1 && word.front() == '-';
 }
 
-// "--name" of "--name=value", nothing if the command does not have it.
+// Returns the option of "--name=value"; null if the command does not have it.
 const Option* known_option(const Command& command, const std::string& word) {
   const auto name = word.substr(0, word.find('='));
   for (const auto& option : command.options) {

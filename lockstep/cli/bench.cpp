@@ -10,10 +10,12 @@
 #include "lockstep/base/files.h"
 #include "lockstep/base/text.h"
 #include "lockstep/cli/detail/output.h"
-#include "lockstep/cli/detail/plan.h"
-#include "lockstep/cli/detail/state.h"
+#include "lockstep/cli/detail/rank_list.h"
 #include "lockstep/cli/detail/train.h"
 #include "lockstep/hardware/gpu_use.h"
+#include "lockstep/jobs/knowledge.h"
+#include "lockstep/jobs/state_directory.h"
+#include "lockstep/jobs/worker.h"
 
 namespace lockstep::cli {
 namespace {
@@ -44,7 +46,7 @@ std::vector<config::Strategy> strategy_list(const std::string& list) {
   return strategies;
 }
 
-// DIR of --run-dir, or the next bench_0001 beside the runs.
+// Makes DIR of --run-dir, or the next bench_0001 beside the runs.
 fs::path make_directory(const Arguments& arguments, const fs::path& runs) {
   if (const auto given = arguments.value("--run-dir")) {
     if (files::make_new_directory(*given)) return *given;
@@ -57,7 +59,7 @@ fs::path make_directory(const Arguments& arguments, const fs::path& runs) {
   }
 }
 
-// The GPUs of a run's ranks, as CUDA counts them.
+// Returns the GPUs of a run's ranks, as CUDA counts them.
 std::vector<std::string> gpus_of(const config::ParallelConfig& parallel,
                                  const hardware::Machine& machine) {
   std::vector<std::string> uuids;
@@ -76,7 +78,7 @@ SteadyTime steady(double seconds) {
       std::chrono::duration<double>(seconds)));
 }
 
-// What came of a combination, and whether somebody wants to stop.
+// The outcome of a combination; `result` shows whether a user wants to stop.
 struct Tried {
   BenchRow row;
   launcher::JobResult result;
@@ -84,16 +86,16 @@ struct Tried {
 
 Tried try_one(const BenchCase& which, const config::Loaded& wanted,
               const hardware::Machine& machine, const planner::Knowledge& knowledge,
-              const Trials& trials) {
+              const jobs::Trials& trials) {
   Tried tried{.row = {.which = which}, .result = {.exit = kExitOk}};
   try {
     const auto plan = bench_plan(which, wanted, machine, knowledge);
-    const auto run = make_trial(trials, plan);
+    const auto run = jobs::make_trial(trials, plan);
     std::optional<hardware::GpuUse> use;
     const auto& parallel = plan.config.config.parallel;
     if (parallel.device == config::Device::cuda) use.emplace();
-    tried.result = run_trial(trials, plan, run);
-    if (tried.result.state != monitor::RunState::done) {
+    tried.result = jobs::run_trial(trials, plan, run);
+    if (tried.result.state != run::RunStatus::done) {
       throw Error(Fault::internal, tried.result.message);
     }
     const auto timeline = monitor::read_chrome_trace(run.trace());
@@ -109,7 +111,7 @@ Tried try_one(const BenchCase& which, const config::Loaded& wanted,
 }
 
 void save(const fs::path& directory, const std::string& json, const std::string& text) {
-  files::write_atomically(directory / monitor::kBenchFile, json);
+  files::write_atomically(directory / run::kBenchFile, json);
   if (!text.empty()) files::write_atomically(directory / "bench.txt", text);
 }
 
@@ -118,9 +120,10 @@ int bench(const Arguments& arguments, Context& context) {
   auto wanted = config::load(arguments.operand("RECIPE").value_or(""),
                              arguments.overrides(), context.environment);
   const auto settings = shorten(wanted, request);
-  const auto worker = find_worker(context);
-  const auto machine = known_machine(context, wanted.config.run.dir);
-  const auto knowledge = knowledge_of(wanted, machine, context);
+  const auto caller = caller_of(context);
+  const auto worker = jobs::find_worker(caller);
+  const auto machine = jobs::known_machine(caller, wanted.config.run.dir);
+  const auto knowledge = jobs::knowledge_of(wanted, machine, caller);
   for (const auto& line : request.left_out) context.err << "lockstep: " << line << "\n";
   launcher::Signals signals;
   const auto directory = make_directory(arguments, wanted.config.run.dir);
@@ -132,10 +135,9 @@ int bench(const Arguments& arguments, Context& context) {
     context.err << "lockstep: " << request.all_steps() << " steps of " << which.text()
                 << std::endl;
     auto tried = try_one(which, wanted, machine, knowledge,
-                         {directory, worker, context, signals});
+                         {directory, worker, caller, signals});
     const auto state = tried.result.state;
-    const bool stops =
-        tried.result.exit != kExitOk && state == monitor::RunState::stopped;
+    const bool stops = tried.result.exit != kExitOk && state == run::RunStatus::stopped;
     if (!tried.row.error.empty()) {
       print_error(context, str("bench: ", which.text(), ": ", tried.row.error));
     }

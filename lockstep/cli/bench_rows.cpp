@@ -10,7 +10,7 @@ namespace {
 using config::Origin;
 
 // Drops beyond the end of so short a run are refused, and cost no time.
-void plain_schedule(Settings& settings, const config::Config& config) {
+void plain_schedule(jobs::Settings& settings, const config::Config& config) {
   const auto name = config.schedule.name;
   settings.set("schedule.warmup_epochs", "0", "the rate costs no time");
   if (name != config::Schedule::step && name != config::Schedule::multi_step) return;
@@ -26,7 +26,7 @@ double median(std::vector<double> values) {
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
-// Of each step what the slowest rank took.
+// Returns for each step what the slowest rank took.
 std::vector<double> slowest(const monitor::Timeline& timeline) {
   std::vector<double> steps;
   for (const auto& rank : monitor::step_seconds(timeline)) {
@@ -37,7 +37,7 @@ std::vector<double> slowest(const monitor::Timeline& timeline) {
   return steps;
 }
 
-// Of a step, over all ranks.
+// Returns the samples of a step, over all ranks.
 double mean_samples(const monitor::Timeline& timeline, std::size_t steps) {
   std::int64_t samples = 0;
   for (const auto& rank : timeline.ranks) {
@@ -60,7 +60,7 @@ std::string BenchCase::text() const {
 
 std::vector<planner::Choice> shorten(config::Loaded& wanted,
                                      const BenchRequest& request) {
-  Settings settings(wanted, "bench");
+  jobs::Settings settings(wanted, "bench");
   for (const auto& [key, option] : {std::pair{"parallel.ranks", "--ranks"},
                                     std::pair{"parallel.strategy", "--strategies"}}) {
     if (!settings.typed(key)) continue;
@@ -68,7 +68,7 @@ std::vector<planner::Choice> shorten(config::Loaded& wanted,
                 key, "=", config::get(wanted, key), " out");
   }
   const auto all = request.all_steps();
-  only_steps(settings, wanted.config, all);
+  jobs::only_steps(settings, wanted.config, all);
   plain_schedule(settings, wanted.config);
   settings.set("train.log_every", str(all), "writing lines is no training");
   settings.set("profile.steps", str(request.warmup + 1, ":", all),

@@ -1,4 +1,4 @@
-// What `lockstep bench` prints: a table, or one JSON object.
+// Makes the output of `lockstep bench`: a table, or one JSON object.
 #include <algorithm>
 
 #include <fmt/format.h>

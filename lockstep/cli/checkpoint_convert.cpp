@@ -1,4 +1,4 @@
-// Weights out of a checkpoint, and weights of others into our format.
+// Exports weights of a checkpoint, and imports those of others into our format.
 #include <algorithm>
 #include <ostream>
 
@@ -32,7 +32,7 @@ Path target_of(const Arguments& arguments, const std::string& example) {
               ": say what to write: --to ", example);
 }
 
-// Before the work of reading: a file needs a folder that is there.
+// Throws before the work of reading if the file's folder does not exist.
 void check_folder(const Path& file, const Arguments& arguments) {
   const auto folder = file.parent_path();
   std::error_code ignored;
@@ -47,7 +47,7 @@ void order_and_place(Entries& entries) {
   storage::place(entries);
 }
 
-// The tensors of the model by their names in the file; those with an average have it.
+// Returns the model's tensors by their names in the file, or their averages.
 std::map<std::string, std::string> sources_of(const storage::Manifest& manifest,
                                               bool average) {
   std::map<std::string, std::string> sources;
@@ -86,7 +86,7 @@ void give_tensor(const storage::Reader& reader, const std::string& name,
   }
 }
 
-// Every format is written from the same.
+// The writers of all formats have the same arguments.
 using Write = decltype(&storage::write_safetensors);
 
 Entries write_model(const storage::Reader& reader, bool average, const Path& path,
@@ -104,7 +104,7 @@ Entries write_model(const storage::Reader& reader, bool average, const Path& pat
   return entries;
 }
 
-// The model's section of the run's config.
+// Returns the model's section of the run's config.
 std::string config_json(const storage::Manifest& manifest) {
   const files::TemporaryDirectory folder;
   const auto file = folder.path() / "config.yaml";
@@ -122,7 +122,7 @@ void say_written(const Entries& entries, const Path& path, Context& context) {
                                        entries.size(), units::format_bytes(bytes)));
 }
 
-// "module.fc.weight" -> "fc.weight".
+// Turns "module.fc.weight" into "fc.weight".
 std::string stripped(const std::string& name, const std::string& prefix) {
   if (prefix.empty()) return name;
   if (!text::starts_with(name, prefix) || name.size() == prefix.size()) {

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// "rank_0", or "rank_0 [0:12], rank_1 [12:24]".
+// Returns "rank_0", or "rank_0 [0:12], rank_1 [12:24]".
 std::string where_of(const storage::Manifest& manifest,
                      const storage::TensorRecord& tensor) {
   constexpr std::size_t kShown = 4;

@@ -45,7 +45,7 @@ void widen_16(std::span<const std::byte> bytes, double (*convert)(std::uint16_t)
   }
 }
 
-// Where bytes are the same, numbers are, not-a-number included.
+// Numbers whose bytes are the same are equal, NaN included.
 void add(std::span<const std::byte> a, std::span<const std::byte> b,
          const std::string& dtype, std::int64_t count, TensorDifference& result,
          double& scale) {

@@ -5,6 +5,7 @@
 #include "lockstep/cli/detail/checkpoint.h"
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/cli/detail/run_view.h"
+#include "lockstep/jobs/prepare.h"
 #include "lockstep/storage/publish.h"
 
 namespace lockstep::cli {
@@ -48,7 +49,7 @@ CheckpointPlace checkpoint_place(const Arguments& arguments, const Context& cont
                       is_there(Path(directory) / *word / "run.json") ||
                       !is_there(*word);
   if (is_run) {
-    return {.checkpoints = find_run("checkpoint", word, directory).checkpoints(),
+    return {.checkpoints = jobs::find_run("checkpoint", word, directory).checkpoints(),
             .single = {}};
   }
   if (!storage::list_steps(*word).empty()) return {.checkpoints = *word, .single = {}};
@@ -67,7 +68,7 @@ Path one_checkpoint(const CheckpointPlace& place, const Arguments& arguments,
   if (step) return by_step(place.checkpoints, *step);
   const auto found = storage::newest_valid(place.checkpoints, depth);
   if (!found.path && !found.skipped.empty()) {
-    refuse_damaged("checkpoint", place.checkpoints, found.skipped);
+    jobs::refuse_damaged("checkpoint", place.checkpoints, found.skipped);
   }
   for (const auto& skipped : found.skipped) {
     context.err << printable(str("skipped ", skipped.reason)) << "\n";
@@ -75,18 +76,6 @@ Path one_checkpoint(const CheckpointPlace& place, const Arguments& arguments,
   if (found.path) return *found.path;
   throw Error(Fault::config, "checkpoint: there is no good checkpoint in '",
               place.checkpoints.string(), "'");
-}
-
-void refuse_damaged(std::string_view what, const Path& checkpoints,
-                    const std::vector<storage::Skipped>& damaged) {
-  std::string list;
-  for (const auto& one : damaged) {
-    list += str("\n  ", one.path.filename().string(), ": ", one.reason);
-  }
-  throw Error(Fault::io, what, ": none of the ", damaged.size(), " in '",
-              checkpoints.string(), "' is good:", list,
-              "\nput back a copy of one, name a run that has a good one, or train from "
-              "the beginning (--resume never)");
 }
 
 }  // namespace lockstep::cli

@@ -27,7 +27,7 @@ constexpr std::int64_t kLittleSpace = 1LL << 30;
 constexpr std::string_view kSetup =
     "run ./scripts/setup.sh, or set LOCKSTEP_LIBTORCH to a folder with LibTorch 2.11.0";
 
-// What the worker says of itself, or why it says nothing.
+// The worker's report on itself, or why there is none.
 struct WorkerReport {
   std::optional<Json> facts;
   std::string problem;

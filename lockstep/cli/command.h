@@ -18,7 +18,7 @@ struct Override;
 // mean" are all derived from the declaration, so they cannot disagree.
 namespace lockstep::cli {
 
-// What a shell offers for a value that has no fixed choices.
+// The completion that a shell offers for a value that has no fixed choices.
 enum class Completes { nothing, file, directory };
 
 // "--ranks N": `value` is the placeholder, "" for a switch. A value outside `choices`
@@ -31,8 +31,8 @@ struct Option {
   std::vector<std::string> choices = {};
   bool free_text = false;
   Completes completes = Completes::nothing;
-  // Not empty: an option of a related program that people will try. It is refused with
-  // this sentence and stands in no help.
+  // If not empty, this is an option of a related program that users will try. It is
+  // refused with this sentence and is in no help.
   std::string refusal = {};
 };
 
@@ -47,26 +47,26 @@ struct Operand {
   bool repeats = false;  // of the last one only: takes all words that are left
 };
 
-// What was typed, checked against the declaration.
+// The typed words, checked against the declaration.
 class Arguments {
  public:
-  // By the long name, dashes included.
+  // These take the long name, dashes included.
   bool has(std::string_view option) const;
   std::optional<std::string> value(
       std::string_view option) const;  // the last one given
   // Throws Fault::config, naming the option, when it is not a whole number >= `least`.
   std::optional<long long> number(std::string_view option, long long least) const;
 
-  // By the declared name; nothing when it was optional and left out.
+  // Takes the declared name; returns nothing when it was optional and left out.
   std::optional<std::string> operand(std::string_view name) const;
 
-  // All words of one that repeats, in order.
+  // Returns all words of the operand that repeats, in order.
   const std::vector<std::string>& repeated() const noexcept { return repeated_; }
 
-  // The program and its arguments, of a command that takes one.
+  // Returns the program and its arguments, of a command that takes one.
   const std::vector<std::string>& program() const noexcept { return program_; }
 
-  // The section.key=value words, in order. Include config's header to use the result.
+  // Returns the section.key=value words, in order. Using it needs config's header.
   std::vector<config::Override> overrides() const;
 
  private:
@@ -78,10 +78,10 @@ class Arguments {
   std::vector<std::string> repeated_;
 };
 
-// The world as a command sees it; made by apps/lockstep.cpp, or by a test.
+// The environment of a command; made by apps/lockstep.cpp, or by a test.
 struct Context {
-  std::ostream& out;  // the result: what a pipe takes
-  std::ostream& err;  // messages for the person
+  std::ostream& out;  // the result, for a pipe
+  std::ostream& err;  // messages for the user
   std::vector<std::pair<std::string, std::string>> environment;
   std::string executable;  // our own path; the worker lies beside it
   std::string command_line;
@@ -108,48 +108,54 @@ struct Command {
   std::function<int(const Arguments&, Context&)> run;
 };
 
-// One per file, in the order of the help text.
-Command train_command();
-Command plan_command();
-Command launch_command();
-Command parity_command();
-Command bench_command();
-Command find_lr_command();
-Command config_command();
-Command runs_command();
-Command status_command();
-Command checkpoint_command();
-Command top_command();
-Command report_command();
-Command hardware_command();
-Command gpus_command();
-Command doctor_command();
-Command version_command();
-Command completion_command();
-Command help_command();
+// The only list of commands, in the order of the help text: X(name) is
+// name_command(), in a file of its own.
+#define LOCKSTEP_COMMANDS(X) \
+  X(train)                   \
+  X(plan)                    \
+  X(launch)                  \
+  X(parity)                  \
+  X(bench)                   \
+  X(find_lr)                 \
+  X(config)                  \
+  X(runs)                    \
+  X(status)                  \
+  X(top)                     \
+  X(report)                  \
+  X(checkpoint)              \
+  X(hardware)                \
+  X(gpus)                    \
+  X(doctor)                  \
+  X(version)                 \
+  X(completion)              \
+  X(help)
 
-// The table of all of them.
+#define LOCKSTEP_DECLARE(name) Command name##_command();
+LOCKSTEP_COMMANDS(LOCKSTEP_DECLARE)
+#undef LOCKSTEP_DECLARE
+
+// Returns the table of all commands.
 const std::vector<Command>& commands();
 
-// How many of `words` belong to the command itself: all, up to "--", or up to the
-// program that it takes.
+// Returns how many of `words` belong to the command itself: all, up to "--", or up to
+// the program that it takes.
 std::size_t own_words(const Command& command, const std::vector<std::string>& words);
 
-// Options may be spelled with underscores, too (--run_dir). Throws Fault::config on
-// what the declaration does not know, with a suggestion.
+// Parses words; options may be spelled with underscores, too (--run_dir). Throws
+// Fault::config, with a suggestion, on a word that is not declared.
 Arguments parse(const Command& command, const std::vector<std::string>& words);
 
 std::string overview();  // `lockstep help`
 std::string help_for(const Command& command);
 
-// What was typed, for a shell: the variables that set knobs, the program and its words.
+// Returns the typed command: the variables that set knobs, the program and its words.
 // Typed again in the same directory it asks for the same, whatever the shell.
 std::string command_line(
     const std::string& program, const std::vector<std::string>& words,
     const std::vector<std::pair<std::string, std::string>>& environment);
 
-// The whole program: `words` is argv without the program. Never throws; an error is one
-// line on context.err.
+// Runs the whole program: `words` is argv without the program. Never throws; an error
+// is one line on context.err.
 int run(const std::vector<std::string>& words, Context& context);
 
 }  // namespace lockstep::cli

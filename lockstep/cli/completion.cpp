@@ -10,7 +10,7 @@
 namespace lockstep::cli {
 namespace {
 
-// The options that a person may use.
+// Returns the options that a user may use.
 std::vector<Option> offered(const Command& command) {
   auto options = command.options;
   std::erase_if(options, [](const Option& option) { return !option.refusal.empty(); });
@@ -32,7 +32,7 @@ std::vector<std::string> operand_words(const Command& command) {
   return words;
 }
 
-// The widest of what the operands take.
+// Returns the widest completion of the operands.
 Completes operand_paths(const Command& command) {
   auto widest = Completes::nothing;
   for (const auto& operand : command.operands) {

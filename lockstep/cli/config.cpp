@@ -2,10 +2,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/cli/command.h"
-#include "lockstep/cli/detail/plan.h"
-#include "lockstep/cli/detail/state.h"
+#include "lockstep/cli/detail/output.h"
 #include "lockstep/config/load.h"
 #include "lockstep/config/print.h"
+#include "lockstep/jobs/prepare.h"
 #include "lockstep/planner/plan.h"
 
 namespace lockstep::cli {
@@ -21,9 +21,7 @@ config::Loaded load(const Arguments& args, const Context& context) {
 int show(const Arguments& args, Context& context) {
   auto loaded = load(args, context);
   if (args.has("--plan")) {
-    const auto machine = known_machine(context, loaded.config.run.dir);
-    const auto knowledge = knowledge_of(loaded, machine, context);
-    loaded = planner::resolve(std::move(loaded), machine, true, knowledge).config;
+    loaded = jobs::prepare(loaded, /*chooses=*/true, caller_of(context)).plan.config;
   }
   context.out << (args.has("--json") ? config::to_json(loaded)
                                      : config::to_table(loaded));

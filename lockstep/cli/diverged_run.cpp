@@ -1,4 +1,4 @@
-// What a run that has diverged leaves to go on from.
+// Finds what a run that has diverged leaves to resume from.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -16,8 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The last step of which a loss was written that is a number; nothing if none was.
-std::optional<std::int64_t> last_number(const monitor::RunDirectory& run) {
+// Returns the last step with a written loss that is a number; nothing if none was.
+std::optional<std::int64_t> last_number(const run::RunDirectory& run) {
   std::optional<std::int64_t> step;
   for (const auto& line : monitor::read_metrics(run.metrics())) {
     if (line.split == monitor::Split::train && std::isfinite(line.loss)) {
@@ -43,8 +43,8 @@ bool is_all_numbers(const storage::Reader& reader, const std::string& name) {
   return true;
 }
 
-// Its weights; one that can not be read is no place to go on from, either. The step in
-// which a loss was still a number may have made weights that are none.
+// Returns whether its weights are finite; one that can not be read is no place to
+// resume from, either. A step with a finite loss may have made weights that are not.
 bool has_good_weights(const fs::path& checkpoint) {
   try {
     const storage::Reader reader(checkpoint);
@@ -58,8 +58,7 @@ bool has_good_weights(const fs::path& checkpoint) {
   }
 }
 
-std::optional<fs::path> newest_before(const monitor::RunDirectory& run,
-                                      std::int64_t step) {
+std::optional<fs::path> newest_before(const run::RunDirectory& run, std::int64_t step) {
   auto entries = storage::list_steps(run.checkpoints());
   std::reverse(entries.begin(), entries.end());
   for (const auto& entry : entries) {
@@ -70,7 +69,7 @@ std::optional<fs::path> newest_before(const monitor::RunDirectory& run,
 
 }  // namespace
 
-void say_how_it_diverged(const config::Config& config, const monitor::RunDirectory& run,
+void say_how_it_diverged(const config::Config& config, const run::RunDirectory& run,
                          Context& context) {
   const auto number = last_number(run);
   // Without metrics (monitor.sinks) only the weights can tell.

@@ -9,9 +9,9 @@
 #include "lockstep/base/files.h"
 #include "lockstep/base/text.h"
 #include "lockstep/cli/detail/output.h"
-#include "lockstep/cli/detail/plan.h"
-#include "lockstep/cli/detail/state.h"
 #include "lockstep/cli/detail/train.h"
+#include "lockstep/jobs/prepare.h"
+#include "lockstep/jobs/worker.h"
 
 namespace lockstep::cli {
 namespace {
@@ -25,7 +25,7 @@ double rate_of(const Arguments& arguments, std::string_view option, double usual
               "' is not a learning rate above 0; write for example 1e-6");
 }
 
-// The recipe's rate is multiplied by this for its batch (optim.lr_scaling).
+// Returns the factor of the recipe's rate for its batch (optim.lr_scaling).
 double scaling_of(const config::OptimConfig& optim, std::int64_t global_batch) {
   const auto times =
       static_cast<double>(global_batch) / static_cast<double>(optim.base_batch);
@@ -45,22 +45,21 @@ int find_lr(const Arguments& arguments, Context& context) {
                              arguments.overrides(), context.environment);
   const auto before = wanted.config.optim;
   const auto settings = make_sweep(wanted, request);
-  const auto machine = known_machine(context, wanted.config.run.dir);
-  const auto plan = planner::resolve(wanted, machine, /*allow_auto=*/true,
-                                     knowledge_of(wanted, machine, context));
-  const auto worker = find_worker(context);
+  const auto caller = caller_of(context);
+  const auto plan = jobs::prepare(wanted, /*chooses=*/true, caller).plan;
+  const auto worker = jobs::find_worker(caller);
   const auto& config = plan.config.config;
   launcher::Signals signals;
-  const Trials trials{config.run.dir, worker, context, signals};
-  const auto run = make_trial(trials, plan);
+  const jobs::Trials trials{config.run.dir, worker, caller, signals};
+  const auto run = jobs::make_trial(trials, plan);
   context.err << plan_text({plan.config, settings}, context.color_err) << "run  "
               << printable(run.path().string()) << "\nlockstep: " << request.steps
               << " steps, each with a larger learning rate" << std::endl;
-  const auto result = run_trial(trials, plan, run);
+  const auto result = jobs::run_trial(trials, plan, run);
   LrFinding finding{.points = lr_points(monitor::read_metrics(run.metrics())),
                     .directory = run.path().string()};
   files::write_atomically(run.path() / "lr_finder.csv", lr_csv(finding.points));
-  if (result.state != monitor::RunState::done) {
+  if (result.state != run::RunStatus::done) {
     print_error(context, str("find-lr: ", result.message, "; the run is kept in ",
                              run.path().string()));
     return result.exit;
@@ -95,7 +94,7 @@ LrRequest lr_request(const Arguments& arguments) {
 
 std::vector<planner::Choice> make_sweep(config::Loaded& wanted,
                                         const LrRequest& request) {
-  Settings settings(wanted, "find-lr");
+  jobs::Settings settings(wanted, "find-lr");
   const std::string because = "the rate goes from --from to --to";
   settings.set("schedule.warmup_steps", "0", because);
   settings.set("schedule.warmup_epochs", "0", because);
@@ -106,7 +105,7 @@ std::vector<planner::Choice> make_sweep(config::Loaded& wanted,
                because);
   settings.set("optim.lr", text::from_double(request.to), because);
   settings.set("optim.lr_scaling", "none", because);
-  only_steps(settings, wanted.config, request.steps);
+  jobs::only_steps(settings, wanted.config, request.steps);
   settings.set("train.log_every", "1", "every loss is looked at");
   settings.set("train.on_nonfinite", "skip", "the sweep ends there");
   settings.set("train.fast_dev_run", "0", "--steps decides");

@@ -1,4 +1,4 @@
-// What a sweep of learning rates says.
+// Evaluates a sweep of learning rates.
 #include <cmath>
 
 #include "lockstep/base/smoothed.h"
@@ -19,8 +19,8 @@ std::vector<LrPoint> lr_points(const std::vector<monitor::Metrics>& metrics) {
   return points;
 }
 
-// Half of the way from the point before to the one after; at the first, all of the way
-// to the next.
+// The slope is half of the way from the point before to the one after; at the first,
+// all of the way to the next.
 std::optional<std::size_t> steepest(const std::vector<LrPoint>& points) {
   std::optional<std::size_t> best;
   if (points.empty()) return best;
@@ -41,7 +41,7 @@ std::optional<std::size_t> steepest(const std::vector<LrPoint>& points) {
 double rounded_lr(double lr) {
   if (lr <= 0) return lr;
   const auto digit = std::pow(10.0, std::floor(std::log10(lr)) - 1);
-  // Through text, so that 3.2e-3 is not 0.0032000000000000002.
+  // The number goes through text, so that 3.2e-3 is not 0.0032000000000000002.
   return text::to_double(str(std::llround(lr / digit), "e",
                              static_cast<int>(std::floor(std::log10(lr))) - 1))
       .value_or(lr);

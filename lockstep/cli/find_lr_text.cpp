@@ -1,4 +1,4 @@
-// What `lockstep find-lr` prints: a chart and the line for the recipe, or JSON.
+// Makes the output of `lockstep find-lr`: a chart and the line for the recipe, or JSON.
 #include <algorithm>
 #include <cmath>
 
@@ -16,7 +16,7 @@ constexpr std::size_t kWidth = 64;
 constexpr std::size_t kHeight = 12;
 constexpr double kHighest = 1.5;  // of the first loss
 
-// The smoothed loss over the rate; ^ below the axis is the suggestion.
+// Draws the smoothed loss over the rate; ^ below the axis is the suggestion.
 class Chart {
  public:
   explicit Chart(const LrFinding& finding) : finding_(finding) {

@@ -91,7 +91,7 @@ int gpus(const Arguments& arguments, Context& context) {
   const int wanted = wish.count.value_or(1);
   const bool enough = choice.chosen.size() >= static_cast<std::size_t>(wanted);
   if (!enough) say_fewer(context, machine, choice, wanted);
-  // An empty value would hide every GPU from whoever evaluates the line.
+  // An empty value would hide every GPU from a script that evaluates the line.
   const bool good = enough || (!choice.chosen.empty() && !arguments.has("--strict"));
   if (!good) return kExitEnvironment;
   if (arguments.has("--export")) context.out << "export CUDA_VISIBLE_DEVICES=";

@@ -24,7 +24,7 @@ constexpr const char* kTogether = "all-reduce over all GPUs";
 
 class GpuTest {
  public:
-  GpuTest(const Machine& machine, const Parts& parts)
+  GpuTest(const Machine& machine, const Measurements& parts)
       : machine_(machine), parts_(parts) {
     for (const auto& gpu : machine.gpus)
       checks_.push_back({.index = gpu.index, .steps = {}});
@@ -38,7 +38,7 @@ class GpuTest {
   }
 
  private:
-  // Half of what is free: others may want some meanwhile.
+  // Tests half of what is free: other processes may want some meanwhile.
   static std::string tested_bytes(const hardware::Gpu& gpu) {
     constexpr std::int64_t kUnknown = 1 << 30;
     return str(gpu.status.memory_free_bytes.value_or(2 * kUnknown) / 2);
@@ -103,7 +103,7 @@ class GpuTest {
   }
 
   const Machine& machine_;
-  const Parts& parts_;
+  const Measurements& parts_;
   std::vector<GpuCheck> checks_;
 };
 
@@ -156,7 +156,7 @@ int test_gpus(const Arguments& arguments, Context& context) {
   const bool none = machine.gpus.empty() && machine.unusable_gpus.empty();
   std::vector<GpuCheck> checks;
   if (!machine.gpus.empty()) {
-    const Parts parts(context, time_limit(arguments));
+    const Measurements parts(context, time_limit(arguments));
     checks = GpuTest(machine, parts).run();
   }
   const bool passed = machine.unusable_gpus.empty() &&

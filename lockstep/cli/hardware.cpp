@@ -6,11 +6,11 @@
 #include "lockstep/cli/detail/hardware_text.h"
 #include "lockstep/cli/detail/measure.h"
 #include "lockstep/cli/detail/output.h"
-#include "lockstep/cli/detail/plan.h"
 #include "lockstep/cli/detail/run_view.h"
-#include "lockstep/cli/detail/state.h"
 #include "lockstep/cli/detail/train.h"
 #include "lockstep/hardware/json.h"
+#include "lockstep/jobs/knowledge.h"
+#include "lockstep/jobs/state_directory.h"
 #include "lockstep/planner/plan.h"
 
 namespace lockstep::cli {
@@ -19,7 +19,7 @@ namespace {
 hardware::Machine machine_of(const Arguments& arguments, Context& context) {
   if (const auto file = arguments.value("--from")) return hardware::load(*file);
   auto machine = hardware::inspect(default_run_dir(context));
-  add_measured(machine, context);
+  jobs::add_measured(machine, caller_of(context));
   return machine;
 }
 
@@ -40,7 +40,8 @@ int report(const Arguments& arguments, Context& context) {
   }
   // The environment sets knobs, too: these are what `train` would start from.
   planner::Knowledge knowledge;
-  if (!arguments.has("--from")) knowledge.set_variables = set_variables(context);
+  if (!arguments.has("--from"))
+    knowledge.set_variables = jobs::set_variables(caller_of(context));
   const auto plan = planner::resolve(config::defaults({}, context.environment), machine,
                                      /*allow_auto=*/true, knowledge);
   context.out << "\nsettings of a recipe that leaves everything auto:\n"

@@ -12,9 +12,9 @@
 #include "lockstep/cli/detail/measure.h"
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/cli/detail/run_view.h"
-#include "lockstep/cli/detail/state.h"
 #include "lockstep/hardware/json.h"
 #include "lockstep/hardware/measured_store.h"
+#include "lockstep/jobs/state_directory.h"
 
 namespace lockstep::cli {
 namespace {
@@ -24,7 +24,7 @@ using hardware::Measured;
 using Json = nlohmann::ordered_json;
 using Words = std::vector<std::string>;
 
-// 2, 4, 8, ... and the most.
+// Returns 2, 4, 8, ... and the most.
 std::vector<int> sizes_up_to(int most) {
   std::vector<int> sizes;
   for (int size = 2; size < most; size *= 2) sizes.push_back(size);
@@ -34,7 +34,7 @@ std::vector<int> sizes_up_to(int most) {
 
 class Bench {
  public:
-  Bench(const Machine& machine, const Parts& parts, bool quick, Context& context)
+  Bench(const Machine& machine, const Measurements& parts, bool quick, Context& context)
       : machine_(machine), parts_(parts), quick_(quick), context_(context) {}
 
   Measured run() {
@@ -50,7 +50,7 @@ class Bench {
     return measured_;
   }
 
-  // Sentences on what could not be measured.
+  // Returns sentences on what could not be measured.
   const std::vector<std::string>& failures() const { return failures_; }
 
  private:
@@ -63,7 +63,7 @@ class Bench {
     return {std::move(words)};
   }
 
-  // What the worker gave, or nothing and a sentence.
+  // Returns what the worker measured, or nothing and keeps a sentence.
   std::optional<Measured> read(const PartEnd& end, const std::string& what) {
     auto problem = end.problem;
     if (problem.empty()) {
@@ -152,7 +152,7 @@ class Bench {
     const auto what = str("all-reduce over ", ranks.size(), " ranks (", backend, ")");
     say(what);
     const auto ends = parts_.run_ranks(std::move(ranks));
-    // Of those that failed, the one that did not only wait in vain says most.
+    // The failed worker that did not only wait in vain says most.
     const auto failed = std::find_if(ends.begin(), ends.end(), [](const auto& end) {
       return !end.problem.empty() && !end.late;
     });
@@ -163,14 +163,14 @@ class Bench {
   }
 
   const Machine& machine_;
-  const Parts& parts_;
+  const Measurements& parts_;
   const bool quick_;
   Context& context_;
   Measured measured_;
   std::vector<std::string> failures_;
 };
 
-// Others that compute meanwhile make everything look slow.
+// Other processes that compute meanwhile make everything look slow.
 void warn_of_load(const Machine& machine, Context& context) {
   double load = 0;
   if (::getloadavg(&load, 1) != 1 || load < 0.5 * machine.logical_cores) return;
@@ -197,7 +197,7 @@ std::string json_of(const Machine& machine, const Measured& measured,
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// What there is none of is said, not left out.
+// Missing devices are named, not left out.
 std::string without_gpus(const Machine& machine) {
   if (machine.gpus.empty()) {
     return str("gpu       none: ", machine.gpu_note,
@@ -209,7 +209,7 @@ std::string without_gpus(const Machine& machine) {
 }
 
 std::string store(const Machine& machine, const Measured& measured, Context& context) {
-  const auto state = state_directory(context);
+  const auto state = jobs::state_directory(caller_of(context));
   if (state.empty()) {
     throw Error(Fault::config,
                 "hardware bench: there is no place to keep the result, because neither "
@@ -221,7 +221,7 @@ std::string store(const Machine& machine, const Measured& measured, Context& con
 }  // namespace
 
 int bench_hardware(const Arguments& arguments, Context& context) {
-  const Parts parts(context, time_limit(arguments));
+  const Measurements parts(context, time_limit(arguments));
   const auto machine = hardware::inspect(default_run_dir(context));
   warn_of_load(machine, context);
   Bench bench(machine, parts, arguments.has("--quick"), context);

@@ -43,7 +43,7 @@ std::string memory(const Gpu& gpu) {
                      units::format_bytes(gpu.memory_total_bytes));
 }
 
-// A line of the report: what it is about, then the facts.
+// Returns a line of the report: the subject, then the facts.
 std::string line(std::string_view about, const std::string& facts) {
   return fmt::format("{:<10}{}\n", about, facts);
 }
@@ -133,7 +133,7 @@ std::string pair_text(const hardware::GpuPair& pair) {
   return pair.path.value_or(kUnknown);
 }
 
-// How GPUs reach each other, as a matrix.
+// Returns how GPUs reach each other, as a matrix.
 std::string link_lines(const Machine& machine) {
   if (machine.gpu_pairs.empty()) return "";
   Rows rows{{"links"}};
@@ -159,7 +159,7 @@ std::string link_lines(const Machine& machine) {
   return result;
 }
 
-// What a person should look at.
+// Returns what a user should look at.
 std::vector<std::string> worries(const Gpu& gpu) {
   std::vector<std::string> found;
   if (gpu.remapped_rows && gpu.remapped_rows->failed) {

@@ -8,7 +8,7 @@
 namespace lockstep::cli {
 namespace {
 
-// "  name  text" lines with the texts below each other, wrapped at 88 columns.
+// Returns "  name  text" lines with the texts below each other, wrapped at 88 columns.
 std::string two_columns(const std::vector<std::pair<std::string, std::string>>& rows) {
   constexpr std::size_t kWidth = 88;
   std::size_t left = 0;

@@ -8,42 +8,43 @@
 #include "lockstep/base/error.h"
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/config/load.h"
-#include "lockstep/monitor/run_directory.h"
+#include "lockstep/jobs/job_options.h"
+#include "lockstep/run/run_directory.h"
 
 namespace lockstep::cli {
 namespace {
 
-// Without --log-dir: made for this launch, and gone when all went well.
-monitor::RunDirectory make_run(const LaunchOptions& options, const Context& context) {
-  monitor::NewRun wanted{.name = "",
-                         .record = monitor::record_of_this_process(),
-                         .config_yaml = "",
-                         .plan_json = ""};
+// Without --log-dir the run is made for this launch, and removed when all went well.
+run::RunDirectory make_run(const LaunchOptions& options, const Context& context) {
+  run::NewRun wanted{.name = "",
+                     .record = run::record_of_this_process(),
+                     .config_yaml = "",
+                     .plan_json = ""};
   wanted.record.command = context.command_line;
   if (!options.log_dir.empty()) {
-    return monitor::RunDirectory::create(options.log_dir, wanted);
+    return run::RunDirectory::create(options.log_dir, wanted);
   }
   const auto now = Clock::system().wall().time_since_epoch();
-  // One that was kept must not be in the way of the next.
+  // A directory that was kept must not be in the way of the next.
   wanted.name =
       str("lockstep-launch-", ::getpid(), "-", now / std::chrono::microseconds(1));
   const auto parent = context.variable("TMPDIR").value_or("");
-  return monitor::RunDirectory::create(parent.empty() ? "/tmp" : parent, wanted);
+  return run::RunDirectory::create(parent.empty() ? "/tmp" : parent, wanted);
 }
 
-void remove_run(const monitor::RunDirectory& run) {
+void remove_run(const run::RunDirectory& run) {
   std::error_code ignored;  // a leftover in a temporary directory is no failure
   std::filesystem::remove_all(run.path(), ignored);
 }
 
 int report(const launcher::JobResult& result, const LaunchOptions& options,
-           const monitor::RunDirectory& run, Context& context) {
-  if (result.state == monitor::RunState::failed) {
+           const run::RunDirectory& run, Context& context) {
+  if (result.state == run::RunStatus::failed) {
     print_error(context, result.message);
   } else if (!result.message.empty()) {
     context.err << "lockstep: " << printable(result.message) << "\n";
   }
-  if (result.state != monitor::RunState::done) {
+  if (result.state != run::RunStatus::done) {
     context.err << "lockstep: the logs are kept in " << run.path().string() << "\n";
   } else if (options.log_dir.empty()) {
     remove_run(run);
@@ -53,10 +54,10 @@ int report(const launcher::JobResult& result, const LaunchOptions& options,
 
 int launch(const Arguments& arguments, Context& context) {
   auto options = launch_options(LaunchWords(arguments, context));
-  // LOCKSTEP_WATCH_STEP_FLOOR and its like. A program that uses our library may beat;
-  // any other is left alone.
+  // Reads LOCKSTEP_WATCH_STEP_FLOOR and its like. A program that uses our library may
+  // beat; any other is left alone.
   const auto watch = config::defaults({}, context.environment).config.watch;
-  options.job.hang_limits = hang_limits(watch);
+  options.job.hang_limits = jobs::hang_limits(watch);
   options.job.hang_limits->startup = std::chrono::milliseconds(0);
   if (arguments.has("--dry-run")) {
     context.out << launch_text(options);

@@ -3,8 +3,8 @@
 #include "lockstep/base/text.h"
 #include "lockstep/cli/detail/launch.h"
 #include "lockstep/cli/detail/output.h"
-#include "lockstep/launcher/host.h"
-#include "lockstep/launcher/slurm.h"
+#include "lockstep/run/host.h"
+#include "lockstep/run/slurm.h"
 
 namespace lockstep::cli {
 namespace {
@@ -17,7 +17,7 @@ struct Endpoint {
   std::optional<int> port;
 };
 
-// "host", "host:29400", "[::1]:29400"
+// Parses "host", "host:29400", "[::1]:29400".
 Endpoint parse_endpoint(const std::string& source, const std::string& text) {
   const auto colon = text.rfind(':');
   const bool bracket = !text.empty() && text.front() == '[';
@@ -59,7 +59,7 @@ void check_backend(const LaunchWords& words) {
               "' is not one of static, c10d", text::did_you_mean(*backend, known));
 }
 
-// What --rdzv-endpoint says, else --master-addr and --master-port.
+// Returns --rdzv-endpoint, else --master-addr and --master-port.
 Endpoint wanted_endpoint(const LaunchWords& words) {
   if (words.has("--standalone")) return {};
   const auto address = words.value("--master-addr");
@@ -79,7 +79,7 @@ Endpoint wanted_endpoint(const LaunchWords& words) {
   return endpoint;
 }
 
-// What to type for a number of nodes that may change: that is torchrun's strength.
+// Returns the torchrun command for a number of nodes that may change.
 std::string torchrun_line(const LaunchWords& words) {
   const auto endpoint = words.value("--rdzv-endpoint");
   const auto address = words.value("--master-addr").value_or("FIRST_NODE");
@@ -136,7 +136,7 @@ std::optional<std::string> slurm_first_node(const LaunchWords& words) {
   for (const auto* name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {
     const auto list = words.variable(name);
     if (!list || list->empty()) continue;
-    return launcher::slurm::expand_nodes(*list).front();
+    return run::slurm::expand_nodes(*list).front();
   }
   return std::nullopt;
 }
@@ -171,12 +171,12 @@ int node_rank(const LaunchWords& words, const Meeting& meeting) {
                 "' is not a node of ", meeting.nodes, " (0 to ", meeting.nodes - 1,
                 "); give --node-rank");
   }
-  if (launcher::is_loopback(meeting.address)) {
+  if (run::is_loopback(meeting.address)) {
     throw Error(Fault::config, "--node-rank: --master-addr ", meeting.address,
                 " is every host's own address; give --node-rank, or the address of the "
                 "first node that the others can reach");
   }
-  if (launcher::is_this_host(meeting.address)) return 0;
+  if (run::is_this_host(meeting.address)) return 0;
   if (meeting.nodes == 2) return 1;
   throw Error(Fault::config, "--node-rank: --master-addr ", meeting.address,
               " is not this host, so it is one of the nodes 1 to ", meeting.nodes - 1,

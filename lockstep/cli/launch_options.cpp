@@ -1,4 +1,4 @@
-// From the options of `lockstep launch` to a launcher::Job.
+// Turns the options of `lockstep launch` into a launcher::Job.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -12,6 +12,7 @@
 #include "lockstep/cli/detail/launch.h"
 #include "lockstep/hardware/cpu_topology.h"
 #include "lockstep/hardware/machine.h"
+#include "lockstep/jobs/job_options.h"
 
 namespace lockstep::cli {
 namespace {
@@ -63,10 +64,10 @@ Binding binding_for(const LaunchWords& words) {
               "--binding cores for cores that no other rank has");
 }
 
-std::vector<launcher::Place> places_for(const LaunchWords& words, int ranks,
-                                        LaunchOptions& options) {
-  launcher::PlaceRequest request{.ranks = ranks, .binding = binding_for(words)};
-  request.near_gpu = near_gpus(request.binding, ranks);
+std::vector<launcher::RankPlacement> places_for(const LaunchWords& words, int ranks,
+                                                LaunchOptions& options) {
+  launcher::PlacementRequest request{.ranks = ranks, .binding = binding_for(words)};
+  request.near_gpu = jobs::near_gpus(request.binding, ranks);
   const auto set = words.variable("OMP_NUM_THREADS");
   if (set) {
     const auto number = text::to_integer(set->substr(0, set->find(',')));
@@ -95,7 +96,7 @@ int local_rank(const LaunchWords& words, std::string_view option,
               "' is not a local rank (0 to ", ranks - 1, ")");
 }
 
-// "3", or "0:1,1:3": a mask for all ranks, or for some.
+// Parses "3", or "0:1,1:3": a mask for all ranks, or for some.
 std::map<int, Console> masks(const LaunchWords& words, std::string_view option,
                              int ranks) {
   const auto given = words.value(option);
@@ -175,10 +176,10 @@ std::string random_id() {
   return id;
 }
 
-launcher::RankEnvironment first_rank(const LaunchWords& words, const Meeting& meeting,
-                                     int ranks) {
-  launcher::RankEnvironment first;
-  first.by = launcher::StartedBy::lockstep;
+run::RankEnvironment first_rank(const LaunchWords& words, const Meeting& meeting,
+                                int ranks) {
+  run::RankEnvironment first;
+  first.by = run::StartedBy::lockstep;
   first.nodes = meeting.nodes;
   first.node = meeting.node;
   first.rank = meeting.node * ranks;
@@ -199,18 +200,6 @@ launcher::RankEnvironment first_rank(const LaunchWords& words, const Meeting& me
 
 }  // namespace
 
-std::vector<std::vector<int>> near_gpus(launcher::Binding binding, int ranks) {
-  if (binding == launcher::Binding::none) return {};
-  const auto gpus = hardware::detect().gpus;
-  if (static_cast<int>(gpus.size()) < ranks) return {};
-  std::vector<std::vector<int>> near;
-  near.reserve(gpus.size());
-  for (int rank = 0; rank < ranks; ++rank) {
-    near.push_back(hardware::cpus_near(gpus[static_cast<std::size_t>(rank)].pci_id));
-  }
-  return near;
-}
-
 std::vector<Console> consoles_of(const LaunchWords& words, int ranks) {
   const auto tee = masks(words, "--tee", ranks);
   const auto redirects = masks(words, "--redirects", ranks);
@@ -221,23 +210,12 @@ std::vector<Console> consoles_of(const LaunchWords& words, int ranks) {
   };
   std::vector<Console> consoles;
   for (int rank = 0; rank < ranks; ++rank) {
-    // As torchrun has it: redirected streams leave the terminal, unless they are teed.
+    // torchrun's rule: redirected streams leave the terminal, unless they are teed.
     const auto shown = (3U & ~mask_of(redirects, rank)) | mask_of(tee, rank);
     consoles.push_back(filter.contains(rank) ? static_cast<Console>(shown)
                                              : Console::nothing);
   }
   return consoles;
-}
-
-launcher::HangLimits hang_limits(const config::WatchConfig& watch) {
-  return {.step_floor = watch.step_floor,
-          .step_factor = watch.step_factor,
-          .step_timeout = watch.step_timeout,
-          .startup = watch.startup,
-          .first_step = watch.first_step,
-          .evaluation = watch.evaluation,
-          .saving = watch.saving,
-          .loading = watch.loading};
 }
 
 LaunchOptions launch_options(const LaunchWords& words) {

@@ -1,4 +1,4 @@
-// Which program `lockstep launch` starts: the one named, or Python with it.
+// Chooses the program of `lockstep launch`: the one named, or Python with it.
 #include <filesystem>
 
 #include <unistd.h>
@@ -27,7 +27,7 @@ bool is_on_path(const LaunchWords& words, const std::string& program) {
   return false;
 }
 
-// An executable script says itself who runs it.
+// An executable script names its own interpreter.
 bool runs_by_itself(const std::string& script) {
   if (!is_executable_file(script)) return false;
   constexpr std::int64_t kLargestScript = 64 << 20;

@@ -1,10 +1,10 @@
-// What `lockstep launch --dry-run` prints.
+// Makes the output of `lockstep launch --dry-run`.
 #include "lockstep/base/str.h"
 #include "lockstep/base/text.h"
 #include "lockstep/cli/detail/launch.h"
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/hardware/cpu_topology.h"
-#include "lockstep/launcher/host.h"
+#include "lockstep/run/host.h"
 
 namespace lockstep::cli {
 namespace {
@@ -38,7 +38,7 @@ std::string rank_table(const launcher::Job& job) {
   return text::table(rows, {0, 1, 2});
 }
 
-// Of the first rank; what the launcher chooses only when it starts is said in words.
+// Returns that of the first rank; values that are chosen at the start are in words.
 std::string environment_text(const launcher::Job& job) {
   std::string result;
   for (const auto& [name, value] : variables_of(job.first)) {
@@ -67,11 +67,10 @@ std::string launch_text(const LaunchOptions& options) {
           first.rank + first.local_world_size - 1, " of ", first.world_size, "\n");
   const auto address =
       first.master_address.empty() ? "127.0.0.1" : first.master_address;
-  text +=
-      str("store    ",
-          first.master_port == 0 ? address + ", a free port"
-                                 : launcher::endpoint_text(address, first.master_port),
-          "\n");
+  text += str("store    ",
+              first.master_port == 0 ? address + ", a free port"
+                                     : run::endpoint_text(address, first.master_port),
+              "\n");
   text += str("threads  ", options.threads_line, "\n");
   text += str("logs     ",
               options.log_dir.empty()

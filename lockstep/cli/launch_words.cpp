@@ -7,7 +7,7 @@
 namespace lockstep::cli {
 namespace {
 
-// "--nproc-per-node" -> "PET_NPROC_PER_NODE"
+// Turns "--nproc-per-node" into "PET_NPROC_PER_NODE".
 std::string variable_name(std::string_view option) {
   std::string name = "PET_";
   for (const char c : option.substr(2)) {

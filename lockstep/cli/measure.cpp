@@ -12,9 +12,9 @@
 #include "lockstep/base/process.h"
 #include "lockstep/base/text.h"
 #include "lockstep/cli/detail/output.h"
-#include "lockstep/cli/detail/train.h"
+#include "lockstep/jobs/worker.h"
 #include "lockstep/launcher/port.h"
-#include "lockstep/launcher/rank_environment.h"
+#include "lockstep/run/rank_environment.h"
 
 namespace lockstep::cli {
 namespace {
@@ -40,10 +40,10 @@ std::string reason_of(const process::Output& output) {
 
 }  // namespace
 
-Parts::Parts(const Context& context, std::chrono::seconds limit)
-    : worker_(find_worker(context)), limit_(limit) {}
+Measurements::Measurements(const Context& context, std::chrono::seconds limit)
+    : worker_(jobs::find_worker(caller_of(context))), limit_(limit) {}
 
-PartEnd Parts::run(const Part& part) const {
+PartEnd Measurements::run(const Part& part) const {
   process::Command command{.arguments = {worker_.string(), "--measure"},
                            .environment = part.environment,
                            .directory = {},
@@ -67,7 +67,7 @@ PartEnd Parts::run(const Part& part) const {
   }
 }
 
-std::vector<PartEnd> Parts::run(const std::vector<Part>& parts) const {
+std::vector<PartEnd> Measurements::run(const std::vector<Part>& parts) const {
   std::vector<PartEnd> ends(parts.size());
   std::vector<std::jthread> threads;
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -77,22 +77,21 @@ std::vector<PartEnd> Parts::run(const std::vector<Part>& parts) const {
   return ends;
 }
 
-std::vector<PartEnd> Parts::run_ranks(std::vector<Part> ranks) const {
+std::vector<PartEnd> Measurements::run_ranks(std::vector<Part> ranks) const {
   const auto port = launcher::HeldPort::any();
   std::random_device random;
   const auto size = static_cast<int>(ranks.size());
-  launcher::RankEnvironment who{
-      .by = launcher::StartedBy::lockstep,
-      .world_size = size,
-      .local_world_size = size,
-      .master_address = "127.0.0.1",
-      .master_port = port.port(),
-      .job_id = "measure",
-      .token = fmt::format("{:08x}{:08x}", random(), random())};
+  run::RankEnvironment who{.by = run::StartedBy::lockstep,
+                           .world_size = size,
+                           .local_world_size = size,
+                           .master_address = "127.0.0.1",
+                           .master_port = port.port(),
+                           .job_id = "measure",
+                           .token = fmt::format("{:08x}{:08x}", random(), random())};
   for (int rank = 0; rank < size; ++rank) {
     who.rank = who.local_rank = rank;
     auto& environment = ranks[static_cast<std::size_t>(rank)].environment;
-    for (auto& variable : launcher::variables_of(who)) {
+    for (auto& variable : run::variables_of(who)) {
       environment.push_back(std::move(variable));
     }
   }

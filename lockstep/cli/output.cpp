@@ -27,7 +27,7 @@ std::string_view code_of(Tone tone) {
   }
 }
 
-// "LOCKSTEP_OPTIM_LR", of optim.lr.
+// Returns true for "LOCKSTEP_OPTIM_LR", of optim.lr.
 bool sets_a_knob(const std::string& variable) {
   constexpr std::string_view kPrefix = "LOCKSTEP_";
   if (!text::starts_with(variable, kPrefix)) return false;
@@ -75,6 +75,21 @@ std::string printable(std::string_view text) {
 void print_error(Context& context, std::string_view message) {
   context.err << "lockstep: " << toned("error:", Tone::red, context.color_err) << " "
               << printable(message) << "\n";
+}
+
+jobs::Caller caller_of(const Context& context) {
+  jobs::Caller caller;
+  caller.environment = context.environment;
+  caller.executable = context.executable;
+  caller.command_line = context.command_line;
+  caller.say = [&context](std::string_view sentence) {
+    context.err << "lockstep: " << printable(sentence) << std::endl;
+  };
+  caller.warn = [&context](std::string_view sentence) {
+    context.err << "lockstep: " << toned("warning:", Tone::yellow, context.color_err)
+                << " " << printable(sentence) << "\n";
+  };
+  return caller;
 }
 
 std::string shell_word(std::string_view word) {

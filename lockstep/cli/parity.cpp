@@ -9,17 +9,19 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/cli/detail/output.h"
+#include "lockstep/cli/detail/rank_list.h"
 #include "lockstep/cli/detail/train.h"
 #include "lockstep/hardware/machine.h"
+#include "lockstep/jobs/worker.h"
 
 namespace lockstep::cli {
 namespace {
 
-// Where the runs are made: DIR of --keep, or one that is gone afterwards, unless a run
+// The place of the runs: DIR of --keep, or one that is gone afterwards, unless a run
 // could not be made, when its logs are needed.
-class Place {
+class ParityDirectory {
  public:
-  Place(const Arguments& arguments, const Context& context)
+  ParityDirectory(const Arguments& arguments, const Context& context)
       : kept_(arguments.value("--keep")) {
     if (kept_) {
       path_ = *kept_;
@@ -35,9 +37,9 @@ class Place {
                   " exists already; name a new directory");
     }
   }
-  Place(const Place&) = delete;
-  Place& operator=(const Place&) = delete;
-  ~Place() {
+  ParityDirectory(const ParityDirectory&) = delete;
+  ParityDirectory& operator=(const ParityDirectory&) = delete;
+  ~ParityDirectory() {
     std::error_code ignored;  // a leftover in a temporary directory is no failure
     if (!kept_) std::filesystem::remove_all(path_, ignored);
   }
@@ -50,11 +52,11 @@ class Place {
   std::filesystem::path path_;
 };
 
-// True if the run is done; else it has been said why not.
-bool report(const ParityRun& run, Place& place, Context& context) {
-  if (run.result.state == monitor::RunState::done) return true;
+// Returns true if the run is done; else it prints why not.
+bool report(const ParityRun& run, ParityDirectory& place, Context& context) {
+  if (run.result.state == run::RunStatus::done) return true;
   const auto text = str("parity: ", run.name, ": ", run.result.message);
-  if (run.result.state == monitor::RunState::failed) {
+  if (run.result.state == run::RunStatus::failed) {
     print_error(context, text);
     place.keep();
     context.err << "lockstep: its logs are in "
@@ -74,24 +76,25 @@ void announce(const ParityRequest& request, const ParityPlan& plan, Context& con
   }
 }
 
-// Every size, and PyTorch; fewer if one of them could not be run: its status is that of
-// the command, and it has been said why.
+// Runs every size, and PyTorch; fewer if one of them could not be run: its status is
+// that of the command, and the reason was printed.
 std::vector<ParityRun> run_all(const ParityRequest& request, const ParityPlan& plan,
-                               const Trials& place, Place& directory) {
-  auto& err = place.context.err;
+                               const jobs::Trials& place, ParityDirectory& directory,
+                               Context& context) {
+  auto& err = context.err;
   std::vector<ParityRun> runs;
   for (const auto& size : plan.sizes) {
     const auto ranks = size.config.config.parallel.ranks.value();
     err << "lockstep: " << request.steps << " steps with " << ranks
         << (ranks == 1 ? " rank" : " ranks") << std::endl;
     runs.push_back(run_size(place, size, request));
-    if (!report(runs.back(), directory, place.context)) return runs;
+    if (!report(runs.back(), directory, context)) return runs;
   }
   if (!request.pytorch) return runs;
   err << "lockstep: " << request.steps << " steps with PyTorch ("
       << printable(request.python) << ")" << std::endl;
   runs.push_back(run_pytorch(place, plan.sizes[0], request, runs[0]));
-  report(runs.back(), directory, place.context);
+  report(runs.back(), directory, context);
   return runs;
 }
 
@@ -111,14 +114,15 @@ int parity(const Arguments& arguments, Context& context) {
                   config::load(arguments.operand("RECIPE").value_or(""),
                                arguments.overrides(), context.environment),
                   hardware::detect());
-  const auto worker = find_worker(context);
+  const auto caller = caller_of(context);
+  const auto worker = jobs::find_worker(caller);
   if (request.pytorch) require_pytorch(request.python, plan.sizes[0].config.config);
   announce(request, plan, context);
   launcher::Signals signals;
-  Place directory(arguments, context);
-  const auto runs =
-      run_all(request, plan, {directory.path(), worker, context, signals}, directory);
-  if (runs.back().result.state != monitor::RunState::done) {
+  ParityDirectory directory(arguments, context);
+  const auto runs = run_all(request, plan, {directory.path(), worker, caller, signals},
+                            directory, context);
+  if (runs.back().result.state != run::RunStatus::done) {
     return runs.back().result.exit;
   }
   std::vector<Comparison> comparisons;
@@ -174,7 +178,7 @@ ParityRequest parity_request(const Arguments& arguments, const Context& context)
                 " with; list several sizes, or add --against pytorch");
   }
   if (const auto text = arguments.value("--inject")) {
-    request.injection = monitor::parse_injection(*text);
+    request.injection = run::parse_injection(*text);
     const auto most = *std::max_element(request.ranks.begin(), request.ranks.end());
     if (request.injection->rank >= most) {
       throw Error(Fault::config, "--inject: there is no rank ", request.injection->rank,

@@ -1,4 +1,4 @@
-// What two traces differ by, and whether that is too much.
+// Computes what two traces differ by, and whether that is too much.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -50,7 +50,7 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
   double largest = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double one = std::abs(a[i] - b[i]);
-    // Also where both are the same infinity, whose difference is no number.
+    // This includes equal infinities, whose difference is NaN.
     if (!std::isfinite(one)) return kInfinity;
     largest = std::max(largest, one);
   }
@@ -59,11 +59,11 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
 
 double relative(double difference, double scale) {
   if (difference == 0) return 0;
-  // An infinity over an infinity would be no number, and larger than nothing.
+  // An infinity over an infinity would be NaN, which compares as not larger.
   return scale == 0 || !std::isfinite(difference) ? kInfinity : difference / scale;
 }
 
-// A line for each step, the start included.
+// Returns a line for each step, the start included.
 std::vector<std::string> hashes_of(const std::filesystem::path& path,
                                    std::int64_t steps) {
   constexpr std::int64_t kLongest = 1 << 30;
@@ -95,9 +95,9 @@ StepDifference compare_step(const TensorFile& reference, const TensorFile& other
                             std::int64_t step) {
   StepDifference result;
   result.step = step;
-  result.parameter = difference(reference, other, monitor::kTraceParameter);
+  result.parameter = difference(reference, other, run::kTraceParameter);
   if (step == 0) return result;
-  result.gradient = difference(reference, other, monitor::kTraceGradient);
+  result.gradient = difference(reference, other, run::kTraceGradient);
   result.loss_reference = reference.values("loss").at(0);
   result.loss_other = other.values("loss").at(0);
   result.loss = loss_difference(result.loss_reference, result.loss_other);
@@ -136,7 +136,7 @@ Difference difference(const TensorFile& reference, const TensorFile& other,
 std::string disagreement(const ParityRun& run, std::int64_t steps) {
   std::vector<std::string> first;
   for (int rank = 0; rank < run.ranks; ++rank) {
-    auto hashes = hashes_of(run.trace / monitor::hash_file(rank), steps);
+    auto hashes = hashes_of(run.trace / run::hash_file(rank), steps);
     if (rank == 0) {
       first = std::move(hashes);
       continue;
@@ -161,8 +161,8 @@ Comparison compare(const ParityRun& reference, const ParityRun& other,
   }
   for (std::int64_t step = 0; step <= steps; ++step) {
     result.steps.push_back(
-        compare_step(TensorFile::read(reference.trace / monitor::step_file(step)),
-                     TensorFile::read(other.trace / monitor::step_file(step)), step));
+        compare_step(TensorFile::read(reference.trace / run::step_file(step)),
+                     TensorFile::read(other.trace / run::step_file(step)), step));
   }
   return result;
 }

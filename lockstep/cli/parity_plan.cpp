@@ -1,4 +1,4 @@
-// The recipe at every size, with everything that would let them differ made the same.
+// Plans the recipe at every size, with everything that could differ made the same.
 #include <algorithm>
 #include <numeric>
 
@@ -12,12 +12,13 @@ namespace {
 
 using config::Origin;
 
-void make_short(Settings& settings, const config::Config& config, std::int64_t steps) {
-  only_steps(settings, config, steps);
+void make_short(jobs::Settings& settings, const config::Config& config,
+                std::int64_t steps) {
+  jobs::only_steps(settings, config, steps);
   settings.set("train.log_every", "1", "every step is compared");
 }
 
-// How the samples of a step are cut; by whoever was said to decide it.
+// Returns the samples of a step, from the knobs that were set.
 std::int64_t global_batch(const config::BatchConfig& batch, int ranks) {
   if (!batch.global.is_auto()) return batch.global.value();
   if (!batch.per_rank.is_auto()) return batch.per_rank.value() * ranks;
@@ -27,7 +28,7 @@ std::int64_t global_batch(const config::BatchConfig& batch, int ranks) {
   return batch.micro.value() * batch.accumulation.value() * ranks;
 }
 
-void make_batches_the_same(Settings& settings, const config::Config& config,
+void make_batches_the_same(jobs::Settings& settings, const config::Config& config,
                            const std::vector<int>& sizes) {
   auto multiple = config.batch.accumulation.value_or(1);
   for (const auto ranks : sizes) {
@@ -48,7 +49,7 @@ void make_batches_the_same(Settings& settings, const config::Config& config,
                                      ", so that every size can share it"));
 }
 
-void make_sizes_comparable(Settings& settings, const config::Config& config,
+void make_sizes_comparable(jobs::Settings& settings, const config::Config& config,
                            const std::vector<int>& sizes,
                            const hardware::Machine& machine) {
   settings.set("precision.mode", "fp64", "it tells mistakes from rounding");
@@ -69,7 +70,7 @@ void make_sizes_comparable(Settings& settings, const config::Config& config,
 
 ParityPlan parity_plan(const ParityRequest& request, config::Loaded wanted,
                        const hardware::Machine& machine) {
-  Settings settings(wanted, "parity");
+  jobs::Settings settings(wanted, "parity");
   if (settings.typed("parallel.ranks")) {
     throw Error(Fault::config, "parity: parallel.ranks is what --ranks lists; leave ",
                 "parallel.ranks=", config::get(wanted, "parallel.ranks"), " out");

@@ -15,7 +15,7 @@
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/cli/detail/parity.h"
 #include "lockstep/hardware/cpu_topology.h"
-#include "lockstep/monitor/run_directory.h"
+#include "lockstep/run/run_directory.h"
 
 namespace lockstep::cli {
 namespace {
@@ -75,7 +75,7 @@ void refuse_tasks(const config::Config& config) {
 }  // namespace
 
 void require_pytorch(const std::string& python, const config::Config& config) {
-  // Those of parity_pytorch.py; a model of ours may have no twin there.
+  // The models of parity_pytorch.py; a model of ours may have no twin there.
   static constexpr std::array<std::string_view, 3> kModels = {"cnn", "mlp",
                                                               "torchscript"};
   if (std::find(kModels.begin(), kModels.end(), config.model.name) == kModels.end()) {
@@ -113,14 +113,14 @@ void require_pytorch(const std::string& python, const config::Config& config) {
   }
 }
 
-ParityRun run_pytorch(const Trials& place, const planner::Plan& plan,
+ParityRun run_pytorch(const jobs::Trials& place, const planner::Plan& plan,
                       const ParityRequest& request, const ParityRun& reference) {
-  monitor::NewRun wanted{.name = "pytorch",
-                         .record = monitor::record_of_this_process(),
-                         .config_yaml = "",
-                         .plan_json = ""};
-  wanted.record.command = place.context.command_line;
-  const auto run = monitor::RunDirectory::create(place.directory, wanted);
+  run::NewRun wanted{.name = "pytorch",
+                     .record = run::record_of_this_process(),
+                     .config_yaml = "",
+                     .plan_json = ""};
+  wanted.record.command = place.caller.command_line;
+  const auto run = run::RunDirectory::create(place.directory, wanted);
   const auto path = std::filesystem::absolute(run.path());
   std::filesystem::create_directory(path / "trace");
   files::write_atomically(path / "parity_pytorch.py", kParityScript);

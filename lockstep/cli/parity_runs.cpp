@@ -19,16 +19,17 @@ std::vector<std::string> trace_words(const std::filesystem::path& trace,
 
 }  // namespace
 
-ParityRun run_size(const Trials& trials, const planner::Plan& plan,
+ParityRun run_size(const jobs::Trials& trials, const planner::Plan& plan,
                    const ParityRequest& request) {
   const int ranks = plan.config.config.parallel.ranks.value();
-  const auto run = make_trial(trials, plan);
+  const auto run = jobs::make_trial(trials, plan);
   const auto trace = std::filesystem::absolute(run.path()) / "trace";
   std::filesystem::create_directory(trace);
-  return {.name = ranks == 1 ? "1 rank" : str(ranks, " ranks"),
-          .ranks = ranks,
-          .trace = trace,
-          .result = run_trial(trials, plan, run, trace_words(trace, request, ranks))};
+  return {
+      .name = ranks == 1 ? "1 rank" : str(ranks, " ranks"),
+      .ranks = ranks,
+      .trace = trace,
+      .result = jobs::run_trial(trials, plan, run, trace_words(trace, request, ranks))};
 }
 
 }  // namespace lockstep::cli

@@ -1,4 +1,4 @@
-// What `lockstep parity` prints: a table for each comparison, and the verdicts.
+// Makes the output of `lockstep parity`: a table for each comparison, and the verdicts.
 #include <algorithm>
 #include <optional>
 
@@ -69,7 +69,7 @@ bool is_plural(const std::string& name) {
   return name.front() >= '0' && name.front() <= '9' && name != "1 rank";
 }
 
-// "2 ranks do", "1 rank does"
+// Returns "2 ranks do", "1 rank does".
 std::string does(const std::string& name, std::string_view more = "") {
   return str(name, is_plural(name) ? " do" : " does", more);
 }

@@ -1,14 +1,14 @@
 // lockstep plan: what a run would be like, on this machine or on any other.
-#include "lockstep/cli/detail/plan.h"
-
 #include <ostream>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/detail/output.h"
-#include "lockstep/cli/detail/state.h"
+#include "lockstep/config/load.h"
 #include "lockstep/hardware/json.h"
+#include "lockstep/jobs/knowledge.h"
+#include "lockstep/jobs/state_directory.h"
 #include "lockstep/planner/report.h"
 #include "lockstep/planner/shipped.h"
 
@@ -22,7 +22,7 @@ bool is_file(const std::string& name) {
 hardware::Machine machine_for(const Arguments& arguments, const config::Loaded& wanted,
                               Context& context) {
   const auto named = arguments.value("--hardware");
-  if (!named) return known_machine(context, wanted.config.run.dir);
+  if (!named) return jobs::known_machine(caller_of(context), wanted.config.run.dir);
   return is_file(*named) ? hardware::load(*named) : planner::shipped_machine(*named);
 }
 
@@ -37,16 +37,16 @@ planner::Knowledge knowledge_for(const Arguments& arguments,
                 "plan: --model and --describe both name a model; give "
                 "one of them");
   }
-  if (!shipped && !file) return knowledge_of(wanted, machine, context);
-  planner::Knowledge knowledge{.set_variables = set_variables(context)};
-  knowledge.model =
-      shipped ? planner::shipped_model(*shipped) : planner::load_model(*file);
+  const auto caller = caller_of(context);
+  if (!shipped && !file) return jobs::knowledge_of(wanted, machine, caller);
+  planner::Knowledge knowledge{.set_variables = jobs::set_variables(caller)};
+  knowledge.model = shipped ? planner::shipped_model(*shipped) : run::load_model(*file);
   knowledge.correction =
-      correction_for(*knowledge.model, wanted.config, machine, context);
+      jobs::correction_for(*knowledge.model, wanted.config, machine, caller);
   return knowledge;
 }
 
-// Somebody who plans for another machine wants to know why it can not be, too.
+// A user who plans for another machine wants to know why it can not be, too.
 [[noreturn]] void refuse(const config::Loaded& wanted, const hardware::Machine& machine,
                          const planner::Knowledge& knowledge,
                          const Arguments& arguments, Context& context) {

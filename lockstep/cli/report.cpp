@@ -1,5 +1,5 @@
 // lockstep report RUN [RUN...]: one page about a run, or about several.
-#include "lockstep/monitor/report.h"
+#include "lockstep/report/report.h"
 
 #include <ostream>
 
@@ -14,12 +14,12 @@ namespace {
 
 int report(const Arguments& arguments, Context& context) {
   const auto directory = arguments.value("--dir").value_or(default_run_dir(context));
-  std::vector<monitor::RunDirectory> runs;
+  std::vector<run::RunDirectory> runs;
   for (const auto& name : arguments.repeated()) {
-    runs.push_back(find_run("report", name, directory));
+    runs.push_back(jobs::find_run("report", name, directory));
   }
-  if (runs.empty()) runs.push_back(find_run("report", std::nullopt, directory));
-  const auto page = monitor::report_html(runs);
+  if (runs.empty()) runs.push_back(jobs::find_run("report", std::nullopt, directory));
+  const auto page = report::report_html(runs);
   const auto target = arguments.value("--output");
   if (target == "-") {
     context.out << page;

@@ -28,8 +28,8 @@ struct Common {
   bool no_color = false;
 };
 
-// Where the words that are ours end: what comes behind belongs to a program that we are
-// to start, and so do its --help and its --no-color.
+// Returns where our own words end: the words behind belong to a program that we are to
+// start, and so do its --help and its --no-color.
 std::size_t end_of_own(const std::vector<std::string>& words) {
   const auto name = std::find_if(words.begin(), words.end(), [](const auto& word) {
     return word.empty() || word.front() != '-';
@@ -43,7 +43,7 @@ std::size_t end_of_own(const std::vector<std::string>& words) {
                                   words.begin());
 }
 
-// Takes them out of `words`.
+// Takes the common options out of `words`.
 Common take_common(std::vector<std::string>& words) {
   Common common;
   const auto end = words.begin() + static_cast<std::ptrdiff_t>(end_of_own(words));
@@ -89,11 +89,9 @@ std::optional<std::string> Context::variable(std::string_view name) const {
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = [] {
     std::vector<Command> all = {
-        train_command(),      plan_command(),    launch_command(), parity_command(),
-        bench_command(),      find_lr_command(), config_command(), runs_command(),
-        status_command(),     top_command(),     report_command(), checkpoint_command(),
-        hardware_command(),   gpus_command(),    doctor_command(), version_command(),
-        completion_command(), help_command(),
+#define LOCKSTEP_ROW(name) name##_command(),
+        LOCKSTEP_COMMANDS(LOCKSTEP_ROW)
+#undef LOCKSTEP_ROW
     };
     // `help` takes the name of any command, itself included.
     for (const auto& command : all) {

@@ -16,16 +16,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string loss_of(const RunView& run) {
+std::string loss_of(const jobs::RunView& run) {
   return run.train ? fmt::format("{:.4f}", run.train->loss) : "-";
 }
 
-std::string primary_of(const RunView& run) {
+std::string primary_of(const jobs::RunView& run) {
   const auto primary = run.eval ? monitor::primary_of(*run.eval) : std::nullopt;
   return primary ? fmt::format("{} {:.4f}", primary->name, primary->value) : "-";
 }
 
-std::vector<std::string> row_of(const RunView& run) {
+std::vector<std::string> row_of(const jobs::RunView& run) {
   return {run.record.id,
           run.state_text(),
           run.record.recipe.empty() ? "-" : run.record.recipe,
@@ -37,17 +37,17 @@ std::vector<std::string> row_of(const RunView& run) {
 }
 
 struct Listing {
-  std::vector<RunView> runs;
-  std::vector<monitor::SkippedEntry> skipped;
+  std::vector<jobs::RunView> runs;
+  std::vector<run::SkippedEntry> skipped;
 };
 
 // One run that can not be read, or is being deleted, does not hide the others.
 Listing list_in(const std::string& directory) {
-  auto found = monitor::list_runs(directory);
+  auto found = run::list_runs(directory);
   Listing list{.runs = {}, .skipped = std::move(found.skipped)};
   for (const auto& entry : found.runs) {
     try {
-      list.runs.push_back(view_of(entry.directory));
+      list.runs.push_back(jobs::view_of(entry.directory));
     } catch (const Error& problem) {
       list.skipped.push_back({entry.directory.path(), problem.what()});
     }

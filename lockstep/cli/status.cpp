@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kShownEvents = 5;
 
-std::string value_text(const monitor::Field& field) {
+std::string value_text(const run::Field& field) {
   if (const auto* word = std::get_if<std::string>(&field.value)) return *word;
   if (const auto* real = std::get_if<double>(&field.value)) {
     return fmt::format("{:.6g}", *real);
@@ -27,7 +27,7 @@ std::string value_text(const monitor::Field& field) {
   return fmt::format("{}", std::get<std::int64_t>(field.value));
 }
 
-std::string fields_text(const std::vector<monitor::Field>& fields) {
+std::string fields_text(const std::vector<run::Field>& fields) {
   std::string result;
   for (const auto& field : fields) {
     result += fmt::format("  {} {}", field.name, value_text(field));
@@ -40,7 +40,7 @@ std::string metrics_text(const monitor::Metrics& metrics) {
                      fields_text(metrics.more));
 }
 
-std::string step_text(const RunView& view) {
+std::string step_text(const jobs::RunView& view) {
   if (!view.step) return "-";
   if (!view.total_steps) return fmt::format("{}", *view.step);
   const auto percent = *view.total_steps > 0
@@ -50,7 +50,7 @@ std::string step_text(const RunView& view) {
   return fmt::format("{}/{} ({:.0f} %)", *view.step, *view.total_steps, percent);
 }
 
-std::vector<std::vector<std::string>> rows_of(const RunView& view) {
+std::vector<std::vector<std::string>> rows_of(const jobs::RunView& view) {
   std::vector<std::vector<std::string>> rows{
       {"run", fmt::format("{}  ({})", view.record.id, view.path)},
       {"state", view.state_text()},
@@ -60,30 +60,30 @@ std::vector<std::vector<std::string>> rows_of(const RunView& view) {
       {"step", step_text(view)}};
   if (view.record.exit) rows.push_back({"exit", fmt::format("{}", *view.record.exit)});
   if (!view.record.message.empty()) rows.push_back({"message", view.record.message});
-  if (view.beat && !monitor::is_final(view.record.state)) {
+  if (view.beat && !run::is_final(view.record.state)) {
     rows.push_back({"heartbeat", fmt::format("{:.1f} s ago, {}", *view.beat_age_seconds,
-                                             monitor::name_of(view.beat->phase))});
+                                             run::name_of(view.beat->phase))});
   }
   if (view.train) rows.push_back({"train", metrics_text(*view.train)});
   if (view.eval) rows.push_back({"eval", metrics_text(*view.eval)});
   return rows;
 }
 
-Json events_json(const std::vector<monitor::Event>& events) {
+Json events_json(const std::vector<run::Event>& events) {
   auto json = Json::array();
   for (const auto& event : events) {
-    std::vector<monitor::Field> fields{{"time", event.time}, {"event", event.kind}};
+    std::vector<run::Field> fields{{"time", event.time}, {"event", event.kind}};
     fields.insert(fields.end(), event.fields.begin(), event.fields.end());
-    json.push_back(Json::parse(monitor::to_json_line(fields)));
+    json.push_back(Json::parse(run::to_json_line(fields)));
   }
   return json;
 }
 
 int status(const Arguments& arguments, Context& context) {
   const auto directory = arguments.value("--dir").value_or(default_run_dir(context));
-  const auto run = find_run("status", arguments.operand("RUN"), directory);
-  const auto view = view_of(run);
-  const auto events = monitor::last_events(run.events(), kShownEvents);
+  const auto run = jobs::find_run("status", arguments.operand("RUN"), directory);
+  const auto view = jobs::view_of(run);
+  const auto events = run::last_events(run.events(), kShownEvents);
   if (arguments.has("--json")) {
     auto json = Json::parse(to_json(view));
     json["events"] = events_json(events);

@@ -21,7 +21,7 @@
 namespace lockstep::cli {
 namespace {
 
-// Keys come at once and are not shown; what the terminal was is put back at the end,
+// Keys come at once and are not shown; the terminal's mode is restored at the end,
 // which signals bring about like a key.
 class RawTerminal {
  public:
@@ -45,7 +45,7 @@ class RawTerminal {
   RawTerminal(const RawTerminal&) = delete;
   RawTerminal& operator=(const RawTerminal&) = delete;
 
-  // The key pressed within a second, or 0; q when it is time to go.
+  // Returns the key pressed within a second, or 0; q when it is time to go.
   char key() const {
     std::array<pollfd, 2> waiting{
         pollfd{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0},
@@ -92,13 +92,13 @@ class Observer {
  public:
   Observer(std::string directory, const std::optional<std::string>& wanted)
       : directory_(std::move(directory)), probe_(".") {
-    if (wanted) run_ = find_run("top", wanted, directory_).path().string();
+    if (wanted) run_ = jobs::find_run("top", wanted, directory_).path().string();
     probe_.read();  // CPU times are told since the reading before
   }
 
-  // The next older (1) or newer (-1) run.
+  // Moves to the next older (1) or newer (-1) run.
   void move(int by) {
-    const auto list = monitor::list_runs(directory_).runs;
+    const auto list = run::list_runs(directory_).runs;
     for (std::size_t i = 0; i < list.size(); ++i) {
       if (!run_ || list[i].directory.path() == *run_) {
         const auto next = static_cast<std::ptrdiff_t>(i) + by;
@@ -125,7 +125,7 @@ class Observer {
       if (reading.name == "host_memory_total_bytes") state.memory_total_bytes = bytes;
     }
     try {
-      read_run(find_run("top", run_, directory_), state);
+      read_run(jobs::find_run("top", run_, directory_), state);
     } catch (const Error& error) {
       state.note = error.what();
     }
@@ -133,16 +133,16 @@ class Observer {
   }
 
  private:
-  static void read_run(const monitor::RunDirectory& run, TopState& state) {
+  static void read_run(const run::RunDirectory& run, TopState& state) {
     constexpr std::size_t kEvents = 20;
-    state.run = view_of(run);
+    state.run = jobs::view_of(run);
     for (const auto& line : monitor::recent_metrics(run.metrics())) {
       if (line.split == monitor::Split::train) state.losses.push_back(line.loss);
     }
-    state.events = monitor::last_events(run.events(), kEvents);
+    state.events = run::last_events(run.events(), kEvents);
     std::error_code ignored;
     if (!std::filesystem::exists(run.heartbeat(), ignored)) return;
-    const monitor::HeartbeatReader hearts(run.heartbeat());
+    const run::HeartbeatReader hearts(run.heartbeat());
     for (int r = 0; r < hearts.ranks(); ++r) state.ranks.push_back(hearts.read(r));
   }
 

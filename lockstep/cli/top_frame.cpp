@@ -16,7 +16,7 @@ std::size_t width_of(const Screen& screen) {
   return static_cast<std::size_t>(std::max(1, screen.columns));
 }
 
-// Cut to `columns`, between letters.
+// Returns the text cut to `columns`, between letters.
 std::string cut(std::string_view text, std::size_t columns) {
   std::string result;
   std::size_t used = 0;
@@ -73,7 +73,7 @@ std::string clock_text(double seconds) {
       std::chrono::seconds(static_cast<std::int64_t>(std::max(0.0, seconds))));
 }
 
-std::string field_text(const monitor::Field& field) {
+std::string field_text(const run::Field& field) {
   if (const auto* word = std::get_if<std::string>(&field.value)) {
     return field.name + " " + *word;
   }
@@ -141,7 +141,7 @@ class Picture {
     }
   }
 
-  // Those behind the others, or all while there is room.
+  // Adds ranks behind the others, or all while there is room.
   void add_ranks() {
     constexpr std::size_t kMost = 8;
     for (std::size_t r = 0; r < std::min(kMost, state_.ranks.size()); ++r) {
@@ -152,7 +152,7 @@ class Picture {
       }
       const double age = state_.time - beat->time;
       add(fmt::format("rank {:<3} step {:<8} {:<11} {:.1f} s ago", r, beat->step,
-                      monitor::name_of(beat->phase), std::max(0.0, age)));
+                      run::name_of(beat->phase), std::max(0.0, age)));
     }
     if (state_.ranks.size() > kMost) {
       add(fmt::format("... and {} more ranks", state_.ranks.size() - kMost), Tone::dim);

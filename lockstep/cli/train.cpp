@@ -7,47 +7,26 @@
 #include <ostream>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/files.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/cli/command.h"
-#include "lockstep/cli/detail/checkpoint.h"
 #include "lockstep/cli/detail/finished_run.h"
 #include "lockstep/cli/detail/launch.h"
-#include "lockstep/cli/detail/open_run.h"
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/cli/detail/plan.h"
-#include "lockstep/cli/detail/state.h"
-#include "lockstep/hardware/cpu_topology.h"
-#include "lockstep/hardware/json.h"
+#include "lockstep/jobs/compare.h"
+#include "lockstep/jobs/job_options.h"
+#include "lockstep/jobs/open_run.h"
+#include "lockstep/jobs/prepare.h"
+#include "lockstep/jobs/wandb_sync.h"
+#include "lockstep/jobs/worker.h"
 #include "lockstep/launcher/job.h"
-#include "lockstep/launcher/placement.h"
-#include "lockstep/monitor/run_directory.h"
 #include "lockstep/planner/plan.h"
-#include "lockstep/storage/catalog.h"
+#include "lockstep/run/run_directory.h"
 
 namespace lockstep::cli {
 
-std::filesystem::path find_worker(const Context& context) {
-  auto path =
-      std::filesystem::path(context.executable).parent_path() / "lockstep_worker";
-  if (std::filesystem::exists(path)) return path;
-  throw Error(
-      Fault::hardware, "train: '", path.string(),
-      "' is not there; build it (./scripts/setup.sh) or copy it beside lockstep");
-}
-
-int processes(const config::ParallelConfig& parallel) {
-  const bool threads = parallel.strategy == config::Strategy::data_parallel;
-  return threads ? 1 : parallel.ranks.value();
-}
-
 namespace {
-
-// What the run was made on, for `lockstep report`.
-void keep_machine(const monitor::RunDirectory& run, const hardware::Machine& machine) {
-  files::write_atomically(run.machine(), hardware::to_json(machine));
-}
 
 std::chrono::milliseconds grace(const Arguments& arguments) {
   return grace_period("--grace-period", arguments.value("--grace-period"));
@@ -59,69 +38,28 @@ int max_restarts(const Arguments& arguments) {
       std::min(kMost, arguments.number("--max-restarts", 0).value_or(0)));
 }
 
-// A rank computes on the GPU of its number; replicas of one process on all of theirs.
-void assign_gpus(const config::ParallelConfig& parallel,
-                 std::vector<launcher::RankOptions>& ranks) {
-  for (auto& rank : ranks) rank.gpus.emplace();
-  if (parallel.device != config::Device::cuda) return;
-  for (const int gpu : parallel.device_ids) ranks[0].gpus->push_back(gpu);
-  for (int gpu = 0; parallel.device_ids.empty() && gpu < parallel.ranks.value();
-       ++gpu) {
-    ranks[static_cast<std::size_t>(gpu) % ranks.size()].gpus->push_back(gpu);
-  }
-}
-
-// Rank 0 has the terminal to itself; what the others print goes to their logs.
-std::vector<launcher::RankOptions> rank_options(
-    const Arguments& arguments, const config::ParallelConfig& parallel) {
-  launcher::PlaceRequest request;
-  request.ranks = processes(parallel);
-  request.binding =
+jobs::StartOptions start_options(const Arguments& arguments, Context& context) {
+  jobs::StartOptions options;
+  options.binding =
       launcher::binding_of(arguments.value("--binding").value_or("none")).value();
-  if (parallel.device == config::Device::cuda) {
-    request.near_gpu = near_gpus(request.binding, request.ranks);
+  options.max_restarts = max_restarts(arguments);
+  options.grace = grace(arguments);
+  if (arguments.has("--json")) {
+    options.environment.emplace_back("LOCKSTEP_RESULT", "json");
   }
-  std::vector<launcher::RankOptions> ranks;
-  for (auto& place : launcher::place_ranks(hardware::cpu_topology(), request)) {
-    place.threads = parallel.threads.value();  // the plan's word, which was printed
-    ranks.push_back({.place = std::move(place)});
+  // Both are off: by --no-color or a rule, not by where one of them leads.
+  if (!context.color_out && !context.color_err) {
+    options.environment.emplace_back("NO_COLOR", "1");
   }
-  assign_gpus(parallel, ranks);
-  ranks[0].owns_terminal = true;
-  return ranks;
-}
-
-launcher::Job job_of(const Arguments& arguments, Context& context,
-                     const OpenedRun& opened, const planner::Plan& plan) {
-  const auto& config = plan.config.config;
-  const auto& run = opened.directory;
-  launcher::Job job;
-  for (const auto& variable : plan.environment) {
-    job.environment.emplace_back(variable.name, variable.value);
-  }
-  job.command = {find_worker(context).string(), "--run-dir", run.path().string()};
-  job.ranks = rank_options(arguments, config.parallel);
-  job.first.world_size = static_cast<int>(job.ranks.size());
-  job.first.job_id = run.read_record().id;
-  job.first.max_restarts = max_restarts(arguments);
-  job.grace = grace(arguments);
-  job.hang_limits = hang_limits(config.watch);
-  job.resumes = config.checkpoint.resume != "never";
-  job.lost_to = [&lock = opened.lock] { return lock.lost_to(); };
-  job.lock = opened.lock.descriptor();
-  job.say = [&context](std::string_view sentence) {
-    // On a line of its own: the worker may be in the middle of its progress line.
+  options.say = [&context](std::string_view sentence) {
+    // It gets a line of its own: the worker may be in the middle of its progress line.
     context.err << "\nlockstep: " << printable(sentence) << std::endl;
   };
-  if (arguments.has("--json")) job.environment.emplace_back("LOCKSTEP_RESULT", "json");
-  // Off for both streams: by --no-color or a rule, not by where one of them leads.
-  if (!context.color_out && !context.color_err)
-    job.environment.emplace_back("NO_COLOR", "1");
-  return job;
+  return options;
 }
 
 void report(const launcher::JobResult& result, Context& context) {
-  if (result.state == monitor::RunState::failed) {
+  if (result.state == run::RunStatus::failed) {
     print_error(context, result.message);
   } else if (!result.message.empty()) {
     context.err << "lockstep: " << printable(result.message) << "\n";
@@ -134,7 +72,7 @@ int show_plan(const planner::Plan& plan, const Arguments& arguments, Context& co
   return kExitOk;
 }
 
-// The launcher does not read the recipe: what it says of watching goes by variables.
+// The launcher does not read the recipe: its `watch` section goes by variables.
 std::string watch_variables(const config::Loaded& loaded) {
   std::string text;
   for (const auto& key : config::keys()) {
@@ -151,7 +89,7 @@ std::string watch_variables(const config::Loaded& loaded) {
   return text;
 }
 
-// Those that the plan has for its ranks, in front of their command: not every launcher
+// Puts the plan's variables in front of the command of its ranks: not every launcher
 // hands down its own environment.
 std::string with_variables(const planner::Plan& plan, const std::string& command) {
   if (plan.environment.empty()) return command;
@@ -162,17 +100,18 @@ std::string with_variables(const planner::Plan& plan, const std::string& command
   return text + command;
 }
 
-// For ranks that another launcher starts.
-int prepare(const planner::Plan& plan, const hardware::Machine& machine, bool take_over,
-            Context& context) {
-  const auto worker = find_worker(context).string();
-  const auto opened =
-      open_run(plan, lock_existing_run(plan.config.config, take_over, context), context,
-               /*watched=*/false);
+// Prepares a run for ranks that another launcher starts.
+int prepare(const jobs::Prepared& prepared, bool take_over, Context& context) {
+  const auto caller = caller_of(context);
+  const auto& plan = prepared.plan;
+  const auto worker = jobs::find_worker(caller).string();
+  const auto opened = jobs::open_run(
+      plan, jobs::lock_existing_run(plan.config.config, take_over, caller), caller,
+      /*watched=*/false);
   const auto& run = opened.directory;
-  keep_machine(run, machine);
+  jobs::keep_machine(run, prepared.machine);
   const auto path = std::filesystem::absolute(run.path()).string();
-  const auto ranks = processes(plan.config.config.parallel);
+  const auto ranks = jobs::processes(plan.config.config.parallel);
   const auto rank =
       with_variables(plan, str(shell_word(worker), " --run-dir ", shell_word(path)));
   context.out << path << "\n";
@@ -185,66 +124,60 @@ int prepare(const planner::Plan& plan, const hardware::Machine& machine, bool ta
   return kExitOk;
 }
 
-// A checkpoint, or a run or folder that has one. Every byte of it the worker looks at.
-void check_resume(const std::string& resume) {
-  if (resume == "auto" || resume == "never") return;
-  const std::filesystem::path path(resume);
-  std::error_code ignored;
-  if (std::filesystem::exists(path / storage::kManifestName, ignored)) return;
-  for (const auto& folder : {path, path / "checkpoints"}) {
-    if (storage::list_steps(folder).empty()) continue;
-    const auto found = storage::newest_valid(folder, storage::Depth::quick);
-    if (!found.path) refuse_damaged("checkpoint.resume", folder, found.skipped);
-    return;
+void say_what_came_of_it(const jobs::FinishedRun& finished,
+                         const run::RunDirectory& run,
+                         const launcher::JobResult& result, Context& context) {
+  const auto caller = caller_of(context);
+  if (const auto outcome = jobs::sync_wandb(run.path(), caller); !outcome.empty()) {
+    context.err << "wandb: " << printable(outcome) << "\n";
   }
-  throw Error(Fault::config, "checkpoint.resume: '", resume,
-              "' is no checkpoint, and none is in it; `lockstep checkpoint list RUN` "
-              "shows those of a run");
+  if (result.state == run::RunStatus::done) {
+    const auto comparison = jobs::compare_with_plan(finished, run, caller);
+    const auto verbosity = finished.plan.config.config.monitor.verbosity;
+    if (comparison && verbosity != config::Verbosity::quiet) {
+      context.err << comparison_text(*comparison);
+    }
+  }
+  report(result, context);
 }
 
 int train(const Arguments& arguments, Context& context) {
   const auto wanted = wanted_config(arguments, context);
-  check_resume(wanted.config.checkpoint.resume);
-  // Refused before anything is made.
-  static_cast<void>(grace(arguments));
-  static_cast<void>(max_restarts(arguments));
+  jobs::check_resume(wanted.config.checkpoint.resume);
+  const auto start = start_options(arguments, context);  // refuses before it is made
+  const auto caller = caller_of(context);
   // A job that is stopped while it plans is started again like any other.
   std::optional<launcher::ExitOnSignals> while_planning;
-  if (names_resumable_run(wanted.config)) while_planning.emplace(kExitStopped);
-  const auto machine = known_machine(context, wanted.config.run.dir);
-  const auto knowledge = knowledge_of(wanted, machine, context);
-  const auto plan =
-      planner::resolve(wanted, machine, !arguments.has("--no-auto"), knowledge);
+  if (jobs::names_resumable_run(wanted.config)) while_planning.emplace(kExitStopped);
+  const auto prepared = jobs::prepare(wanted, !arguments.has("--no-auto"), caller);
+  const auto& plan = prepared.plan;
   if (arguments.has("--dry-run")) return show_plan(plan, arguments, context);
 
-  static_cast<void>(find_worker(context));
+  static_cast<void>(jobs::find_worker(caller));
   if (const auto status = say_if_over(plan, arguments, context)) return *status;
   const bool take_over = arguments.has("--take-over");
-  if (arguments.has("--prepare")) return prepare(plan, machine, take_over, context);
-  auto lock = lock_existing_run(plan.config.config, take_over, context);
+  if (arguments.has("--prepare")) return prepare(prepared, take_over, context);
+  auto lock = jobs::lock_existing_run(plan.config.config, take_over, caller);
   // From here on a signal is for the run: before the directory exists, so that none is
   // left behind as "planned" by a Ctrl-C at the wrong moment.
   launcher::Signals signals;
   while_planning.reset();
-  const auto opened = open_run(plan, std::move(lock), context);
+  const auto opened = jobs::open_run(plan, std::move(lock), caller);
   const auto& run = opened.directory;
-  keep_machine(run, machine);
+  jobs::keep_machine(run, prepared.machine);
   if (plan.config.config.monitor.verbosity != config::Verbosity::quiet) {
     context.err << plan_text(plan, context.color_err) << "run  " << run.path().string()
                 << std::endl;
   }
-  const Finished finished{plan, knowledge, machine,
-                          unix_seconds(Clock::system().wall())};
+  const jobs::FinishedRun finished{plan, prepared.knowledge, prepared.machine,
+                                   unix_seconds(Clock::system().wall())};
   const auto result = [&] {
-    const WandbSync meanwhile(run.path(), plan.config.config.monitor, context);
-    return launcher::run_job(run, job_of(arguments, context, opened, plan), signals);
+    const jobs::WandbSync meanwhile(run.path(), plan.config.config.monitor, caller);
+    return launcher::run_job(run, jobs::training_job(plan, opened, start, caller),
+                             signals);
   }();
-  sync_wandb(run.path(), context);
-  if (result.state == monitor::RunState::done) {
-    compare_with_plan(finished, run, context);
-  }
-  report(result, context);
-  if (!is_over(run, result.state)) {
+  say_what_came_of_it(finished, run, result, context);
+  if (!jobs::is_over(run, result.state)) {
     say_how_to_resume(plan, arguments, run, result, context);
   }
   return result.exit;

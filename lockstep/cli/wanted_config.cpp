@@ -1,4 +1,4 @@
-// What `train` was asked for, as knobs.
+// Turns the options of `train` into knobs.
 #include <algorithm>
 #include <filesystem>
 
@@ -69,7 +69,7 @@ void add_verbosity(const Arguments& arguments, Overrides& knobs) {
   if (arguments.has("--verbose")) knobs.push_back({"monitor.verbosity", "debug"});
 }
 
-// Short names of the knobs that people change most.
+// Adds the short names of the knobs that users change most.
 void add_training(const Arguments& arguments, Overrides& knobs) {
   for (const auto& [option, key] :
        {std::pair("--epochs", "train.epochs"), std::pair("--batch", "batch.global"),
@@ -118,7 +118,7 @@ Overrides all_overrides(const Arguments& arguments) {
   return knobs;
 }
 
-// Whether the person set one of these knobs for this very run.
+// Returns whether the user set one of these knobs for this very run.
 bool typed_any(const config::Loaded& loaded,
                std::initializer_list<std::string_view> keys) {
   return std::any_of(keys.begin(), keys.end(), [&](std::string_view key) {
@@ -149,7 +149,7 @@ void debug_batch(config::Loaded& loaded) {
   set_for_debug(loaded, "batch.global", str(global));
 }
 
-// What would lie beyond the end of so short a run.
+// Drops schedule settings that lie beyond the end of so short a run.
 void debug_schedule(config::Loaded& loaded) {
   set_for_debug(loaded, "schedule.warmup_steps", "0");
   set_for_debug(loaded, "schedule.warmup_epochs", "0");

@@ -18,7 +18,7 @@ namespace {
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// What outlives the communicator while collectives are under way.
+// The state that outlives the communicator while collectives are pending.
 class State {
  public:
   explicit State(C10dParts parts) : parts_(std::move(parts)) {}
@@ -43,7 +43,7 @@ class State {
     release();
   }
 
-  // Ends what is under way.
+  // Ends pending collectives.
   void cut() const noexcept {
     if (parts_.cut) parts_.cut();
   }
@@ -55,7 +55,7 @@ class State {
 
  private:
   // A process group may wait for its threads when it is destroyed, and they for peers
-  // that are gone: nobody should wait with them.
+  // that are gone: no caller should wait with them.
   void release() noexcept {
     c10::intrusive_ptr<c10d::Backend> group;
     {
@@ -68,7 +68,7 @@ class State {
     try {
       std::thread([dying = std::move(group)]() mutable { dying.reset(); }).detach();
     } catch (const std::system_error&) {
-      // No thread to be had: it is destroyed here.
+      // No thread could be started: it is destroyed here.
     }
   }
 
@@ -86,8 +86,8 @@ class State {
               call.site.line, "): ", why);
 }
 
-// Gloo can not be asked to stop waiting, and a thread of its own that has thrown never
-// ends what is waited for.
+// Gloo can not be asked to stop waiting, and after its own thread has thrown, the
+// awaited collective never ends.
 void wait_for(c10d::Work& work, const Complaint& complaint) {
   constexpr std::chrono::seconds kLook{1};
   while (complaint && !complaint->load()) {
@@ -104,7 +104,7 @@ void wait_for(c10d::Work& work, const Complaint& complaint) {
   work.wait();
 }
 
-// In the store ranks leave what they asked for when it failed.
+// Ranks leave their failed calls in the store.
 std::string failure_key(int rank) {
   return str("failed_", rank);
 }
@@ -116,8 +116,8 @@ bool somebody_told(const C10dParts& parts) {
   return false;
 }
 
-// The first that asked for something else; "" if there is none. `waits`: the others
-// will come to the same end.
+// Describes the first peer with another call; "" if there is none. `waits`: the others
+// will fail, too.
 std::string difference_from_peers(const C10dParts& parts, const Asked& own,
                                   bool waits) {
   constexpr std::chrono::seconds kPatience{10};
@@ -136,7 +136,7 @@ std::string difference_from_peers(const C10dParts& parts, const Asked& own,
 }
 
 // `first`: the others may not know of it yet. They are told before the connections are
-// cut, at which they look. "" where only this rank's side is known.
+// cut, at which they look. Returns "" where only this rank's call is known.
 std::string explain(State& state, const Call& call, bool first) {
   const auto& parts = state.parts();
   const Asked own{signature(call), str(call.site.file, ":", call.site.line)};
@@ -166,7 +166,7 @@ auto guarded(State& state, const Call& call, const Body& body) {
     const bool late = why.find("imed out") != std::string::npos;
     const auto difference = explain(state, call, mismatch || late);
     state.abort();
-    // After a timeout it may be a peer that is gone which has left the others apart.
+    // After a timeout, the calls may differ only because a peer is gone.
     if (!difference.empty()) {
       throw Error(mismatch ? Fault::config : Fault::comm, difference);
     }
@@ -284,8 +284,8 @@ WorkPtr C10dCommunicator::issue_reduction(c10d::Backend& group,
   return group._reduce_scatter_base(out, in, options);
 }
 
-// A broadcast from every rank that has something: backends differ in whether their
-// all_gather takes unequal parts, and a broadcast moves the same bytes.
+// Issues a broadcast from every rank that has elements: backends differ in whether
+// their all_gather takes unequal parts, and a broadcast moves the same bytes.
 std::vector<WorkPtr> C10dCommunicator::issue_uneven(c10d::Backend& group,
                                                     const Call& call) const {
   const torch::NoGradGuard no_grad;
@@ -308,7 +308,7 @@ std::vector<WorkPtr> C10dCommunicator::issue(c10d::Backend& group,
   auto out = call.out[0];
   auto in = call.in;
   std::vector<torch::Tensor> tensors{out};
-  // Nothing to move, on every rank alike. all_to_all may have something elsewhere.
+  // There is nothing to move on any rank. all_to_all may have something elsewhere.
   if (out.numel() == 0 && call.kind != Kind::all_to_all) return {};
   switch (call.kind) {
     case Kind::all_gather:
@@ -331,7 +331,7 @@ std::vector<WorkPtr> C10dCommunicator::issue(c10d::Backend& group,
   }
 }
 
-// Colours and keys are exchanged through the group itself; the new group meets under a
+// Colors and keys are exchanged through the group itself; the new group meets under a
 // prefix of the store that only its ranks use.
 std::unique_ptr<Communicator> C10dCommunicator::split(int color, int key) {
   const auto options = torch::dtype(torch::kInt32).device(device());

@@ -9,7 +9,7 @@
 namespace lockstep::comm {
 namespace {
 
-// What ranks tell each other: two texts, cut to what fits, each ended by a zero.
+// The message between ranks: two texts, cut to fit, each ended by a zero.
 constexpr std::int64_t kTextBytes = 256;
 constexpr std::int64_t kRecordBytes = 2 * kTextBytes;
 
@@ -30,7 +30,7 @@ class Checked : public Communicator {
   int rank() const noexcept override { return inner_->rank(); }
   int size() const noexcept override { return inner_->size(); }
   std::string_view backend() const noexcept override { return inner_->backend(); }
-  // What it compares passes through the host.
+  // The comparison passes through the host.
   Traits traits() const noexcept override {
     auto traits = inner_->traits();
     traits.can_be_captured = false;

@@ -1,4 +1,4 @@
-// What all backends have in common: the form of a call is checked here, once.
+// The part that all backends have in common: the form of a call is checked here, once.
 #include "lockstep/comm/communicator.h"
 
 #include <algorithm>

@@ -13,8 +13,8 @@ namespace lockstep::comm {
 
 enum class Reduce { sum, mean, max, min };
 
-// Where a collective was asked for; errors name it. The default argument of every
-// collective fills it in.
+// The source line that called a collective; errors name it. The default argument of
+// every collective fills it in.
 struct CallSite {
   const char* file = "";
   int line = 0;
@@ -63,7 +63,7 @@ enum class Kind {
 std::string_view name_of(Kind kind) noexcept;
 std::string_view name_of(Reduce op) noexcept;
 
-// One collective, as data: what a backend gets.
+// One collective, as data, for a backend.
 struct Call {
   Kind kind = Kind::all_reduce;
   Reduce op = Reduce::sum;
@@ -75,14 +75,14 @@ struct Call {
   CallSite site;
 };
 
-// "all_reduce(sum) of float32 [1024]", without the place it was asked for.
+// Returns "all_reduce(sum) of float32 [1024]", without the call site.
 std::string describe(const Call& call);
 
-// What those who use a communicator may rely on. Code asks for these, never for a
-// backend by its name.
+// The properties that callers of a communicator may rely on. Code asks for these, never
+// for a backend by its name.
 struct Traits {
   bool sums_in_rank_order = false;  // a sum has the bits of adding rank after rank
-  bool shares_memory = false;       // ranks see each other's: a shard costs no more
+  bool shares_memory = false;       // ranks map each other's: a shard costs no more
   bool peers_are_threads = false;   // of this process
   bool is_modelled = false;         // the peers are not there, only the time they take
   bool can_be_captured = false;     // by a CUDA graph: nothing passes through the host
@@ -109,10 +109,10 @@ class Communicator {
   virtual int size() const noexcept = 0;
   virtual std::string_view backend() const noexcept = 0;  // "gloo"; to be shown
   virtual Traits traits() const noexcept = 0;
-  // Where this rank's tensors live.
+  // Returns the device of this rank's tensors.
   virtual torch::Device device() const = 0;
 
-  // In place; `t` has the same shape and dtype on every rank.
+  // Works in place; `t` has the same shape and dtype on every rank.
   Pending all_reduce(const torch::Tensor& t, Reduce op = Reduce::sum,
                      CallSite site = CallSite::here());
 
@@ -137,16 +137,16 @@ class Communicator {
                      std::vector<std::int64_t> in_splits = {},
                      CallSite site = CallSite::here());
 
-  // In the order in which they are issued. On nccl they take their turn on one stream:
-  // of two ranks that send to each other, one has to receive first.
+  // Messages keep the order in which they are issued. On nccl they share one stream: of
+  // two ranks that send to each other, one has to receive first.
   Pending send(const torch::Tensor& t, int to, int tag = 0,
                CallSite site = CallSite::here());
   Pending recv(const torch::Tensor& t, int from, int tag = 0,
                CallSite site = CallSite::here());
 
-  // A tensor of one dimension, not filled, that the backend reduces faster than others:
-  // with `shm` the ranks see each other's, and nothing is copied. It may outlive the
-  // communicator. The same size and dtype on every rank.
+  // Returns a tensor of one dimension, not filled, that the backend reduces faster than
+  // others: with `shm` the ranks see each other's, and nothing is copied. It may
+  // outlive the communicator. Size and dtype are the same on every rank.
   virtual torch::Tensor empty_buffer(std::int64_t num_elements, torch::Dtype dtype) {
     return torch::empty({num_elements}, torch::dtype(dtype).device(device()));
   }
@@ -154,14 +154,15 @@ class Communicator {
   // Returns when all ranks have called it, and on a GPU when their streams are there.
   void barrier(CallSite site = CallSite::here());
 
-  // The ranks that give the same `color`, ordered by `key` and then by rank.
+  // Makes a communicator of the ranks that give the same `color`, ordered by `key` and
+  // then by rank.
   virtual std::unique_ptr<Communicator> split(int color, int key = 0) = 0;
 
-  // Ends what is under way on this rank and lets the peers notice: collectives that
+  // Ends pending collectives on this rank and lets the peers notice: collectives that
   // wait, here and there, end with Fault::comm. Never blocks.
   virtual void abort() noexcept = 0;
 
-  // A call that has been checked. For backends and for what wraps them.
+  // Starts a call that has been checked. For backends and their wrappers.
   virtual Pending start(const Call& call) = 0;
 
  private:

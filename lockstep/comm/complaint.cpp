@@ -19,7 +19,7 @@ struct Thread {
   std::weak_ptr<std::atomic<bool>> complaint;
 };
 
-// A terminate handler is the process's, and so is what it has to know.
+// A terminate handler is per process, and so is its state.
 struct Listening {
   std::mutex mutex;
   std::vector<Thread> threads;
@@ -43,7 +43,7 @@ bool is_gloos(const std::exception_ptr& thrown) {
   }
 }
 
-// True if this thread is of a group; whoever waits for it will say so.
+// Returns true if this thread is of a group; the caller that waits for it reports it.
 bool note() {
   auto& all = listening();
   const std::lock_guard lock(all.mutex);

@@ -103,12 +103,12 @@ void cut(const Connections& connections, bool both_ways) noexcept {
       const auto& others = connections.others;
       const bool ours = local_address(fd) == connections.own ||
                         std::find(others.begin(), others.end(), peer) != others.end();
-      // Reading only: gloo then sees the end of its stream and closes, which the peer
-      // notices; a write would be answered with SIGPIPE.
+      // Only reading is shut down: gloo then sees the end of its stream and closes,
+      // which the peer notices; a write would be answered with SIGPIPE.
       if (ours) ::shutdown(fd, both_ways ? SHUT_RDWR : SHUT_RD);
     });
   } catch (const std::exception&) {
-    // What could not be cut ends by its timeout.
+    // A connection that could not be cut ends by its timeout.
   }
 }
 

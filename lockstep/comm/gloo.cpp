@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/detail/backends.h"
 #include "lockstep/comm/detail/c10d.h"
 #include "lockstep/comm/detail/connections.h"
 
@@ -25,9 +26,9 @@ Device make_device(const std::string& interface) {
   return c10d::ProcessGroupGloo::createDeviceForHostname(interface);
 }
 
-// The device, the address at which it listens, and its thread: gloo does not say them.
-// They are the listening socket and the thread that appear while the device is made;
-// one device at a time.
+// Makes a device and finds its address and its thread, which gloo does not tell. They
+// are the listening socket and the thread that appear while the device is made; one
+// device at a time.
 Device make_device(const std::string& interface, detail::Connections& connections,
                    detail::Complaint& complaint) {
   static std::mutex one_at_a_time;
@@ -98,5 +99,17 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_group(const GroupOptions& options) {
   detail::Complaint ignored;
   return make_group(options, unused, ignored);
 }
+
+namespace detail {
+
+Backend gloo_backend() {
+  return {.name = config::CommBackend::gloo,
+          .or_gloo = config::CommBackend::gloo,
+          .on_host = true,
+          .available = [](const BackendSite&) { return std::string(); },
+          .make = [](const BackendSite& site) { return make_gloo(site.group); }};
+}
+
+}  // namespace detail
 
 }  // namespace lockstep::comm

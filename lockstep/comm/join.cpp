@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <random>
 #include <thread>
 
@@ -16,22 +17,21 @@
 #include "lockstep/base/files.h"
 #include "lockstep/base/log.h"
 #include "lockstep/comm/checked.h"
+#include "lockstep/comm/detail/backends.h"
 #include "lockstep/comm/detail/c10d.h"
 #include "lockstep/comm/detail/first_text.h"
 #include "lockstep/comm/gloo.h"
 #include "lockstep/comm/local.h"
 #include "lockstep/comm/modelled.h"
-#include "lockstep/comm/nccl.h"
 #include "lockstep/comm/rendezvous.h"
-#include "lockstep/comm/shm.h"
 #include "lockstep/comm/staged.h"
 #include "lockstep/comm/store.h"
-#include "lockstep/launcher/host.h"
+#include "lockstep/run/host.h"
 
 namespace lockstep::comm {
 namespace {
 
-using launcher::RankEnvironment;
+using run::RankEnvironment;
 
 std::string numeric(const sockaddr* address, socklen_t length) {
   char host[NI_MAXHOST] = "";
@@ -40,7 +40,7 @@ std::string numeric(const sockaddr* address, socklen_t length) {
   return error == 0 ? host : "";
 }
 
-// The address of this machine from which the master is reached.
+// Returns the address of this machine from which the master is reached.
 std::string address_towards(const std::string& master, int port) {
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_DGRAM;  // connecting one sends nothing
@@ -73,7 +73,7 @@ std::string first_outside_address() {
   for (const auto* one = all; one != nullptr; one = one->ifa_next) {
     if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
     auto address = numeric(one->ifa_addr, sizeof(sockaddr_in));
-    if (!launcher::is_loopback(address)) return address;
+    if (!run::is_loopback(address)) return address;
   }
   return "";
 }
@@ -85,19 +85,19 @@ std::string gloo_interface(const RankEnvironment& env, const config::CommConfig&
   if (named != nullptr && *named != '\0') return named;
   if (one_machine) return "127.0.0.1";
   auto address = address_towards(env.master_address, env.master_port);
-  if (address.empty() || launcher::is_loopback(address)) {
+  if (address.empty() || run::is_loopback(address)) {
     address = first_outside_address();
   }
   return address.empty() ? "127.0.0.1" : address;
 }
 
-// "" if no rank has an obstacle; else the first, with its rank.
+// Returns "" if no rank has an obstacle; else the first, with its rank.
 std::string agreed_obstacle(Communicator& cpu, const std::string& own) {
   const auto first = detail::first_text(cpu, own);
   return first ? str("rank ", first->first, ": ", first->second) : "";
 }
 
-// What has to be the same for the ranks to build the same groups.
+// Returns the facts that have to be the same for the ranks to build the same groups.
 std::vector<wire::Fact> facts_of(const JoinOptions& options) {
   std::vector<wire::Fact> facts{
       {"version", LOCKSTEP_VERSION},
@@ -110,7 +110,7 @@ std::vector<wire::Fact> facts_of(const JoinOptions& options) {
 
 class Joining {
  public:
-  Joining(const Place& place, const JoinOptions& options)
+  Joining(const Rendezvous& place, const JoinOptions& options)
       : env_(place.environment), options_(options) {
     std::random_device random;
     MeetOptions meeting{
@@ -123,7 +123,8 @@ class Joining {
         verdict_ = meet(*store_, env_, meeting);
         return;
       } catch (const StoreLost&) {
-        // The store of an earlier attempt, in its last moments: the new one will come.
+        // This may be the store of an earlier attempt that is closing: the new one will
+        // come.
         const bool hosts = env_.rank == 0 && !env_.agent_store;
         if (hosts || meeting.patience.is_over()) throw;
       }
@@ -136,59 +137,31 @@ class Joining {
     return make_gloo(group(name, torch::kCPU));
   }
 
-  // Between tensors of the host: shm where it is wanted and all ranks can share memory,
-  // else gloo, and why.
-  std::unique_ptr<Communicator> between_hosts(const std::string& name,
-                                              std::string& note) const {
-    using config::CommBackend;
-    const auto wanted = options_.config.backend;
-    const bool by_default =
-        wanted == CommBackend::automatic && options_.device.is_cpu();
-    if (!by_default && wanted != CommBackend::shm &&
-        wanted != CommBackend::shm_or_gloo) {
-      return gloo(name);
+  // Makes the fastest communicator that is wanted and usable for tensors of the host.
+  // What was wanted and is not usable, all ranks alike, is said in `note`, or thrown if
+  // nothing else was wanted.
+  std::unique_ptr<Communicator> on_host(const std::string& name,
+                                        std::string& note) const {
+    const auto as_it_is = [](const std::string& obstacle) { return obstacle; };
+    for (const auto& backend : detail::backends()) {
+      if (!backend.on_host || !is_wanted(backend)) continue;
+      if (auto made = try_backend(backend, name, as_it_is, note)) return made;
     }
-    std::string obstacle = "the ranks are on several machines";
-    try {
-      if (verdict_.one_machine) {
-        return make_shm({.rank = env_.rank,
-                         .size = env_.world_size,
-                         .timeout = options_.config.timeout},
-                        teller("shm"));
-      }
-    } catch (const Error& error) {
-      obstacle = error.what();
-    }
-    if (wanted == CommBackend::shm) {
-      throw Error(Fault::hardware, "comm: backend shm was asked for, but ", obstacle,
-                  "; set comm.backend=auto or gloo");
-    }
-    note = str("shm is not usable (", obstacle, "); tensors go over gloo");
-    return gloo(name);
+    throw Error(Fault::internal, "comm: no backend moves tensors of the host");
   }
 
-  // Decided by all ranks together: nccl, or why not.
-  std::unique_ptr<Communicator> accelerated(Communicator& cpu,
-                                            std::string& note) const {
-    using config::CommBackend;
-    const auto wanted = options_.config.backend;
-    if (wanted != CommBackend::automatic && wanted != CommBackend::nccl &&
-        wanted != CommBackend::nccl_or_gloo) {
-      return nullptr;
+  // The same for those of a GPU: null if none is usable. Whether one is, the ranks
+  // decide together over `cpu`.
+  std::unique_ptr<Communicator> on_device(Communicator& cpu, std::string& note) const {
+    const auto agreed = [&cpu](const std::string& own) {
+      return agreed_obstacle(cpu, own);
+    };
+    for (const auto& backend : detail::backends()) {
+      if (backend.on_host || !is_wanted(backend)) continue;
+      const auto name = std::string(name_of(backend.name));
+      if (auto made = try_backend(backend, name, agreed, note)) return made;
     }
-    const auto obstacle = agreed_obstacle(cpu, nccl_obstacle(options_.device));
-    if (!obstacle.empty()) return refused(obstacle, note);
-    std::unique_ptr<Communicator> made;
-    std::string failure;
-    try {
-      made = make_nccl(group("nccl", options_.device));
-    } catch (const Error& error) {
-      failure = error.what();
-    }
-    failure = agreed_obstacle(cpu, failure);
-    if (failure.empty()) return made;
-    if (made) made->abort();
-    return refused(failure, note);
+    return nullptr;
   }
 
   std::unique_ptr<Votes> votes() const {
@@ -202,7 +175,7 @@ class Joining {
     return shared ? std::move(shared) : make_votes(gloo("votes"));
   }
 
-  // Through the store.
+  // Tells through the store.
   Tell teller(const std::string& about) const {
     return [this, about, round = 0](const std::string& text) mutable {
       const auto key = str(about, "_", round++);
@@ -225,13 +198,38 @@ class Joining {
             .interface = gloo_interface(env_, options_.config, verdict_.one_machine)};
   }
 
-  std::unique_ptr<Communicator> refused(const std::string& obstacle,
-                                        std::string& note) const {
-    if (options_.config.backend == config::CommBackend::nccl) {
-      throw Error(Fault::hardware, "comm: backend nccl was asked for, but ", obstacle,
-                  "; set comm.backend=auto or gloo");
+  bool is_wanted(const detail::Backend& backend) const {
+    return detail::is_wanted(backend, options_.config.backend,
+                             options_.device.is_cpu());
+  }
+
+  using Agree = std::function<std::string(const std::string& obstacle)>;
+  std::unique_ptr<Communicator> try_backend(const detail::Backend& backend,
+                                            const std::string& name, const Agree& agree,
+                                            std::string& note) const {
+    const auto label = name_of(backend.name);
+    const detail::BackendSite site{
+        .group = group(name, backend.on_host ? torch::kCPU : options_.device),
+        .one_machine = verdict_.one_machine,
+        .tell = teller(std::string(label))};
+    auto obstacle = agree(backend.available(site));
+    if (obstacle.empty()) {
+      std::unique_ptr<Communicator> made;
+      try {
+        made = backend.make(site);
+      } catch (const Error& error) {
+        if (backend.name == backend.or_gloo) throw;  // nothing stands in for it
+        obstacle = error.what();
+      }
+      obstacle = agree(obstacle);
+      if (obstacle.empty()) return made;
+      if (made) made->abort();
     }
-    note = str("nccl is not usable (", obstacle, "); tensors go over gloo");
+    if (options_.config.backend == backend.name) {
+      throw Error(Fault::hardware, "comm: backend ", label, " was asked for, but ",
+                  obstacle, "; set comm.backend=auto or gloo");
+    }
+    note = str(label, " is not usable (", obstacle, "); tensors go over gloo");
     return nullptr;
   }
 
@@ -248,8 +246,8 @@ World::World(World&&) noexcept = default;
 World& World::operator=(World&&) noexcept = default;
 World::~World() = default;
 
-// Of one process: itself, or rank 0 of a modelled network.
-World World::alone(launcher::RankEnvironment environment, const JoinOptions& options) {
+// Makes the world of one process: itself, or rank 0 of a modelled network.
+World World::alone(run::RankEnvironment environment, const JoinOptions& options) {
   World world(std::move(environment));
   const auto& config = options.config;
   const bool modelled = config.backend == config::CommBackend::modelled;
@@ -298,13 +296,13 @@ World join(const RankEnvironment& environment, const JoinOptions& options) {
     world.store_ = joining.store();
     world.votes_ = joining.votes();
     if (options.device.is_cpu()) {
-      world.data_ = joining.between_hosts("gloo", world.note_);
+      world.data_ = joining.on_host("gloo", world.note_);
     } else {
       world.cpu_ = joining.gloo("gloo");
-      world.data_ = joining.accelerated(*world.cpu_, world.note_);
+      world.data_ = joining.on_device(*world.cpu_, world.note_);
       if (!world.data_) {
         world.data_ =
-            make_staged(joining.between_hosts("staged", world.note_), options.device);
+            make_staged(joining.on_host("staged", world.note_), options.device);
       }
     }
     if (options.config.debug) {
@@ -363,7 +361,7 @@ void World::close() {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   } catch (const std::exception&) {
-    // Somebody has left already: nothing to wait for.
+    // A rank has left already: there is nothing to wait for.
   }
 }
 

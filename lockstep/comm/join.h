@@ -11,7 +11,7 @@
 #include "lockstep/comm/votes.h"
 #include "lockstep/comm/wire.h"
 #include "lockstep/config/comm.h"
-#include "lockstep/launcher/rank_environment.h"
+#include "lockstep/run/rank_environment.h"
 
 namespace lockstep::comm {
 
@@ -19,14 +19,14 @@ struct JoinOptions {
   std::string init = "env://";  // or tcp://HOST:PORT, file:///PATH (store.h)
   config::CommConfig config;
   torch::Device device = torch::kCPU;  // of the tensors that data() moves
-  // What must be the same on every rank: {"config", hash}. The number of ranks and the
-  // version of this program are compared anyway.
+  // The facts that must be the same on every rank: {"config", hash}. The number of
+  // ranks and the version of this program are compared anyway.
   std::vector<wire::Fact> facts;
-  // Asked while ranks wait for each other; true: give up (Fault::comm). May be empty.
+  // Called while ranks wait for each other; true: give up (Fault::comm). May be empty.
   std::function<bool()> interrupted;
 };
 
-// A job's ranks, met.
+// The process group of a job, after its rendezvous.
 //
 // Lifetime: the destructor never communicates. Call close() at a clean end; after an
 //           error just let it go: the peers notice.
@@ -36,34 +36,34 @@ class World {
   World& operator=(World&&) noexcept;
   ~World();
 
-  const launcher::RankEnvironment& environment() const noexcept { return environment_; }
+  const run::RankEnvironment& environment() const noexcept { return environment_; }
   int rank() const noexcept { return environment_.rank; }
   int size() const noexcept { return environment_.world_size; }
 
   Communicator& data() noexcept { return *data_; }
-  // For tensors of the host; data() itself where that moves them.
+  // Returns the communicator of host tensors; data() itself where that moves them.
   Communicator& cpu() noexcept { return cpu_ ? *cpu_ : *data_; }
   Votes& votes() noexcept { return *votes_; }
 
-  // Why data() is not what one would expect; "" if it is.
+  // Returns the reason why data() is not what a user would expect; "" if it is.
   const std::string& note() const noexcept { return note_; }
 
-  // Leaves together with the others: the one that hosts the store stays until the last
-  // has left, or a few seconds. Collective.
+  // Leaves together with the other ranks: the one that hosts the store stays until the
+  // last has left, or a few seconds. Collective.
   void close();
 
-  // Ends what is under way on this rank, so that the others do not wait for it. From
+  // Ends pending collectives on this rank, so that the others do not wait for it. From
   // any thread; never blocks.
   void abort() noexcept;
 
  private:
-  friend World join(const launcher::RankEnvironment&, const JoinOptions&);
+  friend World join(const run::RankEnvironment&, const JoinOptions&);
   friend std::vector<World> join_threads(const std::vector<torch::Device>&,
                                          const config::CommConfig&);
-  explicit World(launcher::RankEnvironment environment);
-  static World alone(launcher::RankEnvironment environment, const JoinOptions& options);
+  explicit World(run::RankEnvironment environment);
+  static World alone(run::RankEnvironment environment, const JoinOptions& options);
 
-  launcher::RankEnvironment environment_;
+  run::RankEnvironment environment_;
   c10::intrusive_ptr<c10d::Store> store_;  // none for a single rank
   std::unique_ptr<Communicator> data_, cpu_;
   std::unique_ptr<Votes> votes_;
@@ -71,17 +71,17 @@ class World {
   std::string note_;
 };
 
-// Meets the other ranks of `environment` (launcher::detect tells it). A world of one
+// Meets the other ranks of `environment` (run::detect tells it). A world of one
 // rank needs no network. Throws Fault::comm when ranks do not come or a backend fails
-// to start, and Fault::config when they differ in what must be the same: on every rank,
-// with the same text.
+// to start, and Fault::config when they differ in a fact that must be the same: on
+// every rank, with the same text.
 //
 // Collective. May be called again in the same process, with the restart count raised,
 // once the earlier World is gone.
-World join(const launcher::RankEnvironment& environment, const JoinOptions& options);
+World join(const run::RankEnvironment& environment, const JoinOptions& options);
 
-// Ranks as threads of this process: a World for each device, to be used by a thread
-// each. A device may be given more than once.
+// Makes ranks as threads of this process: a World for each device, to be used by a
+// thread each. A device may be given more than once.
 std::vector<World> join_threads(const std::vector<torch::Device>& devices,
                                 const config::CommConfig& config);
 

@@ -24,7 +24,7 @@ using torch::Tensor;
 // Work of other streams that has to be waited for. On a CPU there is none.
 class Moment {
  public:
-  // Everything issued so far on the current stream of `device`.
+  // Marks everything issued so far on the current stream of `device`.
   static Moment now(const torch::Device& device) {
     Moment moment;
     if (device.is_cpu()) return moment;
@@ -34,7 +34,7 @@ class Moment {
     return moment;
   }
 
-  // What is issued on the current stream of `device` from now on comes after it.
+  // Makes later work on the current stream of `device` wait for it.
   void before_the_rest_of(const torch::Device& device) const {
     if (!event_) return;
     const c10::impl::VirtualGuardImpl guard(device.type());
@@ -70,7 +70,7 @@ struct Mail {
 
 using MailKey = std::tuple<int, int, int>;  // from, to, tag
 
-// What the ranks share.
+// The state that the ranks share.
 struct Hub {
   Hub(std::vector<torch::Device> its_devices, const LocalOptions& its_options)
       : devices(std::move(its_devices)), options(its_options) {}
@@ -87,7 +87,7 @@ struct Hub {
   int size() const { return static_cast<int>(devices.size()); }
 };
 
-// Waits for something in the hub to be true.
+// Waits for a condition of the hub.
 class Waiter {
  public:
   Waiter(std::shared_ptr<Hub> hub, int rank, Call call)
@@ -206,7 +206,7 @@ class LocalCommunicator : public Communicator {
 
   std::unique_ptr<Communicator> split(int color, int key) override;
 
-  // The parts, too: nobody else can reach the threads that wait in one.
+  // Aborts the parts, too: nothing else can reach the threads that wait in one.
   void abort() noexcept override { abort(*hub_, rank_); }
 
  private:
@@ -238,7 +238,7 @@ class LocalCommunicator : public Communicator {
     meeting->calls[static_cast<std::size_t>(rank_)] = call;
     meeting->ready[static_cast<std::size_t>(rank_)] = std::move(ready);
     if (++meeting->arrived < hub_->size()) return meeting;
-    hub_->meetings.erase(number);  // nobody joins it any more
+    hub_->meetings.erase(number);  // no rank joins it any more
     lock.unlock();
     carry_out(*meeting);
     lock.lock();

@@ -1,4 +1,4 @@
-// What a collective of `local` does once all ranks have come.
+// The execution of a collective of `local` once all ranks have come.
 #include "lockstep/comm/detail/local_execution.h"
 
 namespace lockstep::comm::detail {

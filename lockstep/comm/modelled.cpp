@@ -131,7 +131,7 @@ std::size_t bytes_of(const Call& call) {
   return std::max(bytes, out);
 }
 
-// As if the other ranks had nothing but zeros.
+// Computes the result as if the other ranks had nothing but zeros.
 void carry_out_alone(const Call& call) {
   const torch::NoGradGuard no_grad;
   if (call.kind == Kind::reduce_scatter) {

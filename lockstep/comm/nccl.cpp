@@ -30,7 +30,8 @@ std::unique_ptr<Communicator> make_nccl(const GroupOptions& options) {
     nccl->timeout = options.timeout;
     auto group = c10::make_intrusive<c10d::ProcessGroupNCCL>(
         options.store, options.rank, options.size, nccl);
-    // Now and not at the first use: send and recv then share this connection.
+    // The group connects now and not at the first use: send and recv then share this
+    // connection.
     group->setBoundDeviceId(options.device);
     group->eagerConnectSingleDevice(options.device);
     detail::C10dParts parts;
@@ -43,13 +44,14 @@ std::unique_ptr<Communicator> make_nccl(const GroupOptions& options) {
     parts.size = options.size;
     parts.can_average = true;
     parts.cut_at_the_end = true;  // else c10d warns that it was not told
-    // Weak: the group must be able to end while somebody could still cut it.
+    // The pointer is weak: the group must be able to end while a caller could still cut
+    // it.
     parts.cut = [weak = c10::weak_intrusive_ptr<c10d::ProcessGroupNCCL>(group)] {
       const auto alive = weak.lock();
       try {
         if (alive) alive->abort();
       } catch (const std::exception&) {
-        // It is being given up.
+        // The group is being given up.
       }
     };
     parts.remake = [options](detail::Store store, int rank, int size) {

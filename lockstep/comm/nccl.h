@@ -8,12 +8,12 @@
 
 namespace lockstep::comm {
 
-// Why NCCL can not move tensors of `device` here; "" if it can, as far as can be told
-// without trying.
+// Returns the reason why NCCL can not move tensors of `device` here; "" if it can, as
+// far as can be told without trying.
 std::string nccl_obstacle(const torch::Device& device);
 
-// c10d's NCCL for CUDA tensors, one device a rank. Its first collective is run here, so
-// that what fails fails now (Fault::comm). Collective.
+// Makes c10d's NCCL for CUDA tensors, one device a rank. Its first collective is run
+// here, so that a failure shows now (Fault::comm). Collective.
 std::unique_ptr<Communicator> make_nccl(const GroupOptions& options);
 
 }  // namespace lockstep::comm

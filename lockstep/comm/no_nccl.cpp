@@ -1,4 +1,4 @@
-// What a build without CUDA has instead of nccl.cpp.
+// The replacement of nccl.cpp in a build without CUDA.
 #include "lockstep/base/error.h"
 #include "lockstep/comm/nccl.h"
 

@@ -7,8 +7,8 @@
 
 namespace lockstep::comm {
 
-// How long ranks wait for each other at the start, and whether somebody wants them to
-// stop waiting.
+// The time that ranks wait for each other at the start, and a check whether to stop
+// waiting.
 class Patience {
  public:
   using Clock = std::chrono::steady_clock;
@@ -23,7 +23,7 @@ class Patience {
   std::chrono::milliseconds limit() const noexcept { return limit_; }
   bool is_over() const noexcept { return Clock::now() >= deadline_; }
 
-  // Throws Fault::comm if somebody wants this process to stop.
+  // Throws Fault::comm if this process was asked to stop.
   void check() const {
     if (interrupted_ && interrupted_()) {
       throw Error(Fault::comm,

@@ -114,7 +114,7 @@ void reduce_as(Reduce op, std::span<const char* const> parts,
 using Function = void (*)(Reduce, std::span<const char* const>, std::span<char* const>,
                           std::size_t);
 
-// None for a dtype that can not be reduced.
+// Returns null for a dtype that can not be reduced.
 Function function_for(torch::Dtype dtype) noexcept {
   switch (dtype) {
     case torch::kFloat32:

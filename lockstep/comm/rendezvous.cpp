@@ -17,7 +17,7 @@ namespace lockstep::comm {
 namespace {
 
 using Steady = std::chrono::steady_clock;
-using launcher::RankEnvironment;
+using run::RankEnvironment;
 using wire::Hello;
 using wire::Verdict;
 
@@ -60,7 +60,7 @@ std::string who(const Hello& hello) {
   return str("rank ", hello.rank, " (", hello.host, ", pid ", hello.pid, ")");
 }
 
-// "" if `b` may go on with `a`, who is rank 0.
+// Returns "" if `b` may go on with `a`, which is rank 0.
 std::string difference(const Hello& a, const Hello& b) {
   const auto differ = [&](std::string_view what, const auto& of_a, const auto& of_b,
                           std::string_view remedy) {
@@ -83,7 +83,7 @@ std::string difference(const Hello& a, const Hello& b) {
   return "";
 }
 
-// "rank 2 and rank 3 (node 1)"
+// Returns "rank 2 and rank 3 (node 1)".
 std::string missing_text(const RankEnvironment& env, const std::set<int>& missing) {
   std::map<int, std::vector<std::string>> by_node;
   const int per_node = std::max(1, env.local_world_size);
@@ -136,8 +136,7 @@ class Meeting {
                : str(" to ", env_.master_address, ":", env_.master_port);
   }
 
-  // Whoever is first to find a problem decides; rank 0 alone decides that there is
-  // none.
+  // The first rank to find a problem decides; rank 0 alone decides that there is none.
   void decide(const Verdict& verdict) {
     store_.compareSet(kVerdictKey, std::string(), wire::encode(verdict));
   }
@@ -151,7 +150,7 @@ class Meeting {
 
   void announce() {
     const auto key = key_of(env_.rank);
-    // It may have lost the store and come back.
+    // The rank may have lost the store and come back.
     if (store_.add(str("came_", env_.rank), 1) > 1 &&
         hello_of(env_.rank).instance != hello_.instance) {
       object(str("comm: two processes say that they are rank ", env_.rank, ": ",
@@ -176,7 +175,7 @@ class Meeting {
     if (!problem.empty()) object(problem);
   }
 
-  // Asks rather than waits in the store: somebody may want this process to stop.
+  // Polls rather than waits in the store: this process may be asked to stop.
   bool wait_for(const std::string& key, std::chrono::milliseconds more) {
     constexpr std::chrono::milliseconds kLongestPause{20};
     std::chrono::milliseconds pause{1};
@@ -191,8 +190,8 @@ class Meeting {
     return true;
   }
 
-  // Waits for all; looks at each as soon as it is there, so that a difference is not
-  // found only when the last has come.
+  // Waits for all ranks; compares each as soon as it is there, so that a difference is
+  // not found only when the last has come.
   Verdict gather() {
     std::set<int> missing;
     for (int rank = 1; rank < env_.world_size; ++rank) missing.insert(rank);
@@ -205,7 +204,7 @@ class Meeting {
         seen = arrived;
         if (!look_at_new(missing, verdict)) return verdict;
       } else if (store_.check({kVerdictKey})) {
-        return verdict;  // somebody has objected
+        return verdict;  // a rank has objected
       } else if (patience_.is_over()) {
         verdict.problem =
             str("comm: ", missing_text(env_, missing), " did not come within ",

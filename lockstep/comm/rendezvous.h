@@ -6,7 +6,7 @@
 
 #include "lockstep/comm/patience.h"
 #include "lockstep/comm/wire.h"
-#include "lockstep/launcher/rank_environment.h"
+#include "lockstep/run/rank_environment.h"
 
 namespace lockstep::comm {
 
@@ -16,11 +16,11 @@ class StoreLost : public Error {
   using Error::Error;
 };
 
-// The ranks find each other through the store and compare what must be the same. On a
-// difference, or when a rank comes twice or not at all, every rank that is there throws
-// the same error: it names the ranks, what differs and both values (Fault::config), or
-// the ranks and nodes that are missing after a time (Fault::comm). Throws StoreLost
-// when the store ends meanwhile.
+// The ranks find each other through the store and compare the facts that must be the
+// same. On a difference, or when a rank comes twice or not at all, every rank that is
+// there throws the same error: it names the ranks, what differs and both values
+// (Fault::config), or the ranks and nodes that are missing after a time (Fault::comm).
+// Throws StoreLost when the store ends meanwhile.
 //
 // Collective.
 struct MeetOptions {
@@ -28,7 +28,7 @@ struct MeetOptions {
   Patience patience{std::chrono::milliseconds(0)};
   std::int64_t instance = 0;  // random; the same when a rank tries again
 };
-wire::Verdict meet(c10d::Store& store, const launcher::RankEnvironment& environment,
+wire::Verdict meet(c10d::Store& store, const run::RankEnvironment& environment,
                    const MeetOptions& options);
 
 }  // namespace lockstep::comm

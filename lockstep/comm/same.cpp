@@ -20,7 +20,7 @@ std::string to_lines(const std::vector<Fact>& list) {
   return text;
 }
 
-// Texts of different lengths, by rank.
+// Gathers texts of different lengths, by rank.
 std::vector<std::string> gather(Communicator& cpu, const std::string& text) {
   const auto length = torch::tensor({static_cast<std::int64_t>(text.size())});
   const auto lengths = torch::empty({cpu.size()}, torch::kInt64);
@@ -51,7 +51,7 @@ std::string item(const Lines& lines, std::size_t index) {
   return line;
 }
 
-// "0, 2": the ranks whose list has this text at the place.
+// Returns the text of the error: each item at `index` with the ranks that have it.
 std::string describe_difference(std::string_view what, const std::vector<Lines>& lists,
                                 std::size_t index) {
   std::map<std::string, std::vector<std::string>> ranks_by_item;

@@ -17,7 +17,7 @@ namespace lockstep::comm {
 void check_same(Communicator& cpu, std::string_view what,
                 const std::vector<wire::Fact>& list);
 
-// The names, dtypes, shapes and layouts of a module's parameters, in order.
+// Returns the names, dtypes, shapes and layouts of a module's parameters, in order.
 std::vector<wire::Fact> facts_of(const torch::nn::Module& module);
 
 }  // namespace lockstep::comm

@@ -13,8 +13,8 @@ using torch::Tensor;
 
 constexpr std::int64_t kElements = 37;  // not a multiple of anything convenient
 
-// Small whole numbers, so that every dtype holds them and their sums exactly; different
-// for each rank and place.
+// Returns small whole numbers, so that every dtype holds them and their sums exactly;
+// different for each rank and place.
 std::int64_t value_of(int rank, std::int64_t index) {
   return rank % 3 + index % 5 + 1;
 }
@@ -158,7 +158,7 @@ class Test {
            }));
   }
 
-  // Around the ring.
+  // Sends around the ring.
   void send_recv(torch::Dtype type) {
     if (size() == 1) return;
     const int from = (rank() + size() - 1) % size();
@@ -176,7 +176,7 @@ class Test {
     expect(got, filled(type, kElements, [&](auto i) { return value_of(from, i); }));
   }
 
-  // Even and odd ranks apart.
+  // Splits even and odd ranks.
   void split(torch::Dtype type) {
     if (type != torch::kFloat32) return;
     const auto part = comm_.split(rank() % 2);

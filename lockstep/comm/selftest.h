@@ -8,11 +8,11 @@
 
 namespace lockstep::comm {
 
-// What came of one collective, over all dtypes, on all ranks.
+// The result of one collective, over all dtypes, on all ranks.
 struct SelftestRow {
   std::string collective;  // "all_reduce sum"
   int checks = 0;          // tensors compared on each rank
-  std::string problem;     // "" if every rank had what it should; else the first one
+  std::string problem;     // "" if every rank had the right values; else the first
 };
 
 // Runs every collective with every dtype on tensors whose result is known, compares

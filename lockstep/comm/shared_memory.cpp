@@ -30,7 +30,7 @@ SharedMemory::SharedMemory(files::Descriptor file, const files::Path& path,
     errno = ::posix_fallocate(file_.get(), 0, static_cast<off_t>(num_bytes));
     if (errno != 0) fail(str("allocate ", num_bytes, " bytes in"), path);
   }
-  // Populated: else the first collective pays for a fault on every page.
+  // The pages are populated: else the first collective pays for a fault on every page.
   void* memory = ::mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_POPULATE, file_.get(), 0);
   if (memory == MAP_FAILED) fail("map", path);

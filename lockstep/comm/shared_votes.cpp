@@ -15,11 +15,11 @@ namespace {
 using detail::Bell;
 using detail::SharedMemory;
 
-// Rounds alternate between two sets of places: nobody casts for round k + 2 before all
-// have counted k, since counting k + 1 needs everybody's ballot for it.
+// Rounds alternate between two sets of places: no rank casts for round k + 2 before all
+// have counted k, since counting k + 1 needs all ranks' ballots for it.
 constexpr std::size_t kSets = 2;
 
-struct alignas(64) Place {
+struct alignas(64) VoterSlot {
   std::atomic<std::uint64_t> flags;
   std::atomic<std::int64_t> value;
   std::atomic<std::uint64_t> round;  // the last one cast here, from 1 on
@@ -41,7 +41,7 @@ class SharedVotes : public Votes {
   }
 
   static std::size_t num_bytes(int ranks) {
-    return sizeof(Bell) + kSets * static_cast<std::size_t>(ranks) * sizeof(Place);
+    return sizeof(Bell) + kSets * static_cast<std::size_t>(ranks) * sizeof(VoterSlot);
   }
 
   bool all_are_here() const {
@@ -84,18 +84,18 @@ class SharedVotes : public Votes {
 
   Bell& bell() const { return *reinterpret_cast<Bell*>(memory_.data()); }
 
-  Place& place(std::size_t set, std::size_t rank) const {
-    auto* first = reinterpret_cast<Place*>(memory_.data() + sizeof(Bell));
+  VoterSlot& place(std::size_t set, std::size_t rank) const {
+    auto* first = reinterpret_cast<VoterSlot*>(memory_.data() + sizeof(Bell));
     return first[set * ballots_.size() + rank];
   }
 
-  bool has_cast(const Place& its) const {
+  bool has_cast(const VoterSlot& its) const {
     return its.round.load(std::memory_order_acquire) >= round_;
   }
 
-  void wait_for(const Place& its, std::size_t rank,
+  void wait_for(const VoterSlot& its, std::size_t rank,
                 std::chrono::steady_clock::time_point deadline) {
-    // At most a moment at a time: a peer that dies rings no bell.
+    // Ranks sleep for a moment at most: a peer that dies rings no bell.
     constexpr std::chrono::milliseconds kMoment{50};
     const auto seen = [&] { return bell().rung.load(std::memory_order_seq_cst); };
     for (auto rung = seen(); !has_cast(its); rung = seen()) {
@@ -109,7 +109,7 @@ class SharedVotes : public Votes {
     }
   }
 
-  void check_alive(const Place& its, std::size_t rank) {
+  void check_alive(const VoterSlot& its, std::size_t rank) {
     const pid_t pid = its.pid.load();
     if (!detail::is_gone(pid) || has_cast(its)) return;
     throw Error(Fault::comm, "comm: rank ", rank, " (pid ", pid, ") has ended; rank ",
@@ -126,7 +126,7 @@ class SharedVotes : public Votes {
 
 namespace {
 
-// An empty one where it can not be had.
+// Returns an empty one where it can not be had.
 SharedMemory try_to(const std::function<SharedMemory()>& make) {
   try {
     return make();
@@ -153,7 +153,7 @@ std::unique_ptr<Votes> make_shared_votes(const SharedVotesOptions& options,
   if (options.rank != 0 && !path.empty()) {
     memory = try_to([&] { return SharedMemory::open(path, bytes); });
   }
-  // Whoever has it says so in it, and rank 0 counts.
+  // Every rank that has it says so in it, and rank 0 counts.
   std::unique_ptr<SharedVotes> votes;
   if (memory.data() != nullptr) {
     votes = std::make_unique<SharedVotes>(options, std::move(memory));

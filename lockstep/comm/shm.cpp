@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/detail/backends.h"
 #include "lockstep/comm/detail/reduce.h"
 #include "lockstep/comm/detail/shm_buffers.h"
 #include "lockstep/comm/detail/shm_engine.h"
@@ -89,7 +90,7 @@ std::string ShmCommunicator::text_of(int of, const std::string& own) {
   return static_cast<const char*>(all.const_data_ptr()) + of * kTextBytes;
 }
 
-// Each part meets through the whole.
+// Each part meets through the whole communicator.
 std::unique_ptr<Communicator> ShmCommunicator::split(int color, int key) {
   const auto mine = torch::tensor({color, key}, torch::kInt32);
   const auto all = torch::empty({2L * size()}, torch::kInt32);
@@ -116,5 +117,27 @@ std::unique_ptr<Communicator> make_shm(const ShmOptions& options, const Tell& te
   LOCKSTEP_CHECK(options.size <= kMostRanks, options.size);
   return std::make_unique<ShmCommunicator>(options, tell);
 }
+
+namespace detail {
+
+Backend shm_backend() {
+  return {.name = config::CommBackend::shm,
+          .or_gloo = config::CommBackend::shm_or_gloo,
+          .on_host = true,
+          .available =
+              [](const BackendSite& site) {
+                return std::string(
+                    site.one_machine ? "" : "the ranks are on several machines");
+              },
+          .make =
+              [](const BackendSite& site) {
+                return make_shm({.rank = site.group.rank,
+                                 .size = site.group.size,
+                                 .timeout = site.group.timeout},
+                                site.tell);
+              }};
+}
+
+}  // namespace detail
 
 }  // namespace lockstep::comm

@@ -84,7 +84,7 @@ void Board::lay_out(bool for_real) {
   num_bytes_ = cursor.num_bytes();
 }
 
-// A rank that fails still meets the others, so that nobody waits for it; then all look
+// A rank that fails still meets the others, so that no rank waits for it; then all look
 // whether all have come.
 void Board::map_together(const Tell& tell) {
   std::optional<Error> problem;

@@ -6,7 +6,7 @@
 namespace lockstep::comm::detail {
 namespace {
 
-// The numbers of the ranks' descriptors, -1 for one that has none.
+// Returns the numbers of the ranks' descriptors, -1 for one that has none.
 std::vector<std::int64_t> exchanged(Communicator& over, std::int64_t own_descriptor,
                                     std::int64_t num_bytes) {
   const auto mine = torch::tensor({own_descriptor, num_bytes}, torch::kInt64);
@@ -31,8 +31,8 @@ bool on_all(Communicator& over, bool own) {
 
 }  // namespace
 
-// Every rank makes its own, so that its pages are near its cores, and opens those of
-// the others through /proc before the descriptors are closed.
+// Every rank makes its own memory, so that its pages are near its cores, and opens
+// those of the others through /proc before the descriptors are closed.
 std::shared_ptr<SharedBuffer> Buffers::make(Communicator& over, const Board& board,
                                             std::size_t num_bytes) {
   std::vector<SharedMemory> of_ranks(static_cast<std::size_t>(over.size()));

@@ -13,7 +13,7 @@ namespace {
 // Small enough that ranks which come late find something left to do.
 constexpr std::uint64_t kBlockBytes = 256 << 10;
 
-// What a rank may announce without the others doing the same.
+// Returns whether the lengths that the ranks announce may differ.
 bool has_own_length(Kind kind) {
   return kind == Kind::all_to_all || kind == Kind::all_gather_uneven;
 }
@@ -40,7 +40,7 @@ bool alike(const Announcement& a, const Announcement& b) {
          (a.length == b.length || has_own_length(static_cast<Kind>(a.kind)));
 }
 
-// Whether `slice` is the rank's part of `whole`, in the same memory.
+// Returns whether `slice` is the rank's part of `whole`, in the same memory.
 bool is_slice(const torch::Tensor& slice, const torch::Tensor& whole, int rank) {
   const auto offset = static_cast<std::size_t>(rank) * slice.nbytes();
   return static_cast<const char*>(slice.const_data_ptr()) ==
@@ -182,7 +182,7 @@ std::vector<char*> Collective::places_at(std::uint64_t offset) const {
   return places;
 }
 
-// Whoever has time does a block, whosever slice it is of.
+// Any rank that has time does a block, whichever slice it belongs to.
 void Collective::work_on_block(std::uint64_t begin, std::uint64_t num_bytes) const {
   if (call.kind == Kind::all_reduce) {
     const auto outs = places_at(begin);

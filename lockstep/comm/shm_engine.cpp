@@ -8,7 +8,7 @@
 namespace lockstep::comm::detail {
 namespace {
 
-// A peer that dies rings no bell, so nobody sleeps longer than this.
+// A peer that dies rings no bell, so no rank sleeps longer than this.
 constexpr std::chrono::milliseconds kMoment{50};
 
 }  // namespace
@@ -55,7 +55,7 @@ std::shared_ptr<Operation> Engine::start(const Call& call,
       operation = std::move(collective);
     }
   }
-  // Something small is given to the others here and now: no thread has to wake up.
+  // A small collective is given to the others at once: no thread has to wake up.
   if (!try_inline()) signal();
   return operation;
 }
@@ -73,7 +73,7 @@ void Engine::announce_due() {
   }
 }
 
-// Takes over what start() has left, and tells the others of what had to wait.
+// Takes over the calls that start() has left, and announces those that had to wait.
 void Engine::accept() {
   const std::lock_guard lock(inbox_mutex_);
   for (auto& collective : new_collectives_) collectives_.push_back(collective);
@@ -83,8 +83,8 @@ void Engine::accept() {
   announce_due();
 }
 
-// One step at most of something that is small. True if nobody waits for more from this
-// rank.
+// Does one step at most of a small collective. Returns true if no rank waits for more
+// from this one.
 bool Engine::try_inline() {
   const Lock lock(mutex_, std::try_to_lock);
   if (!lock) return false;
@@ -128,7 +128,7 @@ bool Engine::has_work() {
   return !new_collectives_.empty() || !new_messages_.empty();
 }
 
-// Does what can be done, or sleeps until another rank has done something.
+// Does a step, or sleeps until another rank has done something.
 void Engine::step(Lock& lock, std::optional<Clock::time_point> deadline) {
   const auto rung = board_.bell().rung.load(std::memory_order_seq_cst);
   accept();

@@ -28,7 +28,7 @@ struct Range {
   std::uint64_t length() const { return end - begin; }
 };
 
-// What a reduction has to know. Lengths are in elements.
+// The sizes that a reduction needs. Lengths are in elements.
 struct Shape {
   Shape(const Board& board, const Call& call)
       : reduction{call.out[0].scalar_type(), call.op},
@@ -83,7 +83,8 @@ class Sum : public Rounds {
     return data_ + round.index * shape_.per_chunk * shape_.item;
   }
 
-  // Of a rank, within the round. Whole lines, so that ranks do not write into the same.
+  // Returns a rank's slice of the round, in whole cache lines, so that ranks do not
+  // write into the same one.
   Range slice_of(const Round& round, int rank) const {
     constexpr std::uint64_t kTogether = 64;
     const auto length =
@@ -110,8 +111,8 @@ class Sum : public Rounds {
   std::uint64_t length_;
 };
 
-// all_reduce of something so small that waiting once is worth more than sharing the
-// work: everybody sums all of it.
+// all_reduce of a tensor so small that waiting once is worth more than sharing the
+// work: every rank sums all of it.
 class SmallSum : public Rounds {
  public:
   SmallSum(const Board& board, const Call& call)
@@ -188,7 +189,7 @@ class Scatter : public Rounds {
   std::uint64_t piece_;
 };
 
-// all_gather and broadcast: what a rank gives, all others take.
+// all_gather and broadcast: all others take the bytes that a rank gives.
 class Gather : public Rounds {
  public:
   Gather(const Board& board, const Call& call) : own_(board.rank()) {
@@ -247,7 +248,7 @@ class Gather : public Rounds {
   std::vector<Out> outs_;
 };
 
-// all_to_all: only the sender knows where its parts begin, so a table of that comes
+// all_to_all: only the sender knows where its parts begin, so a table of offsets comes
 // before the bytes.
 class Exchange : public Rounds {
  public:
@@ -297,7 +298,7 @@ class Exchange : public Rounds {
   }
 
  private:
-  // Where the parts begin, in bytes, and where the last ends.
+  // Returns the offsets of the parts in bytes, and the end of the last.
   std::vector<std::uint64_t> begins(const torch::Tensor& t,
                                     const std::vector<std::int64_t>& splits) const {
     const auto rows = static_cast<std::uint64_t>(t.size(0));
@@ -311,7 +312,7 @@ class Exchange : public Rounds {
     return all;
   }
 
-  // The bytes of `in` that are in this round's chunk, if there are so many.
+  // Returns the bytes of `in` that are in this round's chunk, if there are so many.
   Range window(const Round& round) const {
     const auto begin = round.index * board_.chunk_bytes();
     return {round.index == 0 ? 0 : begin - table_bytes_,
@@ -342,7 +343,7 @@ class Exchange : public Rounds {
   const char* in_;
   char* out_;
   std::vector<std::uint64_t> in_parts_, out_parts_;
-  std::vector<Range> theirs_;  // what is for this rank, by sender
+  std::vector<Range> theirs_;  // the bytes for this rank, by sender
 };
 
 constexpr std::size_t kSmallBytes = 4096;

@@ -6,8 +6,8 @@
 
 namespace lockstep::comm {
 
-// Tensors of `device` over a communicator of CPU tensors: copied to the host, exchanged
-// there, copied back. For GPUs where NCCL is not usable: right, and slow.
+// Moves tensors of `device` over a communicator of CPU tensors: copied to the host,
+// exchanged there, copied back. For GPUs where NCCL is not usable: correct, but slow.
 std::unique_ptr<Communicator> make_staged(std::unique_ptr<Communicator> cpu,
                                           const torch::Device& device);
 

@@ -26,7 +26,7 @@ namespace lockstep::comm {
 namespace {
 
 using Steady = std::chrono::steady_clock;
-using launcher::RankEnvironment;
+using run::RankEnvironment;
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
 Addresses resolve(const std::string& host, int port) {
@@ -51,8 +51,8 @@ bool try_listen(const files::Descriptor& socket, const addrinfo& at) {
          ::listen(socket.get(), kBacklog) == 0;
 }
 
-// Taken by a store of this process that is on its way out: a group that was aborted
-// lets go of its store when its threads have ended.
+// Returns whether a store of this process may hold the port on its way out: a group
+// that was aborted lets go of its store when its threads have ended.
 bool is_being_freed(int port) {
   const auto holder = holder_of(port);
   return !holder || holder->pid <= 0 || holder->pid == ::getpid();
@@ -67,7 +67,7 @@ bool is_being_freed(int port) {
               "; end it, or set another MASTER_PORT");
 }
 
-// Bound to the master's address, so that other interfaces do not see the store. An
+// Listens on the master's address, so that other interfaces do not see the store. An
 // address that is not this machine's (a name that a cluster forwards) is listened to on
 // all of them.
 files::Descriptor listen_at(const std::string& host, int port) {
@@ -114,8 +114,8 @@ bool answers(const addrinfo& at, std::chrono::milliseconds limit) {
   return error == 0;
 }
 
-// Somebody listens there. A name that is not known yet (a cluster's DNS comes with its
-// hosts) is nobody.
+// Returns whether a process listens there. A name that is not known yet (a cluster's
+// DNS comes with its hosts) counts as no answer.
 bool somebody_answers(const RankEnvironment& env) {
   constexpr std::chrono::milliseconds kOneTry{1000};
   try {
@@ -214,8 +214,8 @@ void read_address(const std::string& init, std::string_view address,
 
 }  // namespace
 
-Place parse_init(const std::string& init, RankEnvironment environment) {
-  Place place{.environment = std::move(environment), .file = ""};
+Rendezvous parse_init(const std::string& init, RankEnvironment environment) {
+  Rendezvous place{.environment = std::move(environment), .file = ""};
   const std::string_view all = init;
   if (all == "env://") return place;
   const auto question = all.find('?');
@@ -235,7 +235,7 @@ Place parse_init(const std::string& init, RankEnvironment environment) {
   return place;
 }
 
-c10::intrusive_ptr<c10d::Store> open_store(const Place& place,
+c10::intrusive_ptr<c10d::Store> open_store(const Rendezvous& place,
                                            const Patience& patience) {
   const auto& env = place.environment;
   try {
@@ -249,7 +249,7 @@ c10::intrusive_ptr<c10d::Store> open_store(const Place& place,
     // A stranger who does not know the token can not meet our keys. Nor can ranks of an
     // earlier attempt, where the attempts of all nodes are counted alike or one store
     // serves them all; a node that joins torchrun's job late starts to count at 0.
-    const bool counted = env.agent_store || env.by != launcher::StartedBy::torchrun;
+    const bool counted = env.agent_store || env.by != run::StartedBy::torchrun;
     const auto prefix = str("lockstep/", env.token.empty() ? env.job_id : env.token,
                             "/attempt_", counted ? env.restart_count : 0);
     return c10::make_intrusive<c10d::PrefixStore>(prefix, store);

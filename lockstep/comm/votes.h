@@ -13,14 +13,14 @@
 
 namespace lockstep::comm {
 
-// What a rank tells the others once a step. The bits are exchanged between processes of
-// one version only.
+// The state that a rank tells the others once a step. The bits are exchanged between
+// processes of one version only.
 using Flags = std::uint64_t;
 inline constexpr Flags kStop = 1U << 0;         // leave after this step
 inline constexpr Flags kNonFinite = 1U << 1;    // the loss or a gradient is not finite
 inline constexpr Flags kOutOfTime = 1U << 2;    // the time limit has passed
 inline constexpr Flags kOutOfMemory = 1U << 3;  // the step did not fit
-// Of a checkpoint (checkpoint::Saver).
+// The flags of a checkpoint (checkpoint::Saver).
 inline constexpr Flags kSave = 1U << 5;           // one is wanted after this step
 inline constexpr Flags kSaveOpen = 1U << 6;       // rank 0: ranks may write
 inline constexpr Flags kSaveWritten = 1U << 7;    // this rank's part
@@ -35,7 +35,7 @@ using Weights = std::array<double, kMostWeights>;
 struct Ballot {
   Flags flags = 0;
   std::int64_t value = 0;  // with kStop: the signal
-  // With kWeighed: what the targets of this rank's share weigh in each loss.
+  // With kWeighed: the weight of the targets of this rank's share in each loss.
   Weights weights = {};
 };
 
@@ -52,21 +52,21 @@ class Votes {
   // Never waits for another rank: cast while the tail of backward still runs.
   virtual void cast(const Ballot& ballot) = 0;
 
-  // The ballots by rank; waits for those that have not cast theirs. Throws Fault::comm
-  // if one does not come within the timeout, or is gone.
+  // Returns the ballots by rank; waits for those that have not cast theirs. Throws
+  // Fault::comm if one does not come within the timeout, or is gone.
   virtual const std::vector<Ballot>& count() = 0;
 
-  // All flags that at least one rank has set.
+  // Returns all flags that at least one rank has set.
   static Flags any(const std::vector<Ballot>& ballots);
 
-  // The weights of all ranks together, in their order; nothing unless all have told.
+  // Returns the sum of the ranks' weights, in their order; empty unless all have told.
   static std::optional<Weights> sum_of_weights(const std::vector<Ballot>& ballots);
 };
 
-// Of a single rank.
+// Makes the votes of a single rank.
 std::unique_ptr<Votes> make_own_votes();
 
-// Over a communicator of CPU tensors that nothing else uses.
+// Makes votes over a communicator of CPU tensors that nothing else uses.
 std::unique_ptr<Votes> make_votes(std::unique_ptr<Communicator> control);
 
 // For ranks that are processes of one machine: a page of memory that they share, so
@@ -81,7 +81,7 @@ struct SharedVotesOptions {
 // Gives every rank rank 0's text, and returns when all have called it.
 using Tell = std::function<std::string(const std::string&)>;
 
-// Nothing, on every rank, if one of them can not map the memory.
+// Returns null, on every rank, if one of them can not map the memory.
 std::unique_ptr<Votes> make_shared_votes(const SharedVotesOptions& options,
                                          const Tell& tell);
 

@@ -9,8 +9,8 @@
 #include "lockstep/base/error.h"
 
 // The messages that ranks leave for each other in the store: plain data of known
-// layout, with a limit on every length. Whatever bytes come, reading them gives a
-// message or Fault::comm.
+// layout, with a limit on every length. Reading any bytes gives a message or
+// Fault::comm.
 namespace lockstep::comm::wire {
 
 inline constexpr std::size_t kLongestMessage = 64 << 10;
@@ -18,13 +18,13 @@ inline constexpr std::size_t kLongestText = 4 << 10;
 inline constexpr std::size_t kMostFacts = 64;
 inline constexpr std::size_t kLongestFact = 500;  // name and value
 
-// Something that must be the same on every rank.
+// A fact that must be the same on every rank.
 struct Fact {
   std::string name;   // "config"
   std::string value;  // "3f2a..."
 };
 
-// What a rank says of itself when it comes.
+// The message of a rank about itself when it joins.
 struct Hello {
   int rank = 0;
   int world_size = 1;
@@ -36,7 +36,7 @@ struct Hello {
   std::vector<Fact> facts;
 };
 
-// What rank 0 tells everybody when all have come, or when they can not go on.
+// The message of rank 0 to all ranks when all have joined, or when they can not go on.
 struct Verdict {
   std::string problem;  // "" : go on
   Fault fault = Fault::comm;

@@ -6,8 +6,8 @@
 
 namespace lockstep::config {
 
-// What is done to training images, in this order; never to those of an evaluation. All
-// of it depends on run.seed, the epoch and the sample, not on workers or ranks.
+// Augmentations of training images, in this order; an evaluation has none. They depend
+// on run.seed, the epoch and the sample, not on workers or ranks.
 struct AugmentConfig {
   std::int64_t crop_padding = 0;
   double flip = 0;

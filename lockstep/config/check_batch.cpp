@@ -9,7 +9,7 @@ struct Named {
   Count global, per_rank, micro, accumulation, ranks;
 };
 
-// Whether a = b * c is possible, where each may be unknown.
+// Returns whether a = b * c is possible, where each may be unknown.
 bool is_product(const Count& a, const Count& b, const Count& c) {
   if (!a) return true;
   if (b && c) return *a == *b * *c;
@@ -17,7 +17,7 @@ bool is_product(const Count& a, const Count& b, const Count& c) {
   return !known || *a % *known == 0;
 }
 
-// The samples of a rank, as far as they follow from what is named.
+// Returns the samples of a rank, as far as they follow from the named knobs.
 Count share_of(const Named& named) {
   if (named.per_rank || !named.global || !named.ranks) return named.per_rank;
   return *named.global % *named.ranks == 0 ? Count(*named.global / *named.ranks)
@@ -29,8 +29,8 @@ bool agree(const Named& named) {
          is_product(share_of(named), named.micro, named.accumulation);
 }
 
-// The value of one knob nearest to what it is with which all of them agree, a larger
-// one if there is one.
+// Returns the value of one knob nearest to its own with which all of them agree, a
+// larger one if there is one.
 Count nearest(Named named, Count Named::*knob) {
   constexpr std::int64_t kFarthest = 1 << 20;
   const auto now = *(named.*knob);
@@ -50,7 +50,7 @@ std::string advice(const Named& named, Count Named::*knob) {
   return value ? str("; choose ", *value) : "; leave one of them auto";
 }
 
-// What a knob has to be the product of.
+// A product that a knob has to equal.
 struct Product {
   std::string key;
   Count Named::*knob;

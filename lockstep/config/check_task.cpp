@@ -23,7 +23,7 @@ void check_parts(Checker& check, const TaskConfig& task) {
   }
 }
 
-// Weights are of parts that there are.
+// Refuses weights of parts that do not exist.
 void check_weights(Checker& check, const TaskConfig& task, const std::string& key,
                    const std::map<std::string, double>& weights) {
   std::vector<std::string> parts;

@@ -24,6 +24,14 @@ enum class CommBackend {
   modelled
 };
 
+// The backends between processes, the fastest first: X(name) is
+// comm::detail::name_backend(). `local` is between threads, `modelled` between ranks
+// that do not exist.
+#define LOCKSTEP_BACKENDS(X) \
+  X(nccl)                    \
+  X(shm)                     \
+  X(gloo)
+
 constexpr std::array<std::string_view, 8> names_of(CommBackend) {
   return {"auto", "gloo",        "nccl",  "nccl_or_gloo",
           "shm",  "shm_or_gloo", "local", "modelled"};

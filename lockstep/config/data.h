@@ -12,26 +12,35 @@
 
 namespace lockstep::config {
 
-// The names that the worker's registry knows.
-inline constexpr std::array<std::string_view, 7> kDatasets = {
-    "cifar10",      "cifar100",  "fashion_mnist", "idx",
-    "image_folder", "synthetic", "tokens"};
+// The only list of data sets: X(name) is opened by data::open_name().
+#define LOCKSTEP_DATASETS(X) \
+  X(cifar10)                 \
+  X(cifar100)                \
+  X(fashion_mnist)           \
+  X(idx)                     \
+  X(image_folder)            \
+  X(synthetic)               \
+  X(tokens)
 
-// What happens when a sample can not be read.
+#define LOCKSTEP_NAME(name) std::string_view(#name),
+inline constexpr std::array kDatasets{LOCKSTEP_DATASETS(LOCKSTEP_NAME)};
+#undef LOCKSTEP_NAME
+
+// The action when a sample can not be read.
 enum class OnBadSample { stop, skip };
 
 constexpr std::array<std::string_view, 2> names_of(OnBadSample) {
   return {"stop", "skip"};
 }
 
-// What made-up samples consist of.
+// The element type of made-up samples.
 enum class SampleType { uint8, float32, int64 };
 
 constexpr std::array<std::string_view, 3> names_of(SampleType) {
   return {"uint8", "float32", "int64"};
 }
 
-// The numbers of a token file that has no header.
+// The element type of a token file that has no header.
 enum class TokenType { uint16, uint32 };
 
 constexpr std::array<std::string_view, 2> names_of(TokenType) {

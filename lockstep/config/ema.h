@@ -6,7 +6,7 @@
 
 namespace lockstep::config {
 
-// An average of the weights over the steps, which often generalises better than the
+// An average of the weights over the steps, which often generalizes better than the
 // last weights.
 struct EmaConfig {
   bool enabled = false;

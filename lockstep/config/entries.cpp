@@ -8,7 +8,7 @@
 namespace lockstep::config::detail {
 namespace {
 
-// What may stand for a part of a task in names of tensors and metrics.
+// Returns whether a text can name a part of a task in names of tensors and metrics.
 bool is_name(std::string_view text) noexcept {
   const auto is_letter = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');

@@ -7,8 +7,8 @@
 
 namespace lockstep::config {
 
-// An enum of the configuration: its enumerators count from 0, and names_of(E) lists how
-// they are spelt in a recipe, in the same order. The spelling `auto` is the planner's
+// An enum of the configuration: its enumerators count from 0, and names_of(E) lists
+// their spelling in a recipe, in the same order. The spelling `auto` is the planner's
 // to replace.
 template <typename E>
 concept NamedEnum = std::is_enum_v<E> && requires(E e) {

@@ -14,7 +14,7 @@ namespace lockstep::config {
 // The value of eval.every that a recipe spells `epoch`.
 inline constexpr std::int64_t kEachEpoch = -1;
 
-// Beside the loss and what a task always measures.
+// Metrics beside the loss and those that a task always measures.
 enum class EvalMetric {
   top_k,
   per_class,

@@ -8,14 +8,14 @@
 
 namespace lockstep::config {
 
-// What a person changes by changing a knob.
+// The effect of a change of a knob.
 enum class Affects {
   results,  // the numbers that training computes
   speed,    // only time or memory
-  output,   // only what is written and shown
+  output,   // only files and displays
 };
 
-// What a number counts. Values of `bytes` may be written as 25MB or 1.5GiB.
+// The unit of a number. Values of `bytes` may be written as 25MB or 1.5GiB.
 enum class Unit {
   none,
   bytes,
@@ -28,7 +28,8 @@ enum class Unit {
   units
 };
 
-// The values a number may have. The bounds belong to the range unless they are open.
+// The values that a number may have. The bounds belong to the range unless they are
+// open.
 struct Range {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
@@ -63,7 +64,7 @@ struct Word {
   std::int64_t value = 0;
 };
 
-// What describe() says of a knob beside its name and its member.
+// The attributes that describe() gives a knob beside its name and its member.
 struct Field {
   std::string_view help;
   Range range = {};
@@ -71,8 +72,8 @@ struct Field {
   Affects affects = Affects::results;
   std::span<const std::string_view> choices = {};  // of a string; enums bring their own
   std::optional<Word> word = {};
-  // Its `auto` stays until the data set is open and the task is made; all others are
-  // the planner's to fill in.
+  // True if its `auto` stays until the data set is open and the task is made; all
+  // others are the planner's to fill in.
   bool task_decides = false;
 };
 

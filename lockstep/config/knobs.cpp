@@ -47,7 +47,7 @@ std::string quoted_list(const std::vector<std::string>& words) {
   return list;
 }
 
-// Keys called `name` in whichever section.
+// Returns the keys called `name` in any section.
 std::vector<std::string> namesakes(const Knobs& knobs, std::string_view name) {
   std::vector<std::string> keys;
   for (const auto& knob : knobs.all) {
@@ -56,7 +56,7 @@ std::vector<std::string> namesakes(const Knobs& knobs, std::string_view name) {
   return keys;
 }
 
-// The key whose last part is closest to `name`, over all sections.
+// Returns the key whose last part is closest to `name`, over all sections.
 std::string closest_anywhere(const Knobs& knobs, std::string_view name) {
   std::vector<std::string> names;
   for (const auto& knob : knobs.all) names.emplace_back(knob.name);

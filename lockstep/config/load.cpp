@@ -25,7 +25,7 @@ std::string place(const std::string& file, const detail::Mark& mark) {
   return str(file, ":", mark.line, ":", mark.column);
 }
 
-// What loading works on: the knobs point into loaded.config.
+// The state of loading: the knobs point into loaded.config.
 struct Loading {
   Loaded& loaded;
   Knobs knobs;
@@ -124,8 +124,8 @@ void apply_recipe(Loading& loading, const std::string& file, const Node& root) {
       });
 }
 
-// "LOCKSTEP_OPTIM_LR" -> "optim", "lr"; "LOCKSTEP_OPTIM" -> "optim", ""; nothing if no
-// section is named.
+// "LOCKSTEP_OPTIM_LR" has the parts "optim" and "lr", "LOCKSTEP_OPTIM" has "optim" and
+// ""; a name without a section has none.
 struct VariableName {
   std::string section;
   std::string key;
@@ -146,7 +146,7 @@ std::optional<VariableName> variable_name(const Knobs& knobs,
   return std::nullopt;
 }
 
-// The problem with a key that find() does not know.
+// Returns the problem with a key that find() does not know.
 std::string unknown(const Knobs& knobs, std::string_view key) {
   if (knobs.has_section(key)) {
     const auto names = knobs.names_in(key);
@@ -185,7 +185,7 @@ void apply_override(Loading& loading, std::string_view key, std::string_view val
   }
 }
 
-// A recipe beside the missing one with nearly its name.
+// Returns a recipe beside the missing one with nearly its name.
 std::string similar_file(const std::filesystem::path& recipe) {
   const auto folder = recipe.has_parent_path() ? recipe.parent_path() : ".";
   std::vector<std::string> names;
@@ -226,8 +226,8 @@ void apply_file(Loading& loading, const std::filesystem::path& recipe) {
   }
 }
 
-// train.steps and train.epochs say the same thing in two ways: the one that was set by
-// whoever has the last word replaces the other. Set by the same one, they contradict.
+// train.steps and train.epochs say the same thing in two ways: the one from the source
+// with the higher precedence replaces the other. From the same source, they contradict.
 void settle_length(Loaded& loaded) {
   auto& steps = loaded.sources["train.steps"];
   auto& epochs = loaded.sources["train.epochs"];
@@ -314,15 +314,6 @@ std::vector<std::string> keys() {
   Config config;
   std::vector<std::string> keys;
   for (const auto& knob : detail::knobs_of(config).all) keys.push_back(knob.key);
-  return keys;
-}
-
-std::vector<std::string> auto_keys(const Loaded& loaded) {
-  auto copy = loaded.config;
-  std::vector<std::string> keys;
-  for (const auto& knob : detail::knobs_of(copy).all) {
-    if (knob.is_auto()) keys.push_back(knob.key);
-  }
   return keys;
 }
 

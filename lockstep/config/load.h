@@ -9,10 +9,11 @@
 #include <vector>
 
 #include "lockstep/config/config.h"
+#include "lockstep/config/resolved.h"
 
 namespace lockstep::config {
 
-// Who set a knob.
+// The source that set a knob.
 enum class Origin {
   standard,  // "default": the value in its struct
   recipe,
@@ -32,8 +33,9 @@ struct Source {
   std::string where;
 };
 
-// What stands before the colon in an error about a knob with this source: "x.yaml:3:7",
-// "LOCKSTEP_OPTIM_LR", "override 'optim.lr=3'"; "" for a default or a planner's choice.
+// Returns the text before the colon in an error about a knob with this source:
+// "x.yaml:3:7", "LOCKSTEP_OPTIM_LR", "override 'optim.lr=3'"; "" for a default or a
+// planner's choice.
 std::string place_of(const Source& source);
 
 struct Loaded {
@@ -48,22 +50,23 @@ struct Override {
   std::string value;
 };
 
-// "optim.lr=3e-4"; anything else is Fault::config.
+// Parses "optim.lr=3e-4"; anything else is Fault::config.
 Override parse_override(std::string_view text);
 
 // Names and values of variables. LOCKSTEP_<SECTION>_<KEY> sets a knob,
-// LOCKSTEP_OPTIM_LR for example; an empty value is as good as none, and what names no
-// section is not ours.
+// LOCKSTEP_OPTIM_LR for example; an empty value counts as unset, and a variable that
+// names no section is not ours.
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-// An override wins over the environment, that over the recipe, that over the defaults.
-// All problems are reported together, each on a line that starts with its place
-// (file:line:column). The recipe "-" is standard input. Throws Fault::config, and
-// Fault::io if the file can not be read. The result has passed validate().
+// Loads a recipe. An override wins over the environment, that over the recipe, that
+// over the defaults. All problems are reported together, each on a line that starts
+// with its place (file:line:column). The recipe "-" is standard input. Throws
+// Fault::config, and Fault::io if the file can not be read. The result has passed
+// validate().
 Loaded load(const std::filesystem::path& recipe, std::span<const Override> overrides,
             const Environment& environment);
 
-// The same without a recipe.
+// Loads without a recipe.
 Loaded defaults(std::span<const Override> overrides, const Environment& environment);
 
 // Sets one knob from its text and remembers its source; Fault::config if the key is
@@ -71,17 +74,20 @@ Loaded defaults(std::span<const Override> overrides, const Environment& environm
 void set(Loaded& loaded, std::string_view key, std::string_view value,
          const Source& source);
 
-// The knob's value as a recipe spells it; Fault::config if there is no such key.
+// Returns the knob's value as a recipe spells it; Fault::config if there is no such
+// key.
 std::string get(const Loaded& loaded, std::string_view key);
 
 // Throws Fault::config for knobs that contradict each other, with the arithmetic, and
-// for what this version does not have.
+// for features that this version does not have.
 void validate(const Loaded& loaded);
 
-// Every key, in the order of the sections: "run.dir", ...
+// Returns every key, in the order of the sections: "run.dir", ...
 std::vector<std::string> keys();
 
-// The keys whose value is `auto`.
-std::vector<std::string> auto_keys(const Loaded& loaded);
+// Returns the keys whose value is `auto`.
+inline std::vector<std::string> auto_keys(const Loaded& loaded) {
+  return auto_keys(loaded.config);
+}
 
 }  // namespace lockstep::config

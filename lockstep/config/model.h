@@ -10,10 +10,21 @@
 
 namespace lockstep::config {
 
-// The names that the worker's registry knows; here so that a recipe can be checked
-// without LibTorch.
-inline constexpr std::array<std::string_view, 8> kModels = {
-    "cnn", "gpt", "mlp", "resnet9", "resnet18", "resnet34", "resnet50", "torchscript"};
+// The only list of models: X(name) is made by models::make_name(). It stands here so
+// that a recipe can be checked without LibTorch.
+#define LOCKSTEP_MODELS(X) \
+  X(cnn)                   \
+  X(gpt)                   \
+  X(mlp)                   \
+  X(resnet9)               \
+  X(resnet18)              \
+  X(resnet34)              \
+  X(resnet50)              \
+  X(torchscript)
+
+#define LOCKSTEP_NAME(name) std::string_view(#name),
+inline constexpr std::array kModels{LOCKSTEP_MODELS(LOCKSTEP_NAME)};
+#undef LOCKSTEP_NAME
 
 struct ModelConfig {
   std::string name = "cnn";

@@ -11,11 +11,24 @@
 
 namespace lockstep::config {
 
-enum class Sink { console, jsonl, csv, tensorboard, prometheus, wandb };
+// The only list of sinks beside the console: X(name) is made by
+// monitor::make_name_sink().
+#define LOCKSTEP_SINKS(X) \
+  X(jsonl)                \
+  X(csv)                  \
+  X(tensorboard)          \
+  X(prometheus)           \
+  X(wandb)
 
-constexpr std::array<std::string_view, 6> names_of(Sink) {
-  return {"console", "jsonl", "csv", "tensorboard", "prometheus", "wandb"};
+#define LOCKSTEP_ENUMERATOR(name) name,
+enum class Sink { console, LOCKSTEP_SINKS(LOCKSTEP_ENUMERATOR) };
+#undef LOCKSTEP_ENUMERATOR
+
+#define LOCKSTEP_NAME(name) std::string_view(#name),
+constexpr auto names_of(Sink) {
+  return std::array{std::string_view("console"), LOCKSTEP_SINKS(LOCKSTEP_NAME)};
 }
+#undef LOCKSTEP_NAME
 
 enum class Verbosity { quiet, normal, debug };
 

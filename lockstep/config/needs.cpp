@@ -14,12 +14,12 @@ namespace {
 
 constexpr std::string_view kPeers = "parallel.ranks>1 or comm.backend=modelled";
 constexpr std::string_view kScaling = "precision.mode=fp16 and precision.loss_scale=0";
-// Those of labels, which no task of `auto` has but by a part.
+// The condition of knobs for labels, which a task of `auto` has only through its parts.
 constexpr std::string_view kLabels =
     "task.criterion=binary_cross_entropy or "
     "task.criterion=auto and task.name=multi_label|multi_task or "
     "task.criterion=auto and task.parts!={}";
-// Those that look at the machine; others look at metrics.
+// The condition of alerts that look at the machine; others look at metrics.
 constexpr std::string_view kAlerts = "monitor.alerts=true and monitor.sample_every>0";
 
 constexpr auto kNeeds = std::to_array<Need>({
@@ -179,7 +179,7 @@ Condition condition_of(std::string_view text) {
   return {text.substr(0, at), text.substr(at, length), text.substr(at + length)};
 }
 
-// The words of a list, or the one that a value is; quotes are the recipe's.
+// Returns the words of a list, or the one that a value is; quotes are the recipe's.
 std::vector<std::string> words_of(std::string_view value) {
   std::vector<std::string> words;
   for (const auto& word : text::split(value, ',')) {
@@ -207,7 +207,7 @@ class Judge {
     return false;
   }
 
-  // "optim.name is adamw", of each knob whose condition does not hold.
+  // Returns "optim.name is adamw" for each knob whose condition does not hold.
   std::string as_it_is(std::string_view when) const {
     std::vector<std::string> parts;
     for (const auto group : split_at(when, " or ")) {
@@ -230,7 +230,7 @@ class Judge {
   bool holds(const Condition& condition) const {
     const auto value = value_of(condition.key);
     if (condition.sign == ">") {
-      // Of "25MiB" and "30s" the number.
+      // strtod() takes the number of "25MiB" and "30s".
       return std::strtod(value.c_str(), nullptr) >
              text::to_double(condition.values).value();
     }
@@ -248,8 +248,7 @@ bool was_set(const Source& source) {
   return source.origin != Origin::standard && source.origin != Origin::planner;
 }
 
-// Whether a recipe names every knob there is; those of its `auto` are the planner's
-// now.
+// Returns whether a recipe names every knob; those of its `auto` are the planner's now.
 bool names_all(const Loaded& loaded) {
   return std::none_of(
       loaded.sources.begin(), loaded.sources.end(),

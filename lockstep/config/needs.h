@@ -18,13 +18,13 @@ struct Need {
   std::string_view when;
 };
 
-// All of them, by section.
+// Returns all needs, by section.
 std::span<const Need> needs();
 
-// A line for each knob that somebody set (in a recipe, a variable or on the command
-// line) and that a run with these knobs does not use. `resolved` has no auto left. A
-// recipe that spells out every knob, as config.yaml of a run does, is not taken to ask
-// for those that have their default.
+// Returns a line for each knob that a user set (in a recipe, a variable or on the
+// command line) and that a run with these knobs does not use. `resolved` has no auto
+// left. A recipe that spells out every knob, as config.yaml of a run does, is not taken
+// to ask for those that have their default.
 std::vector<std::string> unused_knobs(const Loaded& resolved);
 
 }  // namespace lockstep::config

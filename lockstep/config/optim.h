@@ -10,11 +10,22 @@
 
 namespace lockstep::config {
 
-enum class Optimizer { adamw, adam, sgd, lion };
+// The only list of optimizers: X(name) is made by optim::make_name().
+#define LOCKSTEP_OPTIMIZERS(X) \
+  X(adamw)                     \
+  X(adam)                      \
+  X(sgd)                       \
+  X(lion)
 
-constexpr std::array<std::string_view, 4> names_of(Optimizer) {
-  return {"adamw", "adam", "sgd", "lion"};
+#define LOCKSTEP_ENUMERATOR(name) name,
+enum class Optimizer { LOCKSTEP_OPTIMIZERS(LOCKSTEP_ENUMERATOR) };
+#undef LOCKSTEP_ENUMERATOR
+
+#define LOCKSTEP_NAME(name) std::string_view(#name),
+constexpr auto names_of(Optimizer) {
+  return std::array{LOCKSTEP_OPTIMIZERS(LOCKSTEP_NAME)};
 }
+#undef LOCKSTEP_NAME
 
 enum class LrScaling { none, linear, sqrt };
 

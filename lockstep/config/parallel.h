@@ -23,21 +23,21 @@ constexpr std::array<std::string_view, 3> names_of(Device) {
   return {"auto", "cpu", "cuda"};
 }
 
-// What happens when the ranks of a run can not be set up.
+// The action when the ranks of a run can not be set up.
 enum class OnSetupFailure { automatic, stop, single };
 
 constexpr std::array<std::string_view, 3> names_of(OnSetupFailure) {
   return {"auto", "stop", "single"};
 }
 
-// What gradients are sent as.
+// The data type that gradients are sent as.
 enum class Compression { none, fp16, bf16 };
 
 constexpr std::array<std::string_view, 3> names_of(Compression) {
   return {"none", "fp16", "bf16"};
 }
 
-// Who changes the parameters after a step.
+// The way in which the ranks share the update of the parameters after a step.
 enum class ShardUpdate { automatic, shm, on, off };
 
 constexpr std::array<std::string_view, 4> names_of(ShardUpdate) {

@@ -8,7 +8,7 @@
 
 namespace lockstep::config {
 
-// The rules by which the planner fills in what is `auto`; planner/policies.h has them.
+// The rules by which the planner fills in `auto` values; planner/policies.h has them.
 enum class Policy { measured, table, simple, flags, zero2 };
 
 constexpr std::array<std::string_view, 5> names_of(Policy) {

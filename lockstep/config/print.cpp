@@ -17,7 +17,8 @@ const Source& source_of(const Loaded& loaded, const Knob& knob) {
   return found == loaded.sources.end() ? kStandard : found->second;
 }
 
-// UTF-8 on one line, whatever a path or a reason holds: what a recipe may hold.
+// Returns the text as UTF-8 on one line, as a recipe needs it, whatever a path or a
+// reason holds.
 std::string one_line(std::string text) {
   constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
   while (const auto at = text::first_invalid_utf8(text)) {

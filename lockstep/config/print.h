@@ -6,21 +6,22 @@
 
 namespace lockstep::config {
 
-// Every knob as YAML that loads back to the same values, doubles to the same bits. With
-// sources, a comment behind each says where it came from.
+// Returns every knob as YAML that loads back to the same values, doubles to the same
+// bits. With sources, a comment behind each names its source.
 std::string to_yaml(const Loaded& loaded, bool with_sources);
 
-// {"optim": {"lr": {"value": 0.001, "source": "default", "where": ""}, ...}, ...}
+// Returns {"optim": {"lr": {"value": 0.001, "source": "default", "where": ""}, ...},
+// ...}
 std::string to_json(const Loaded& loaded);
 
-// For people: one aligned line for each knob with its value and its source.
+// Returns one aligned line for each knob with its value and its source, for users.
 std::string to_table(const Loaded& loaded);
 
-// docs/reference/config.md.
+// Returns the text of docs/reference/config.md.
 std::string reference_markdown();
 
-// The same for programs:
-// {"knobs": [{"key": "optim.lr", "type": "number", "default": 0.001, "choices": [],
+// Returns the reference for programs: {"knobs": [{"key": "optim.lr", "type": "number",
+// "default": 0.001, "choices": [],
 //             "range": "above 0", "affects": "results", "help": "..."}, ...]}
 std::string reference_json();
 

@@ -9,10 +9,10 @@
 
 namespace lockstep::config {
 
-// More would make a trace that no viewer opens.
+// A longer range would make a trace that no viewer opens.
 inline constexpr std::int64_t kMostProfiledSteps = 10'000;
 
-// Both are timed, counted from 1 as in metrics.jsonl.
+// The first and last step that are timed, counted from 1 as in metrics.jsonl.
 struct StepRange {
   std::int64_t first = 1;
   std::int64_t last = 1;
@@ -20,8 +20,8 @@ struct StepRange {
   bool has(std::int64_t step) const noexcept { return step >= first && step <= last; }
 };
 
-// "10:20", or "12" for one step; nothing if it is neither, or runs backwards, or has
-// more than kMostProfiledSteps.
+// Parses "10:20", or "12" for one step; empty if it is neither, or runs backwards, or
+// has more than kMostProfiledSteps.
 std::optional<StepRange> parse_step_range(std::string_view text);
 
 struct ProfileConfig {

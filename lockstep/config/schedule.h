@@ -62,7 +62,7 @@ struct ScheduleConfig {
   std::int64_t cooldown = 0;
 };
 
-// What some of the schedules alone have.
+// The knobs that only some of the schedules have.
 template <typename Visitor>
 void describe_shapes(ScheduleConfig& c, Visitor& v) {
   v.field("power", c.power,

@@ -27,7 +27,7 @@ constexpr std::array<std::string_view, 6> names_of(TaskName) {
           "regression", "language_model", "multi_task"};
 }
 
-// What a part of multi_task may be.
+// The tasks that a part of multi_task may be.
 enum class PartKind { classification, multi_label, regression, language_model };
 
 constexpr std::array<std::string_view, 4> names_of(PartKind) {
@@ -49,7 +49,7 @@ constexpr std::array<std::string_view, 7> names_of(Criterion) {
           "mse",  "mae",           "huber"};
 }
 
-// What a label of -1 counts as.
+// The meaning of a label of -1.
 enum class Uncertain { ignore, zero, one };
 
 constexpr std::array<std::string_view, 3> names_of(Uncertain) {
@@ -72,7 +72,7 @@ struct TaskConfig {
   std::int64_t loss_ramp_steps = 0;
 };
 
-// Those of multi_task.
+// The knobs of multi_task.
 template <typename Visitor>
 void describe_parts(TaskConfig& c, Visitor& v) {
   v.field("parts", c.parts,

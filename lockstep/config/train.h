@@ -18,8 +18,9 @@ constexpr std::array<std::string_view, 2> names_of(OnNonfinite) {
   return {"stop", "skip"};
 }
 
-// Whether a step is launched as a whole, by CUDA graphs that hold it. if_possible is
-// what the planner makes of auto on a GPU: whether it is shows when steps are made.
+// Selects whether a step is launched as a whole, by CUDA graphs that hold it. The
+// planner turns auto into if_possible on a GPU: whether it is possible shows when steps
+// are made.
 enum class Graph { automatic, on, off, if_possible };
 
 constexpr std::array<std::string_view, 4> names_of(Graph) {

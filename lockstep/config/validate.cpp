@@ -1,5 +1,5 @@
-// Knobs that do not fit together, and what this version does not have. A knob that does
-// not fit the machine is the planner's business.
+// Knobs that do not fit together, and features that this version does not have. A knob
+// that does not fit the machine is the planner's business.
 #include <algorithm>
 #include <cmath>
 #include <optional>

@@ -5,8 +5,8 @@
 
 namespace lockstep::config {
 
-// When a rank that does not move on counts as hanging. The launcher watches the
-// heartbeat of every rank.
+// The times after which a rank that makes no progress counts as hanging. The launcher
+// watches the heartbeat of every rank.
 struct WatchConfig {
   units::Duration step_floor = std::chrono::seconds(3);
   double step_factor = 5;

@@ -140,7 +140,7 @@ class Builder : public YAML::EventHandler {
   bool seen_document_ = false;
 };
 
-// What to do about bytes that are no text.
+// The remedies for bytes that are no text.
 struct Remedies {
   std::string_view not_utf8, control;
 };
@@ -160,7 +160,7 @@ void refuse_odd_bytes(std::string_view text, const Remedies& remedies) {
   }
 }
 
-// LF only, and no byte order mark.
+// Returns the text with LF only and no byte order mark.
 std::string normalised(std::string_view text) {
   if (text::starts_with(text, "\xEF\xBB\xBF")) text.remove_prefix(3);
   std::string result;
@@ -175,8 +175,8 @@ std::string normalised(std::string_view text) {
   return result;
 }
 
-// The first line up to `last` that is indented by a tab: what most "illegal" places of
-// a YAML parser come from.
+// Returns the first line up to `last` that is indented by a tab: the cause of most
+// "illegal" places of a YAML parser.
 std::optional<Mark> tab_indentation(std::string_view text, int last) {
   int line = 0;
   for (const auto& content : text::split(text, '\n')) {

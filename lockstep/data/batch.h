@@ -11,8 +11,8 @@
 
 namespace lockstep::data {
 
-// Where in the data a run stands. Two integers, so that a resume is exact at any number
-// of ranks.
+// The position of a run in its data. Two integers, so that a resume is exact at any
+// number of ranks.
 struct Position {
   std::int64_t epoch = 0;
   std::int64_t consumed = 0;  // samples of this epoch
@@ -25,7 +25,7 @@ struct Position {
 struct Batch {
   Position begin;                 // of the first sample of the global batch
   std::int64_t global_size = 0;   // smaller than asked for only at the end of an epoch
-  std::int64_t first = 0;         // where in the global batch the share begins
+  std::int64_t first = 0;         // the offset of the share in the global batch
   std::int64_t size = 0;          // of the share; may be 0
   std::int64_t largest_size = 0;  // of the shares of all ranks
   torch::Tensor inputs;           // (size, ...) in the data set's dtype
@@ -33,10 +33,10 @@ struct Batch {
   // float32: the share of each class.
   torch::Tensor targets;
   bool ends_epoch = false;
-  std::vector<NamedTensor> fields = {};  // what samples have beside these two
+  std::vector<NamedTensor> fields = {};  // the other tensors of the samples
 
-  // By name, the two above as "input" and "target". Throws Fault::config, with the
-  // names there are, if there is none of this name.
+  // Returns a tensor by name, the two above as "input" and "target". Throws
+  // Fault::config, with the names there are, if there is none of this name.
   const torch::Tensor& at(std::string_view name) const;
 };
 

@@ -20,7 +20,7 @@ using detail::is_whole;
 constexpr std::size_t kTarget = 1;
 constexpr std::size_t kFirstField = 2;
 
-// What is looked at of a target; places are those of spec().tensors().
+// The checks of a target; places are those of spec().tensors().
 struct Rule {
   PartKind kind = PartKind::classification;
   std::size_t target = kTarget;
@@ -37,7 +37,7 @@ std::optional<std::size_t> find_tensor(const std::vector<FieldSpec>& specs,
   return std::nullopt;
 }
 
-// As task::make_task() chooses it.
+// Returns the kind that task::make_task() chooses.
 PartKind kind_of(TaskName name, const FieldSpec& target) {
   switch (name) {
     case TaskName::multi_label:
@@ -51,15 +51,15 @@ PartKind kind_of(TaskName name, const FieldSpec& target) {
   }
 }
 
-// Whether a value of this target could be one that the task can not learn from.
+// Returns whether a value of this target could be one that the task can not learn from.
 bool can_be_wrong(PartKind kind, const FieldSpec& target) {
   if (kind == PartKind::multi_label) return target.dtype != torch::kBool;
   if (kind == PartKind::regression) return !is_whole(target.dtype);
-  // Where the number of classes is known, the loader looks.
+  // The loader checks where the number of classes is known.
   return is_whole(target.dtype) && target.num_classes == 0;
 }
 
-// Nothing if there is nothing to look at.
+// Returns nothing if there is nothing to check.
 std::optional<Rule> rule_for(const std::vector<FieldSpec>& specs, std::size_t target,
                              PartKind kind) {
   const auto& spec = specs[target];
@@ -67,7 +67,7 @@ std::optional<Rule> rule_for(const std::vector<FieldSpec>& specs, std::size_t ta
             .target = target,
             .weight = find_tensor(specs, spec.name + "_weight"),
             .looks_at_values = can_be_wrong(kind, spec)};
-  // Of a length that varies, the loader makes the mask.
+  // The loader makes the mask where the length varies.
   if (!spec.varies) rule.mask = find_tensor(specs, spec.name + "_mask");
   if (rule.mask && specs[*rule.mask].varies) return std::nullopt;
   if (rule.weight && specs[*rule.weight].varies) rule.weight.reset();
@@ -79,7 +79,7 @@ std::vector<Rule> rules_for(const std::vector<FieldSpec>& specs,
                             const config::TaskConfig& task) {
   std::vector<Rule> rules;
   const auto add = [&](std::optional<std::size_t> target, PartKind kind) {
-    if (!target) return;  // the task says so
+    if (!target) return;  // the task reports it
     if (const auto rule = rule_for(specs, *target, kind)) rules.push_back(*rule);
   };
   const bool has_parts = task.name == TaskName::multi_task ||
@@ -110,7 +110,7 @@ class Checked : public Dataset {
     return dataset_->length_of(index);
   }
 
-  void read_sample(const Visit& visit, const Room& room) const override {
+  void read_sample(const Visit& visit, const SampleBuffer& room) const override {
     dataset_->read_sample(visit, room);
     for (const auto& rule : rules_) {
       const auto count = num_targets(rule.target, room);
@@ -122,12 +122,12 @@ class Checked : public Dataset {
  private:
   using Bytes = std::span<const std::byte>;
 
-  static Bytes bytes_of(std::size_t tensor, const Room& room) {
+  static Bytes bytes_of(std::size_t tensor, const SampleBuffer& room) {
     return tensor == kTarget ? room.target_bytes : room.fields[tensor - kFirstField];
   }
 
-  // A length that can not be is the loader's to refuse.
-  std::size_t num_targets(std::size_t tensor, const Room& room) const {
+  // Clamps the length: the loader refuses one that can not be.
+  std::size_t num_targets(std::size_t tensor, const SampleBuffer& room) const {
     const auto& spec = specs_[tensor];
     const auto all = static_cast<std::size_t>(spec.num_elements());
     if (!spec.varies || all == 0 || room.lengths.empty()) return all;
@@ -136,9 +136,9 @@ class Checked : public Dataset {
     return all / static_cast<std::size_t>(longest) * static_cast<std::size_t>(length);
   }
 
-  // Whether one of the targets [first, last) of `count` counts. An entry of a mask is
-  // that of all targets below it.
-  bool any_counts(const Rule& rule, const Room& room, std::size_t count,
+  // Returns whether one of the targets [first, last) of `count` counts. An entry of a
+  // mask is that of all targets below it.
+  bool any_counts(const Rule& rule, const SampleBuffer& room, std::size_t count,
                   std::size_t first, std::size_t last) const {
     if (!rule.mask) return first < last;
     const auto& mask = specs_[*rule.mask];
@@ -151,7 +151,7 @@ class Checked : public Dataset {
     return false;
   }
 
-  void check_values(const Rule& rule, const Visit& visit, const Room& room,
+  void check_values(const Rule& rule, const Visit& visit, const SampleBuffer& room,
                     std::size_t count) const {
     const auto& spec = specs_[rule.target];
     const auto& ignored = spec_.ignore_index;
@@ -193,7 +193,8 @@ class Checked : public Dataset {
                 label, ", else repair them");
   }
 
-  void check_weights(const Rule& rule, const Room& room, std::size_t count) const {
+  void check_weights(const Rule& rule, const SampleBuffer& room,
+                     std::size_t count) const {
     const auto& spec = specs_[*rule.weight];
     const auto entries = static_cast<std::size_t>(spec.num_elements());
     if (entries == 0 || count % entries != 0) return;  // the task refuses it

@@ -14,7 +14,7 @@ using Path = std::filesystem::path;
 
 constexpr std::int64_t kPixels = 3 * 32 * 32;
 
-// How the two differ.
+// The differences between the two.
 struct Kind {
   std::string_view folder;         // that the archive makes
   std::vector<std::string> files;  // of the split
@@ -62,7 +62,7 @@ class Cifar : public Dataset {
     return static_cast<std::uint8_t>(records_[at(index) + at_label()]);
   }
 
-  void read_sample(const Visit& visit, const Room& room) const override {
+  void read_sample(const Visit& visit, const SampleBuffer& room) const override {
     const char* record = records_.data() + at(visit.index);
     std::memcpy(room.input.data(), record + num_labels_, kPixels);
     room.target[0] = class_of(visit.index);

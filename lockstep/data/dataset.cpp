@@ -75,7 +75,7 @@ std::int64_t Dataset::read(std::int64_t, std::span<std::byte>) const {
               "data: a data set implements neither read() nor read_sample()");
 }
 
-void Dataset::read_sample(const Visit& visit, const Room& room) const {
+void Dataset::read_sample(const Visit& visit, const SampleBuffer& room) const {
   LOCKSTEP_CHECK(room.target.size() == 1 && room.fields.empty(),
                  "a data set with more than one target, or one that is no class, "
                  "implements read_sample()");

@@ -19,35 +19,35 @@ struct Affine {
   bool operator==(const Affine&) const = default;
 };
 
-// A tensor of a sample: an input, a target, a mask, the answer to another question.
+// A tensor of a sample: an input, a target, a mask, a second target.
 struct FieldSpec {
   std::string name;
   std::vector<std::int64_t> shape;  // without the batch
   torch::Dtype dtype = torch::kFloat32;
   std::int64_t num_classes = 0;  // whole numbers are 0 ... num_classes - 1; 0: any
-  // What model and loss see of bytes and floats is scale * x + shift, as float32; bytes
-  // stay bytes until they are on the device, where they take a quarter of the room.
+  // Model and loss see bytes and floats as scale * x + shift, in float32; bytes stay
+  // bytes until they are on the device, where they take a quarter of the room.
   Affine scaling = {};
   std::vector<Affine> channels = {};  // instead, where channels differ
   std::int64_t axis = 0;              // of `shape`: along which the channels lie
-  // The first dimension is as long as each sample says, at most shape[0]. A batch is
-  // filled up with `padding` to the longest of its samples and has a tensor of bool,
-  // "<name>_mask" (B, length), that is true where a sample is.
+  // True if the first dimension is as long as each sample says, at most shape[0]. A
+  // batch is filled up with `padding` to the longest of its samples and has a tensor of
+  // bool, "<name>_mask" (B, length), that is true where a sample is.
   bool varies = false;
   double padding = 0;
 
   std::int64_t num_elements() const noexcept;
   std::int64_t num_bytes() const noexcept;
-  bool is_scaled() const noexcept;  // what is seen differs from what is stored
+  bool is_scaled() const noexcept;  // model and loss see other values than are stored
 };
 
-// What one sample of a data set looks like. Most have an "input" and a "target", which
-// are described here; what else there is, in `fields`.
+// The layout of a sample. Most have an "input" and a "target", which are described
+// here; `fields` has the others.
 struct SampleSpec {
   std::vector<std::int64_t> shape;     // of the input, without the batch: (C, H, W)
   torch::Dtype dtype = torch::kUInt8;  // of the input as it is stored
   std::int64_t num_classes = 0;        // targets are 0 ... num_classes - 1; 0: any
-  // What the model sees of the input, as in FieldSpec.
+  // The model sees the input as FieldSpec says.
   float scale = 1;
   float shift = 0;
   std::vector<Affine> channels = {};
@@ -67,11 +67,12 @@ struct SampleSpec {
   bool is_tokens() const noexcept;  // whole numbers but bytes: as the model gets them
   bool is_image() const noexcept;   // (C, H, W) of uint8 or float32
 
-  // All of them alike, in the order of a Room: "input", "target", then `fields`.
+  // Returns all tensors alike, in the order of a SampleBuffer: "input", "target", then
+  // `fields`.
   std::vector<FieldSpec> tensors() const;
 };
 
-// Which sample is wanted, and all that chance may depend on: the same visit gives the
+// The wanted sample, and all that randomness may depend on: the same visit gives the
 // same sample at any number of workers and ranks.
 struct Visit {
   std::int64_t index = 0;  // in [0, size())
@@ -82,20 +83,20 @@ struct Visit {
   std::int64_t draw = 0;
 };
 
-// Where a sample goes: memory of a batch.
-struct Room {
+// The destination of a sample: memory of a batch.
+struct SampleBuffer {
   std::span<std::byte> input;
   std::span<std::int64_t> target;  // num_targets() of them; empty if they are no int64
   std::span<const std::span<std::byte>> fields;  // in the order of spec().fields
   std::span<std::byte> target_bytes = {};        // the target, whatever its type is
-  // By the order of spec().tensors(): how long those are whose length varies. They are
-  // all of the longest before.
+  // The lengths of tensors whose length varies, in the order of spec().tensors(). They
+  // start at the longest.
   std::span<std::int64_t> lengths = {};
 };
 
-// Labelled samples that can be read in any order. A class of one's own says its size
-// and spec, and implements read(), or read_sample() if there is more than an input and
-// a class.
+// Labelled samples that can be read in any order. A user's class gives its size and
+// spec, and implements read(), or read_sample() if there is more than an input and a
+// class.
 //
 // A sample that can not be had is an Error of Fault::io which names it: the loader
 // stops with it, or takes another in its place (data.on_bad_sample).
@@ -112,14 +113,14 @@ class Dataset {
   // its target. `index` is in [0, size()).
   virtual std::int64_t read(std::int64_t index, std::span<std::byte> input) const;
 
-  // The whole sample. Unless overridden: read() for the input and the target.
-  virtual void read_sample(const Visit& visit, const Room& room) const;
+  // Reads the whole sample. Unless overridden: read() for the input and the target.
+  virtual void read_sample(const Visit& visit, const SampleBuffer& room) const;
 
-  // The class of a sample. Unless overridden, the sample is read for it.
+  // Returns the class of a sample. Unless overridden, the sample is read for it.
   virtual std::int64_t class_of(std::int64_t index) const;
 
-  // The length of a sample's input, where it varies. Unless overridden, the sample is
-  // read for it.
+  // Returns the length of a sample's input, where it varies. Unless overridden, the
+  // sample is read for it.
   virtual std::int64_t length_of(std::int64_t index) const;
 };
 

@@ -11,16 +11,17 @@
 namespace lockstep::data {
 namespace {
 
-// The one in use, the one that is fetched, and one whose last reader may still run.
+// There are three slots: the one in use, the one that is fetched, and one whose last
+// reader may still run.
 constexpr std::size_t kSlots = 3;
 
-// A copy of `tensor` in `memory`, which grows if need be and else is used again.
+// Returns a copy of `tensor` in `memory`, which grows if need be and else is reused.
 torch::Tensor copy_into(torch::Tensor& memory, const torch::Tensor& tensor,
                         const torch::Device& device) {
   if (!memory.defined() || memory.numel() < tensor.numel()) {
     memory = torch::empty({tensor.numel()}, tensor.options().device(device));
   }
-  // By elements: samples of a batch may be longer than those of another.
+  // The view counts elements: samples of a batch may be longer than those of another.
   auto view = memory.narrow(0, 0, tensor.numel()).view(tensor.sizes());
   view.copy_(tensor, /*non_blocking=*/true);
   return view;
@@ -41,7 +42,7 @@ class DeviceFeed::Copies {
   ~Copies() {
     try {
       stream_.synchronize();
-      // The memory goes back to the allocator: nobody may read it any more.
+      // The memory goes back to the allocator: no kernel may read it any more.
       guard_.getStream(device_).synchronize();
     } catch (...) {  // NOLINT: the device is lost; whoever uses it next says so
     }
@@ -51,7 +52,7 @@ class DeviceFeed::Copies {
 
   const Batch* next(Loader& loader) {
     const auto compute = guard_.getStream(device_);
-    // All that will be done with the batch before has been started.
+    // All work on the batch before has been started.
     if (used_) used_->read.record(compute);
     if (!fetched_ && !over_) fetch(loader);
     if (!fetched_) return nullptr;
@@ -66,8 +67,8 @@ class DeviceFeed::Copies {
   const Batch* upcoming() const { return fetched_ != nullptr ? host_ : nullptr; }
 
  private:
-  struct Slot {
-    explicit Slot(c10::DeviceType type) : read(type), written(type) {}
+  struct DeviceBatch {
+    explicit DeviceBatch(c10::DeviceType type) : read(type), written(type) {}
     Batch batch;
     torch::Tensor inputs, targets;
     std::vector<torch::Tensor> fields;
@@ -90,7 +91,7 @@ class DeviceFeed::Copies {
     fetched_ = last_ = &slot;
   }
 
-  void copy(const Batch& batch, Slot& slot) const {
+  void copy(const Batch& batch, DeviceBatch& slot) const {
     slot.fields.resize(batch.fields.size());
     slot.batch = batch;
     slot.batch.inputs = copy_into(slot.inputs, batch.inputs, device_);
@@ -112,15 +113,16 @@ class DeviceFeed::Copies {
   const std::optional<std::vector<std::string>> wanted_;
   c10::impl::VirtualGuardImpl guard_;
   c10::Stream stream_;
-  std::array<std::unique_ptr<Slot>, kSlots> slots_ = {
-      std::make_unique<Slot>(device_.type()), std::make_unique<Slot>(device_.type()),
-      std::make_unique<Slot>(device_.type())};
+  std::array<std::unique_ptr<DeviceBatch>, kSlots> slots_ = {
+      std::make_unique<DeviceBatch>(device_.type()),
+      std::make_unique<DeviceBatch>(device_.type()),
+      std::make_unique<DeviceBatch>(device_.type())};
   std::size_t turn_ = 0;
-  Slot* used_ = nullptr;         // by the caller
-  Slot* fetched_ = nullptr;      // waits for the caller
-  Slot* last_ = nullptr;         // that was copied to
-  const Batch* host_ = nullptr;  // the loader's, from which it was
-  bool over_ = false;            // the loader has no more
+  DeviceBatch* used_ = nullptr;     // by the caller
+  DeviceBatch* fetched_ = nullptr;  // waits for the caller
+  DeviceBatch* last_ = nullptr;     // that was copied to
+  const Batch* host_ = nullptr;     // the loader's batch that it was copied from
+  bool over_ = false;               // the loader has no more
 };
 
 DeviceFeed::DeviceFeed(Loader& loader, const torch::Device& device,

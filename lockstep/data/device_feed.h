@@ -22,19 +22,20 @@ namespace lockstep::data {
 // Lifetime: the loader outlives it; the destructor waits for copies under way.
 class DeviceFeed {
  public:
-  // Of the fields of a batch, beside input and target, only those in `wanted` are
-  // brought there, and the others are left out of it; none: all are.
+  // Only the fields in `wanted`, beside input and target, are copied to the device, and
+  // the others are left out of the batch; none: all are.
   DeviceFeed(Loader& loader, const torch::Device& device,
              std::optional<std::vector<std::string>> wanted = std::nullopt);
   ~DeviceFeed();
   DeviceFeed(const DeviceFeed&) = delete;
   DeviceFeed& operator=(const DeviceFeed&) = delete;
 
-  // As Loader::next(); the tensors are on the device and hold until the next call.
+  // Returns the batch of Loader::next(); its tensors are on the device and hold until
+  // the next call.
   const Batch* next();
 
-  // The batch that next() will return, in memory of the host, if it is there already;
-  // else nullptr. It holds until then.
+  // Returns the batch that next() will return, in memory of the host, if it is there
+  // already; else nullptr. It holds until then.
   const Batch* upcoming() const;
 
  private:

@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t kMixPurpose = 0x6D6978;   // chance of its own: "mix"
 constexpr std::uint64_t kSwapPurpose = 0x626164;  // "bad"
 
-// So many bad samples in a row are no accident.
+// This many bad samples in a row are no accident.
 constexpr int kMostReplacements = 100;
 constexpr std::size_t kMostNamed = 10;
 
@@ -46,12 +46,12 @@ Filler::Filler(const Dataset& dataset, const Options& options)
   check_mixing(dataset.spec(), options.mixing);
 }
 
-Slot::Kind Filler::slot_kind() const noexcept {
+BatchSlot::Kind Filler::slot_kind() const noexcept {
   const bool mixes = options_.mixing.any();
   return {.soft_targets = mixes, .spare = mixes ? 1 : 0};
 }
 
-void Filler::fill(Slot& slot, std::int64_t epoch, std::int64_t first,
+void Filler::fill(BatchSlot& slot, std::int64_t epoch, std::int64_t first,
                   std::int64_t size) {
   for (std::int64_t i = 0; i < size; ++i) {
     read(sampler_.at(epoch, first + i), slot.room(i));
@@ -59,7 +59,7 @@ void Filler::fill(Slot& slot, std::int64_t epoch, std::int64_t first,
   if (options_.mixing.any()) mix_pairs(slot, epoch, first, size);
 }
 
-void Filler::read_checked(const Visit& visit, const Room& room) const {
+void Filler::read_checked(const Visit& visit, const SampleBuffer& room) const {
   dataset_.read_sample(visit, room);
   const auto bytes_of = [&](std::size_t tensor) -> std::span<const std::byte> {
     return tensor == 0   ? room.input
@@ -97,7 +97,7 @@ void Filler::check_classes(const FieldSpec& spec, std::span<const std::byte> byt
   });
 }
 
-void Filler::read(const Visit& visit, const Room& room) {
+void Filler::read(const Visit& visit, const SampleBuffer& room) {
   auto wanted = visit;
   for (int i = 0; i < kMostReplacements; ++i) {
     try {
@@ -110,7 +110,8 @@ void Filler::read(const Visit& visit, const Room& room) {
       }
       note_skipped(wanted.index, error);
     }
-    // By the sample, not by who met it: every rank takes the same one.
+    // The choice depends on the sample, not on the thread: every rank takes the same
+    // one.
     Random random(
         {.index = 0, .seed = visit.seed, .epoch = visit.epoch, .draw = visit.draw},
         kSwapPurpose + static_cast<std::uint64_t>(i));
@@ -135,9 +136,9 @@ void Filler::note_skipped(std::int64_t index, const Error& error) {
                                    index, error.what()));
 }
 
-// Places 2k and 2k + 1 of an epoch are a pair, whoever has them: where a share begins
-// or ends inside of one, the other half is read as well.
-void Filler::mix_pairs(Slot& slot, std::int64_t epoch, std::int64_t first,
+// Places 2k and 2k + 1 of an epoch are a pair on any rank: where a share begins or ends
+// inside of one, the other half is read as well.
+void Filler::mix_pairs(BatchSlot& slot, std::int64_t epoch, std::int64_t first,
                        std::int64_t size) {
   const auto& shape = dataset_.spec().shape;
   const auto spare = slot.capacity();
@@ -163,7 +164,7 @@ void Filler::mix_pairs(Slot& slot, std::int64_t epoch, std::int64_t first,
   }
 }
 
-void Filler::mix_rows(Slot& slot, std::int64_t a, std::int64_t b,
+void Filler::mix_rows(BatchSlot& slot, std::int64_t a, std::int64_t b,
                       const Blend& blend) const {
   const auto& spec = dataset_.spec();
   const auto write_target = [&](std::int64_t row, std::int64_t other) {

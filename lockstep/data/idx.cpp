@@ -114,7 +114,7 @@ Images read_images(const IdxFiles& files) {
   Input input(files.images);
   const auto sizes = read_header(input, 3, "images");
   Images images{sizes[0], sizes[1], sizes[2], {}};
-  // Sides first: the product of two 32-bit numbers can overflow.
+  // The sides are checked first: the product of two 32-bit numbers can overflow.
   const bool sane = images.count > 0 && images.height > 0 && images.width > 0 &&
                     images.height <= kLargestSide && images.width <= kLargestSide;
   if (!sane) {
@@ -124,7 +124,8 @@ Images read_images(const IdxFiles& files) {
   }
   const auto num_bytes =
       limited(images.count, files.limit) * images.height * images.width;
-  // A damaged header must not make us reserve terabytes: grow with what really arrives.
+  // A damaged header must not make us reserve terabytes: memory grows with the bytes
+  // that arrive.
   constexpr std::int64_t kStep = 64 << 20;
   for (std::int64_t have = 0; have < num_bytes;) {
     const auto next = std::min(num_bytes - have, kStep);

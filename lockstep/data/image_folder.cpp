@@ -29,7 +29,8 @@ bool is_image_name(const Path& path) {
   return end == ".jpg" || end == ".jpeg" || end == ".png";
 }
 
-// The entries of a folder, sorted, so that all machines agree; hidden ones left out.
+// Returns the entries of a folder, sorted, so that all machines agree; hidden ones left
+// out.
 std::vector<Path> sorted_entries(const Path& folder, bool folders) {
   std::vector<Path> entries;
   std::error_code error;
@@ -47,8 +48,8 @@ std::vector<Path> sorted_entries(const Path& folder, bool folders) {
   return entries;
 }
 
-// Where the classes of a split are. Without a folder of its own for training, the data
-// set has one part only.
+// Returns the folder of a split's classes. Without a folder of its own for training,
+// the data set has one part only.
 Path folder_of_split(const Path& dir, Split split) {
   std::error_code ignored;
   const auto is_folder = [&](const char* name) {
@@ -78,7 +79,7 @@ std::map<std::string, std::int64_t> classes_in(const Path& folder) {
   return classes;
 }
 
-// What a thread needs to read an image.
+// The tools of a thread that reads images.
 struct Tools {
   detail::Decoder decoder;
   Resizer resizer;
@@ -117,7 +118,7 @@ class ImageFolder : public Dataset {
       : samples_(std::move(samples)), side_(side) {
     spec_.shape = {3, side, side};
     spec_.num_classes = num_classes;
-    // Mean and deviation of ImageNet's colours: what weights of others expect.
+    // The mean and deviation of ImageNet's colors, which pretrained weights expect.
     for (const auto& [mean, deviation] :
          {std::pair(0.485F, 0.229F), {0.456F, 0.224F}, {0.406F, 0.225F}}) {
       spec_.channels.push_back({1 / (255 * deviation), -mean / deviation});
@@ -159,7 +160,7 @@ class ImageFolder : public Dataset {
                   " pixels, the first image has ", spec_.shape[1], " x ",
                   spec_.shape[2], "; set data.resize to bring all to one size");
     }
-    // The middle square.
+    // The middle square is taken.
     const auto side = std::min(pixels.height, pixels.width);
     auto square = pixels;
     square.data += (pixels.height - side) / 2 * pixels.row_stride +

@@ -32,7 +32,7 @@ struct TurboJpeg {
   }
 };
 
-// Once a process; a failed try is made again by whoever asks next.
+// Loads once a process; the next caller repeats a failed try.
 const TurboJpeg& turbojpeg() {
   static const TurboJpeg kTurboJpeg;
   return kTurboJpeg;
@@ -56,7 +56,7 @@ Header header_of(void* handle, Bytes file) {
   return header;
 }
 
-// By halves, as long as the shorter side stays long enough; the rest is resized.
+// Scales by halves, as long as the shorter side stays long enough; the rest is resized.
 tjscalingfactor choose_scale(int shorter, std::int64_t at_least) {
   tjscalingfactor scale{1, 1};
   if (at_least == 0) return scale;
@@ -82,7 +82,7 @@ JpegDecoder::~JpegDecoder() {
   if (handle_ != nullptr) turbojpeg().destroy(handle_);
 }
 
-// Made when it is needed: a folder of PNGs needs none.
+// The handle is made when it is needed: a folder of PNGs needs none.
 void* JpegDecoder::handle() {
   if (handle_ == nullptr) handle_ = turbojpeg().init();
   LOCKSTEP_CHECK(handle_ != nullptr, turbojpeg().error_text(nullptr));

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/config/run_length.h"
 #include "lockstep/data/detail/filler.h"
 
 namespace lockstep::data {
@@ -17,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kNever = -1;
 
-// How batches are cut from one of them on.
+// The ranks' shares of batches from number `from` on.
 struct Cut {
   std::int64_t from = 0;              // number of the batch
   std::vector<std::int64_t> offsets;  // sums of the weights: 0, w0, w0 + w1, ...
@@ -37,7 +38,7 @@ Cut cut_of(std::int64_t from, const std::vector<std::int64_t>& weights) {
   return cut;
 }
 
-// What a rank has of a global batch.
+// The share of a rank in a global batch.
 struct Share {
   std::int64_t first = 0, size = 0, largest = 0;
 };
@@ -53,20 +54,8 @@ detail::Filler::Options filler_options(const LoaderOptions& options) {
 }  // namespace
 
 std::int64_t samples_per_epoch(std::int64_t num_samples, const LoaderOptions& options) {
-  if (num_samples <= 0) {
-    throw Error(Fault::config,
-                "data: the data set is empty; check data.dir and data.name");
-  }
-  auto samples = num_samples;
-  if (options.drop_last) samples -= samples % options.batch;
-  if (samples == 0) {
-    throw Error(Fault::config, "data.drop_last: a batch has ", options.batch,
-                " samples, the data set ", num_samples,
-                ": there would be no batch; lower batch.global, or set "
-                "data.drop_last=false");
-  }
-  const auto limit = options.limit_batches;
-  return limit > 0 ? std::min(samples, limit * options.batch) : samples;
+  return config::samples_per_epoch(
+      num_samples, {options.batch, options.drop_last, options.limit_batches});
 }
 
 class Loader::Impl {
@@ -140,10 +129,11 @@ class Loader::Impl {
   std::int64_t samples_per_epoch() const noexcept { return epoch_samples_; }
 
  private:
-  // Those before the one that failed were begun before it, and come. The mutex is held.
+  // Batches before the one that failed were begun before it, and arrive. The mutex is
+  // held.
   bool fails(std::int64_t number) const { return failure_ && number >= failed_at_; }
 
-  detail::Slot& slot_of(std::int64_t number) {
+  detail::BatchSlot& slot_of(std::int64_t number) {
     return slots_[static_cast<std::size_t>(number) % slots_.size()];
   }
 
@@ -170,7 +160,7 @@ class Loader::Impl {
     }
   }
 
-  // By the last cut that applies to a batch.
+  // Returns the share by the last cut that applies to a batch.
   Share share_of(std::int64_t number, std::int64_t global) {
     const std::lock_guard lock(mutex_);
     auto at = cuts_.size() - 1;
@@ -185,7 +175,7 @@ class Loader::Impl {
     return share;
   }
 
-  // Epoch and first sample of batch `number`.
+  // Returns epoch and first sample of batch `number`.
   Position position_of(std::int64_t number) const {
     if (number < first_epoch_batches_) {
       return {options_.start.epoch, options_.start.consumed + number * options_.batch};
@@ -257,7 +247,7 @@ class Loader::Impl {
   std::int64_t end_ = kNever;  // number of batches in all
   std::vector<Cut> cuts_;      // by `from`; guarded by mutex_
   // Batch b lives in slot b % ring size.
-  std::vector<detail::Slot>
+  std::vector<detail::BatchSlot>
       slots_;  // `ready` guarded by mutex_; the rest belongs to one side
 
   std::mutex mutex_;
@@ -284,7 +274,7 @@ void Loader::reshare(std::int64_t from, std::vector<std::int64_t> weights) {
   impl_->reshare(from, weights);
 }
 
-std::int64_t Loader::room() const noexcept {
+std::int64_t Loader::prefetch_depth() const noexcept {
   return impl_->ring_size();
 }
 

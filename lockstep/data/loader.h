@@ -31,8 +31,8 @@ struct LoaderOptions {
   bool pin_memory = false;  // batches are in memory that a GPU can fetch from
 };
 
-// The samples of one epoch: all, or fewer by drop_last and limit_batches. Throws
-// Fault::config if that is none.
+// Returns the samples of one epoch: all, or fewer by drop_last and limit_batches.
+// Throws Fault::config if that is none.
 std::int64_t samples_per_epoch(std::int64_t num_samples, const LoaderOptions& options);
 
 // Yields the batches of a data set in the order of the seeded permutation, one epoch
@@ -48,7 +48,8 @@ std::int64_t samples_per_epoch(std::int64_t num_samples, const LoaderOptions& op
 // Lifetime: the data set outlives the loader; the destructor joins the workers.
 class Loader {
  public:
-  // Of reshare(); times the largest batch and 1,024 ranks it stays below 2^63.
+  // The largest weight of reshare(); times the largest batch and 1,024 ranks it stays
+  // below 2^63.
   static constexpr std::int64_t kLargestWeight = 1 << 20;
 
   Loader(const Dataset& dataset, const LoaderOptions& options);
@@ -56,25 +57,27 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The next batch, or none after the last epoch. Rethrows what a worker threw.
+  // Returns the next batch, or null after the last epoch. Rethrows a worker's
+  // exception.
   const Batch* next();
 
-  // Whether next() would return at once.
+  // Returns whether next() would return at once.
   bool is_ready() const;
 
-  // What next() would return, if it is there already; nullptr: not yet, or it is none.
+  // Returns the result of next(), if it is there already; nullptr: not yet, or there is
+  // none.
   const Batch* peek() const;
 
   // From batch number `from` on (the first is 0), rank r's share is in proportion to
-  // weights[r]; all ranks say the same. At least room() batches ahead: others may be
-  // filled already.
+  // weights[r]; all ranks pass the same. At least prefetch_depth() batches ahead:
+  // others may be filled already.
   void reshare(std::int64_t from, std::vector<std::int64_t> weights);
-  std::int64_t room() const noexcept;
+  std::int64_t prefetch_depth() const noexcept;
 
-  // Seconds that next() has spent waiting for workers.
+  // Returns the seconds that next() has spent waiting for workers.
   double waited_seconds() const noexcept;
 
-  // How often another sample took the place of a bad one.
+  // Returns how often another sample took the place of a bad one.
   std::int64_t num_skipped() const noexcept;
 
   std::int64_t samples_per_epoch() const noexcept;

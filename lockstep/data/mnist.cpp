@@ -22,7 +22,7 @@ Names names_of(Split split) {
   return {"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
 }
 
-// `name` in `folder`, plain or gzip'ed.
+// Finds `name` in `folder`, plain or gzip'ed.
 Path find_file(const Path& folder, std::string_view name, std::string_view remedy) {
   const Path plain = folder / name;
   Path packed = plain;
@@ -59,7 +59,7 @@ Opened open_fashion_mnist(const config::DataConfig& config, Split split) {
                          {.num_classes = 10, .mean = 0.2860F, .deviation = 0.3530F});
 }
 
-Opened open_idx_folder(const config::DataConfig& config, Split split) {
+Opened open_idx(const config::DataConfig& config, Split split) {
   const Path folder = folder_of(
       config, "a folder of four IDX files (train-images-idx3-ubyte[.gz] and so on)");
   return open_mnist_like(config, split, folder,

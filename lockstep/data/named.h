@@ -14,9 +14,9 @@ struct NamedTensor {
   torch::Tensor tensor;
 };
 
-// Tensors by name, in the order in which they were set: what a batch holds, what a
-// model gets and what it returns. They are few, so that looking one up is a walk; up to
-// four with short names need no memory of their own.
+// Tensors by name, in the order in which they were set: a batch, or the inputs and
+// outputs of a model. They are few, so that looking one up is a walk; up to four with
+// short names need no memory of their own.
 class Named {
  public:
   Named() = default;
@@ -25,10 +25,10 @@ class Named {
 
   // Throws Fault::config, with the names there are, if there is none of this name.
   const torch::Tensor& at(std::string_view name) const;
-  // nullptr if there is none.
+  // Returns nullptr if there is none.
   const torch::Tensor* find(std::string_view name) const noexcept;
 
-  // In the place of the one of this name, or behind all others.
+  // Replaces the tensor of this name, or appends it.
   void set(std::string_view name, torch::Tensor tensor);
 
   bool empty() const noexcept { return tensors_.empty(); }

@@ -13,25 +13,25 @@
 #include "lockstep/data/transformed.h"
 
 namespace lockstep::data {
+
+// Each is in the source of its data set.
+#define LOCKSTEP_DECLARE(name) \
+  std::unique_ptr<Dataset> open_##name(const config::DataConfig& config, Split split);
+LOCKSTEP_DATASETS(LOCKSTEP_DECLARE)
+#undef LOCKSTEP_DECLARE
+
 namespace {
 
-struct Entry {
+struct RegisteredDataset {
   std::string_view name;
   std::unique_ptr<Dataset> (*open)(const config::DataConfig&, Split);
 };
 
-// A new data set is a new source file and a line here.
-constexpr std::array kEntries = {
-    Entry{"cifar10", open_cifar10},
-    Entry{"cifar100", open_cifar100},
-    Entry{"fashion_mnist", open_fashion_mnist},
-    Entry{"idx", open_idx_folder},
-    Entry{"image_folder", open_image_folder},
-    Entry{"synthetic", open_synthetic},
-    Entry{"tokens", open_tokens},
-};
+#define LOCKSTEP_ROW(name) RegisteredDataset{#name, open_##name},
+constexpr std::array kEntries{LOCKSTEP_DATASETS(LOCKSTEP_ROW)};
+#undef LOCKSTEP_ROW
 
-// What both parts go through; what is random comes on top for training.
+// Returns the transforms of both parts; training adds the random ones.
 Transforms common_transforms(const config::DataConfig& data) {
   return {.resize = data.resize, .mean = data.mean, .deviation = data.std};
 }
@@ -45,7 +45,7 @@ Transforms train_transforms(const config::Config& config) {
   return transforms;
 }
 
-LoaderOptions common_options(const config::Config& config, const Place& place) {
+LoaderOptions common_options(const config::Config& config, const LoaderRank& place) {
   return {.rank = place.rank,
           .ranks = place.ranks,
           .workers = config.data.workers.value(),
@@ -68,8 +68,8 @@ std::unique_ptr<Dataset> open(const config::DataConfig& config, Split split) {
               text::did_you_mean(config.name, names));
 }
 
-Parts open_parts(const config::Config& config) {
-  Parts parts;
+Splits open_splits(const config::Config& config) {
+  Splits parts;
   parts.train = open(config.data, Split::train);
   if (config.data.split > 0) {
     auto [train, eval] = hold_out(std::move(parts.train), config.data.split);
@@ -83,7 +83,7 @@ Parts open_parts(const config::Config& config) {
   return parts;
 }
 
-LoaderOptions train_options(const config::Config& config, const Place& place) {
+LoaderOptions train_options(const config::Config& config, const LoaderRank& place) {
   auto options = common_options(config, place);
   options.batch = config.batch.global.value();
   options.shuffle = config.data.shuffle;
@@ -94,7 +94,7 @@ LoaderOptions train_options(const config::Config& config, const Place& place) {
   return options;
 }
 
-LoaderOptions eval_options(const config::Config& config, const Place& place,
+LoaderOptions eval_options(const config::Config& config, const LoaderRank& place,
                            std::int64_t batch) {
   auto options = common_options(config, place);
   options.batch = batch;
@@ -127,7 +127,7 @@ std::vector<double> class_weights(const config::DataConfig& config,
   }
   std::vector<double> weights;
   for (const auto count : counts) {
-    // A class without targets never asks for its weight.
+    // A class without targets never needs its weight.
     const auto share =
         static_cast<double>(count) * static_cast<double>(spec.num_classes);
     weights.push_back(count > 0 ? static_cast<double>(all) / share : 0);

@@ -11,7 +11,7 @@
 namespace lockstep::data {
 namespace {
 
-constexpr std::int64_t kIgnored = -100;  // as everybody's cross-entropy has it
+constexpr std::int64_t kIgnored = -100;  // the default of PyTorch's cross-entropy
 
 // A part of a sequence, in a row.
 struct Piece {
@@ -50,7 +50,7 @@ class Packed : public Dataset {
   }
   const SampleSpec& spec() const noexcept override { return spec_; }
 
-  void read_sample(const Visit& visit, const Room& room) const override {
+  void read_sample(const Visit& visit, const SampleBuffer& room) const override {
     const auto scratch = scratch_.take();
     const auto numbers = [&](std::span<std::byte> bytes) {
       return reinterpret_cast<std::int64_t*>(bytes.data());

@@ -7,8 +7,8 @@
 
 namespace lockstep::data {
 
-// Sequences of tokens of varying length, one behind the other in rows of a fixed one:
-// nothing is computed for padding but at the end of a row. A sample is a row then.
+// Packs sequences of tokens of varying length, one behind the other, in rows of a fixed
+// one: nothing is computed for padding but at the end of a row. A sample is a row then.
 // Beside "input" and "target" it has the fields
 //
 //   segment   (T) int64: 1 for the tokens of its first sequence, 2 for the next, ...;
@@ -16,10 +16,10 @@ namespace lockstep::data {
 //   position  (T) int64: of a token in its segment.
 //
 // Targets behind the last sequence are spec().ignore_index, which is -100 if the
-// sequences have none of their own. They go into the rows in their order, so that a row
-// is the same whoever reads it; one that is longer than a row goes on in the next one.
-// Asks for the length of every sequence once. Throws Fault::config for rows without
-// room.
+// sequences have none of their own. Sequences go into the rows in their order, so that
+// a row is the same on every rank; one that is longer than a row goes on in the next
+// one. Asks for the length of every sequence once. Throws Fault::config for rows
+// without room.
 //
 // REQUIRES: "input" and "target" are int64 of one varying length, and the only tensors.
 std::unique_ptr<Dataset> packed(std::unique_ptr<Dataset> sequences,

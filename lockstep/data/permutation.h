@@ -13,7 +13,7 @@ class Permutation {
  public:
   Permutation(std::uint64_t n, std::uint64_t seed, std::uint64_t epoch) noexcept;
 
-  // The sample at `position`, which is in [0, n).
+  // Returns the sample at `position`, which is in [0, n).
   std::uint64_t operator()(std::uint64_t position) const noexcept;
 
  private:

@@ -25,13 +25,13 @@ struct LibPng {
   }
 };
 
-// Once a process; a failed try is made again by whoever asks next.
+// Loads once a process; the next caller repeats a failed try.
 const LibPng& libpng() {
   static const LibPng kLibPng;
   return kLibPng;
 }
 
-// libpng's simple interface; it frees what it holds when it is let go.
+// libpng's simple interface; the destructor frees its memory.
 class Reader {
  public:
   explicit Reader(Bytes file) {

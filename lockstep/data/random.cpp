@@ -32,7 +32,7 @@ double Random::uniform(double low, double high) noexcept {
 }
 
 std::int64_t Random::below(std::int64_t count) noexcept {
-  // The counts are far below 2^53: rounding favours nobody by more than 2^-30.
+  // The counts are far below 2^53: rounding biases no value by more than 2^-30.
   const auto value = static_cast<std::int64_t>(uniform() * static_cast<double>(count));
   return std::min(value, count - 1);
 }

@@ -7,8 +7,8 @@
 
 namespace lockstep::data {
 
-// Chance that depends on a visit only: on seed, epoch and sample, never on who asks, or
-// when. The same on every platform.
+// A random generator that depends on a visit only: on seed, epoch and sample, never on
+// thread or time. The same on every platform.
 class Random {
  public:
   explicit Random(std::uint64_t key) noexcept : state_(key) {}

@@ -17,7 +17,7 @@ void check_label(const SampleSpec& spec, std::int64_t index, std::int64_t label)
               ", the data set has the classes 0 to ", spec.num_classes - 1);
 }
 
-// The class by which a sample is chosen.
+// Returns the class by which a sample is chosen.
 std::size_t sampled_class(const Dataset& dataset, std::int64_t index) {
   const auto found = dataset.class_of(index);
   if (found == dataset.spec().ignore_index) {
@@ -125,7 +125,7 @@ std::int64_t Sampler::weighted_index(std::int64_t epoch,
   const auto chosen = dealt % num_classes;
   const auto& samples = classes_[static_cast<std::size_t>(chosen)];
   const auto count = static_cast<std::int64_t>(samples.size());
-  // Of a deal that does not come out even, the first classes get one more.
+  // If the division leaves a rest, the first classes get one more.
   const auto an_epoch = size_ / num_classes + (chosen < size_ % num_classes ? 1 : 0);
   const auto nth = epoch * an_epoch + dealt / num_classes;
   const Permutation round(static_cast<std::uint64_t>(count),

@@ -8,14 +8,15 @@
 
 namespace lockstep::data {
 
-// Which sample comes at which place of an epoch; an epoch has size() places. Any thread
+// Chooses the sample for each place of an epoch; an epoch has size() places. Any thread
 // may ask for any place, so workers and ranks need not agree on anything.
 class Sampler {
  public:
   struct Options {
     bool shuffle = true;
-    // Classes come equally often, whatever their sizes: the samples of a small one
-    // several times an epoch, those of a large one not in every epoch. Needs shuffle.
+    // If true, classes come equally often, whatever their sizes: the samples of a small
+    // one several times an epoch, those of a large one not in every epoch. Needs
+    // shuffle.
     bool weighted = false;
     std::uint64_t seed = 0;
   };
@@ -38,8 +39,8 @@ class Sampler {
 // are no whole numbers or it does not say how many classes there are.
 void require_classes(const SampleSpec& spec, std::string_view knob);
 
-// How many targets each class has, of all targets that count: one that is ignored or
-// masked out has no class. Throws Fault::io for a class out of range.
+// Returns the number of targets of each class, of all targets that count: one that is
+// ignored or masked out has no class. Throws Fault::io for a class out of range.
 std::vector<std::int64_t> class_counts(const Dataset& dataset);
 
 }  // namespace lockstep::data

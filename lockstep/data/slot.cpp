@@ -6,7 +6,8 @@
 namespace lockstep::data::detail {
 namespace {
 
-// Full and last batches, at the shares before and after a change of them.
+// Views are kept for full and last batches, at the shares before and after a change of
+// them.
 constexpr std::size_t kMostViews = 8;
 
 std::span<std::byte> bytes_of(const torch::Tensor& tensor, std::int64_t row,
@@ -22,21 +23,21 @@ constexpr std::size_t kInput = 0;
 constexpr std::size_t kTarget = 1;
 constexpr std::size_t kFirstField = 2;
 
-// Bytes of one of the rows that vary: a token, a frame.
+// Returns the bytes of one of the rows that vary: a token, a frame.
 std::int64_t bytes_of_row(const FieldSpec& spec) {
   return spec.num_bytes() / std::max<std::int64_t>(spec.shape[0], 1);
 }
 
 }  // namespace
 
-torch::Tensor Slot::make(const std::vector<std::int64_t>& shape,
-                         torch::Dtype dtype) const {
+torch::Tensor BatchSlot::make(const std::vector<std::int64_t>& shape,
+                              torch::Dtype dtype) const {
   std::vector<std::int64_t> sizes{capacity_ + kind_.spare};
   sizes.insert(sizes.end(), shape.begin(), shape.end());
   return torch::empty(sizes, torch::dtype(dtype).pinned_memory(kind_.pinned));
 }
 
-void Slot::reserve(std::int64_t samples) {
+void BatchSlot::reserve(std::int64_t samples) {
   if (samples <= capacity_) return;
   capacity_ = samples;
   views_.clear();
@@ -52,7 +53,7 @@ void Slot::reserve(std::int64_t samples) {
   lengths_.resize(static_cast<std::size_t>(capacity_ + kind_.spare) * specs_.size());
 }
 
-Batch Slot::make_view(std::int64_t size) const {
+Batch BatchSlot::make_view(std::int64_t size) const {
   const auto& targets = kind_.soft_targets ? soft_ : memory_[kTarget];
   Batch batch{.size = size,
               .inputs = memory_[kInput].narrow(0, 0, size),
@@ -67,7 +68,7 @@ Batch Slot::make_view(std::int64_t size) const {
   return batch;
 }
 
-Batch& Slot::view(std::int64_t size) {
+Batch& BatchSlot::view(std::int64_t size) {
   reserve(size);
   const auto found = std::find_if(views_.begin(), views_.end(),
                                   [&](const Batch& v) { return v.size == size; });
@@ -79,11 +80,11 @@ Batch& Slot::view(std::int64_t size) {
   return views_.back();
 }
 
-std::int64_t& Slot::length(std::int64_t row, std::size_t tensor) {
+std::int64_t& BatchSlot::length(std::int64_t row, std::size_t tensor) {
   return lengths_[static_cast<std::size_t>(row) * specs_.size() + tensor];
 }
 
-Room Slot::room(std::int64_t row) {
+SampleBuffer BatchSlot::room(std::int64_t row) {
   for (std::size_t i = 0; i < specs_.size(); ++i) {
     spans_[i] = bytes_of(memory_[i], row, specs_[i].num_bytes());
     length(row, i) = specs_[i].varies ? specs_[i].shape[0] : 0;
@@ -98,12 +99,12 @@ Room Slot::room(std::int64_t row) {
                                       specs_.size())};
 }
 
-std::span<float> Slot::soft_target(std::int64_t row) {
+std::span<float> BatchSlot::soft_target(std::int64_t row) {
   return {soft_.data_ptr<float>() + row * num_classes_,
           static_cast<std::size_t>(num_classes_)};
 }
 
-std::int64_t Slot::longest(std::int64_t size, std::size_t tensor) {
+std::int64_t BatchSlot::longest(std::int64_t size, std::size_t tensor) {
   std::int64_t most = 1;
   for (std::int64_t row = 0; row < size; ++row) {
     most = std::max(most, length(row, tensor));
@@ -111,8 +112,8 @@ std::int64_t Slot::longest(std::int64_t size, std::size_t tensor) {
   return std::min((most + kRound - 1) / kRound * kRound, specs_[tensor].shape[0]);
 }
 
-torch::Tensor Slot::packed(std::int64_t size, std::size_t tensor,
-                           std::int64_t length_of_all) {
+torch::Tensor BatchSlot::packed(std::int64_t size, std::size_t tensor,
+                                std::int64_t length_of_all) {
   const auto& spec = specs_[tensor];
   auto shape = memory_[tensor].sizes().vec();
   shape[0] = size;
@@ -126,7 +127,7 @@ torch::Tensor Slot::packed(std::int64_t size, std::size_t tensor,
           .view(shape);
   for (std::int64_t row = 0; row < size; ++row) {
     const auto own = length(row, tensor);
-    // A row never goes beyond where it was: those behind it are still there.
+    // A row never moves beyond its old place: those behind it are still there.
     std::memmove(memory + row * length_of_all * unit, memory + row * spec.num_bytes(),
                  static_cast<std::size_t>(own * unit));
     if (own == length_of_all) continue;
@@ -135,8 +136,8 @@ torch::Tensor Slot::packed(std::int64_t size, std::size_t tensor,
   return view;
 }
 
-torch::Tensor Slot::mask(std::int64_t size, std::size_t tensor,
-                         std::int64_t length_of_all) {
+torch::Tensor BatchSlot::mask(std::int64_t size, std::size_t tensor,
+                              std::int64_t length_of_all) {
   auto view = masks_[tensor]
                   .flatten()
                   .narrow(0, 0, size * length_of_all)
@@ -149,7 +150,7 @@ torch::Tensor Slot::mask(std::int64_t size, std::size_t tensor,
   return view;
 }
 
-void Slot::pad() {
+void BatchSlot::pad() {
   auto& batch = views_[current_];
   auto next_mask = specs_.size() - kFirstField;  // they stand behind the fields
   for (std::size_t i = 0; i < specs_.size(); ++i) {

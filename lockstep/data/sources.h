@@ -5,33 +5,34 @@
 #include "lockstep/config/data.h"
 #include "lockstep/data/split.h"
 
-// The data sets that a recipe can name, one source file each. All of them check what
-// they can before the first sample is asked for: Fault::io names the file.
+// The data sets that a recipe can name, one source file each. All of them check as much
+// as possible before the first sample is asked for: Fault::io names the file.
 namespace lockstep::data {
 
 using Opened = std::unique_ptr<Dataset>;
 
-// fashion_mnist, and idx: four files in MNIST's format (idx.h).
+// Opens fashion_mnist, and idx: four files in MNIST's format (idx.h).
 Opened open_fashion_mnist(const config::DataConfig& config, Split split);
-Opened open_idx_folder(const config::DataConfig& config, Split split);
+Opened open_idx(const config::DataConfig& config, Split split);
 
-// The binary version: data_batch_1.bin ... data_batch_5.bin and test_batch.bin, or
-// train.bin and test.bin, in the folder or in the one that the archive makes. A sample
-// of CIFAR-100 has its coarse class as the field "coarse".
+// Opens the binary version: data_batch_1.bin ... data_batch_5.bin and test_batch.bin,
+// or train.bin and test.bin, in the folder or in the one that the archive makes. A
+// sample of CIFAR-100 has its coarse class as the field "coarse".
 Opened open_cifar10(const config::DataConfig& config, Split split);
 Opened open_cifar100(const config::DataConfig& config, Split split);
 
-// A folder for each class, of JPEG and PNG files: data.dir/train/<class>/... and
+// Opens a folder for each class, of JPEG and PNG files: data.dir/train/<class>/... and
 // data.dir/val/<class>/..., or data.dir/<class>/... with data.split. Images are RGB.
 // With data.resize the middle square of each is brought to that size, a JPEG already
 // while it is decoded; without, all must have one size.
 Opened open_image_folder(const config::DataConfig& config, Split split);
 
-// Files of token numbers (*train*.bin, *val*.bin), mapped into memory: windows of
+// Opens files of token numbers (*train*.bin, *val*.bin), mapped into memory: windows of
 // data.sequence tokens, the target is the same window one token on.
 Opened open_tokens(const config::DataConfig& config, Split split);
 
-// Made-up samples of data.shape, data.dtype and data.classes that cost next to nothing.
+// Makes up samples of data.shape, data.dtype and data.classes that cost next to
+// nothing.
 Opened open_synthetic(const config::DataConfig& config, Split split);
 
 }  // namespace lockstep::data

@@ -10,10 +10,10 @@ namespace lockstep::data {
 
 enum class Split { train, eval };
 
-// data.train_samples or data.eval_samples; 0: all.
+// Returns data.train_samples or data.eval_samples; 0: all.
 std::int64_t limit_of(const config::DataConfig& config, Split split);
 
-// data.dir, or Fault::config with what the folder should hold.
+// Returns data.dir, or throws Fault::config with the files that the folder should hold.
 std::string folder_of(const config::DataConfig& config, std::string_view holds);
 
 }  // namespace lockstep::data

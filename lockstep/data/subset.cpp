@@ -9,7 +9,8 @@
 namespace lockstep::data {
 namespace {
 
-// Never changes: what was held out in one version was not trained on in the next.
+// The seed never changes: samples held out in one version must not be trained on in the
+// next.
 constexpr std::uint64_t kSplitSeed = 20261115;
 
 class Subset : public Dataset {
@@ -22,7 +23,7 @@ class Subset : public Dataset {
   }
   const SampleSpec& spec() const noexcept override { return dataset_->spec(); }
 
-  void read_sample(const Visit& visit, const Room& room) const override {
+  void read_sample(const Visit& visit, const SampleBuffer& room) const override {
     auto inner = visit;
     inner.index = at(visit.index);
     dataset_->read_sample(inner, room);

@@ -9,12 +9,12 @@
 
 namespace lockstep::data {
 
-// Some samples of a data set, in the order of `indices`.
+// Returns some samples of a data set, in the order of `indices`.
 std::unique_ptr<Dataset> subset(std::shared_ptr<const Dataset> dataset,
                                 std::vector<std::int64_t> indices);
 
-// `count` samples at even distances, so that a data set in the order of its classes
-// keeps their shares; all if there are no more, or for 0.
+// Returns `count` samples at even distances, so that a data set in the order of its
+// classes keeps their shares; all if there are no more, or for 0.
 std::unique_ptr<Dataset> thinned(std::unique_ptr<Dataset> dataset, std::int64_t count);
 
 // Holds a share of the samples back for evaluation, chosen at random but always the

@@ -9,8 +9,8 @@
 namespace lockstep::data {
 namespace {
 
-// Noise is drawn once; a sample is a piece of it. Larger than the caches would measure
-// the memory, not the loader.
+// Noise is drawn once; a sample is a piece of it. Noise larger than the caches would
+// measure the memory, not the loader.
 constexpr std::int64_t kNoise = 1 << 16;
 
 // Bytes and floats: noise averaged with a pattern of the class, so that there is
@@ -50,7 +50,7 @@ class Synthetic : public Dataset {
                                       : Dataset::class_of(index);
   }
 
-  void read_sample(const Visit& visit, const Room& room) const override {
+  void read_sample(const Visit& visit, const SampleBuffer& room) const override {
     const auto key = scramble(static_cast<std::uint64_t>(visit.index) ^ (salt_ << 60));
     const auto at = static_cast<std::int64_t>(key % kNoise);
     if (spec_.dtype == torch::kInt64) return read_tokens(at, room);
@@ -76,7 +76,7 @@ class Synthetic : public Dataset {
     }
   }
 
-  // out = (noise + pattern) / 2, both read in a circle.
+  // Computes out = (noise + pattern) / 2, both read in a circle.
   template <typename T>
   void average(const std::vector<T>& noise, std::int64_t a, std::int64_t b,
                T* out) const {
@@ -94,7 +94,7 @@ class Synthetic : public Dataset {
     }
   }
 
-  void read_tokens(std::int64_t at, const Room& room) const {
+  void read_tokens(std::int64_t at, const SampleBuffer& room) const {
     auto* input = reinterpret_cast<std::int64_t*>(room.input.data());
     const auto token = [&](std::int64_t i) {
       return tokens_[static_cast<std::size_t>((at + i) % kNoise)];

@@ -24,7 +24,7 @@ class Tensors : public Dataset {
     spec_.dtype = input.scalar_type();
     spec_.target_shape = shape_of(target);
     spec_.target_dtype = target.scalar_type();
-    // Negative ones are no classes, or missing ones: what they mean, the task says.
+    // Negative values are no classes, or missing ones: the task gives their meaning.
     // Several of another type than int64 may as well be labels, 0 or 1 each.
     const bool classes =
         spec_.target_dtype == torch::kInt64 ||
@@ -45,7 +45,7 @@ class Tensors : public Dataset {
   std::int64_t size() const noexcept override { return rows_[0].size(0); }
   const SampleSpec& spec() const noexcept override { return spec_; }
 
-  void read_sample(const Visit& visit, const Room& room) const override {
+  void read_sample(const Visit& visit, const SampleBuffer& room) const override {
     copy(0, visit.index, room.input);
     copy(1, visit.index, room.target_bytes);
     for (std::size_t i = 2; i < rows_.size(); ++i) {

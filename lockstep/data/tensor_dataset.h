@@ -10,11 +10,11 @@
 
 namespace lockstep::data {
 
-// Samples that are in memory already: row i of each tensor is sample i's. "input" and
-// "target" are such, others are fields. Of whole numbers from 0 on as targets the
+// Makes a data set of samples in memory: row i of each tensor is sample i's. "input"
+// and "target" are such, others are fields. If targets are whole numbers from 0 on, the
 // largest plus one is the number of classes. Throws Fault::config if rows are missing.
 //
-// The tensors are the host's, and not changed any more.
+// The tensors are on the host, and must not change any more.
 std::unique_ptr<Dataset> from_tensors(const Named& tensors);
 
 }  // namespace lockstep::data

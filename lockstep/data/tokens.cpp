@@ -49,7 +49,7 @@ class Shard {
   std::int64_t count() const noexcept { return count_; }
   const Path& path() const noexcept { return path_; }
 
-  // `to` gets the tokens from `first` on.
+  // Fills `to` with the tokens from `first` on.
   void read(std::int64_t first, std::span<std::int64_t> to) const {
     if (width_ == 2) {
       read_as<std::uint16_t>(first, to);
@@ -108,7 +108,7 @@ class Tokens : public Dataset {
     for (const auto& shard : shards_) {
       ends_.push_back(size() +
                       std::max<std::int64_t>(shard.count() - 1, 0) / sequence_);
-      // Known in advance: somebody may have said so; else it is looked up.
+      // The recipe may give the number of classes; else it is looked up.
       if (config.classes == 0) largest = std::max(largest, shard.largest());
     }
     if (size() == 0) {
@@ -130,7 +130,7 @@ class Tokens : public Dataset {
   }
   const SampleSpec& spec() const noexcept override { return spec_; }
 
-  void read_sample(const Visit& visit, const Room& room) const override {
+  void read_sample(const Visit& visit, const SampleBuffer& room) const override {
     const auto found = std::upper_bound(ends_.begin(), ends_.end(), visit.index);
     const auto number = static_cast<std::size_t>(found - ends_.begin());
     const auto before = number == 0 ? 0 : ends_[number - 1];
@@ -152,7 +152,7 @@ class Tokens : public Dataset {
   SampleSpec spec_;
 };
 
-// Files of a split by their names, in the order of the names.
+// Returns the files of a split by their names, in the order of the names.
 std::vector<Path> files_of(const Path& folder, Split split) {
   std::vector<Path> files;
   std::error_code error;

@@ -48,7 +48,7 @@ void normalize(SampleSpec& spec, const Transforms& transforms) {
   }
 }
 
-// Whether an image transform is wanted, and the knob that wants it.
+// Returns the knob that asks for an image transform, or null.
 const char* wanted(const Transforms& t) {
   if (t.resize > 0) return "data.resize";
   if (t.crop_padding > 0) return "augment.crop_padding";
@@ -89,7 +89,7 @@ class Transformed : public Dataset {
     return dataset_->class_of(index);
   }
 
-  void read_sample(const Visit& visit, const Room& room) const override {
+  void read_sample(const Visit& visit, const SampleBuffer& room) const override {
     Random random(visit, kPurpose);
     if (spec_.dtype == torch::kUInt8) {
       read_as<std::uint8_t>(visit, room, random);
@@ -105,7 +105,7 @@ class Transformed : public Dataset {
   }
 
   template <typename T>
-  void read_as(const Visit& visit, const Room& room, Random& random) const {
+  void read_as(const Visit& visit, const SampleBuffer& room, Random& random) const {
     const auto out = image_in<T>(room.input.data(), spec_.shape);
     if (resizes_ || crops_) {
       const auto scratch = scratch_.take();
@@ -123,9 +123,10 @@ class Transformed : public Dataset {
     hide(out, random);
   }
 
-  // The image before it is cropped: in the scratch memory, or in the batch.
+  // Returns the image before it is cropped: in the scratch memory, or in the batch.
   template <typename T>
-  Image<T> resized(const Visit& visit, const Room& room, Scratch& scratch) const {
+  Image<T> resized(const Visit& visit, const SampleBuffer& room,
+                   Scratch& scratch) const {
     scratch.stored.resize(static_cast<std::size_t>(stored_.num_bytes()));
     auto aside = room;
     aside.input = scratch.stored;
@@ -156,7 +157,7 @@ class Transformed : public Dataset {
   Transforms transforms_;
   SampleSpec stored_, spec_;
   bool resizes_ = false, crops_ = false;
-  std::vector<float> hidden_;  // what the model sees as 0, by channel
+  std::vector<float> hidden_;  // the value that the model sees as 0, by channel
   mutable detail::Pool<Scratch> scratch_;
 };
 

@@ -20,7 +20,7 @@ std::int64_t free_bytes(const Gpu& gpu) {
   return gpu.status.memory_free_bytes.value_or(gpu.memory_total_bytes);
 }
 
-// Why it will not do, or "".
+// Returns the reason why a GPU will not do, or "".
 std::string flaw_of(const Gpu& gpu, const GpuWish& wish) {
   if (gpu.compute_mode == "prohibited") return "its compute mode is prohibited";
   if (free_bytes(gpu) < wish.min_memory_bytes) {
@@ -35,7 +35,7 @@ std::string flaw_of(const Gpu& gpu, const GpuWish& wish) {
                first.name.empty() ? "process" : first.name, " ", first.pid,
                first.user.empty() ? "" : " of " + first.user, ")");
   }
-  // Processes of other containers are not listed; what they use is.
+  // Processes of other containers are not listed; the memory they use is.
   if (gpu.status.memory_used_bytes.value_or(0) > kIdleBytes) {
     return str(units::format_bytes(*gpu.status.memory_used_bytes), " in use");
   }
@@ -52,7 +52,7 @@ Key key_of(const Gpu& gpu, std::int64_t grain) {
   return {-(free_bytes(gpu) / grain), gpu.status.utilization_percent.value_or(0) / 10};
 }
 
-// How well two GPUs reach each other: NVLinks first, then how little lies between.
+// Returns how well two GPUs are connected: NVLinks first, then the shortest PCIe path.
 int score_of(const GpuPair& pair) {
   if (pair.nvlinks > 0) return 100 + 10 * pair.nvlinks;
   constexpr std::array<std::string_view, 6> kPaths = {"system",   "node",   "bridge",
@@ -85,7 +85,7 @@ class Links {
   std::map<std::pair<int, int>, int> scores_;
 };
 
-// The first of the best-linked sets of `sure` and `missing` ones of `equals`.
+// Returns the first of the best-linked sets of `sure` and `missing` ones of `equals`.
 std::vector<int> best_linked(const Links& links, std::vector<int> sure,
                              const std::vector<int>& equals, std::size_t missing) {
   constexpr std::size_t kMostEquals = 20;  // 184,756 sets of 10
@@ -113,8 +113,8 @@ std::vector<int> best_linked(const Links& links, std::vector<int> sure,
   return best;
 }
 
-// Whether CUDA counts as the driver does: it skips those that are lost, puts faster
-// ones first, and we do not see what those are that it hides.
+// Returns whether CUDA numbers GPUs as the driver does: it skips lost ones, puts faster
+// ones first, and we do not see which ones it hides.
 bool counts_like_the_driver(const Machine& machine) {
   if (!machine.unusable_gpus.empty() || machine.hidden_gpus > 0) return false;
   return std::all_of(machine.gpus.begin(), machine.gpus.end(), [&](const Gpu& gpu) {

@@ -27,15 +27,15 @@ struct CpuTopology {
   int num_numa_nodes() const;  // with at least one of `cpus`
 };
 
-// From /sys and /proc below `root`. Never fails: CPUs that the kernel says nothing
+// Reads /sys and /proc below `root`. Never fails: CPUs that the kernel says nothing
 // about are cores of their own on socket and node 0.
 CpuTopology cpu_topology(const Path& root = "/");
 
-// The CPUs on the same side of the machine as a PCI device ("0000:3b:00.0"); empty when
-// the kernel does not know.
+// Returns the CPUs local to a PCI device ("0000:3b:00.0"); empty when the kernel does
+// not know.
 std::vector<int> cpus_near(const std::string& pci_id, const Path& root = "/");
 
-// {0, 1, 2, 8} -> "0-2,8"
+// Formats {0, 1, 2, 8} as "0-2,8".
 std::string cpu_list_text(const std::vector<int>& cpus);
 
 }  // namespace lockstep::hardware

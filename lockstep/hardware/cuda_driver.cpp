@@ -1,5 +1,5 @@
-// The only file that knows libcuda: what NVML does not tell, and CUDA's own order of
-// the devices. Found at run time, like NVML.
+// The only file that knows libcuda: it tells what NVML does not, and CUDA's own order
+// of the devices. Found at run time, like NVML.
 #include "lockstep/hardware/detail/cuda_driver.h"
 
 #include <array>
@@ -64,7 +64,7 @@ CudaDevice describe(const Functions& cuda, int device) {
   result.l2_bytes = attribute(38);
   result.max_threads_per_multiprocessor = attribute(39);
   result.shared_memory_per_multiprocessor_bytes = attribute(81);
-  // 97 is what a kernel may ask for, 8 what it gets without asking.
+  // Attribute 97 is the most that a kernel may ask for, 8 the default.
   const auto on_request = attribute(97);
   result.shared_memory_per_block_bytes = on_request ? on_request : attribute(8);
   return result;

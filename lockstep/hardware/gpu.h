@@ -9,7 +9,7 @@ namespace lockstep::hardware {
 
 // A field without a value is one that the driver or the device does not tell ("n/a").
 
-// What a GPU is doing at one moment.
+// The state of a GPU at one moment.
 struct GpuStatus {
   std::optional<std::int64_t> memory_used_bytes;
   std::optional<std::int64_t> memory_free_bytes;
@@ -64,12 +64,12 @@ struct Gpu {
   int nvml_index = 0;      // as nvidia-smi counts; of the whole GPU for an instance
   std::string mig_parent;  // UUID of the GPU that this is an instance of, else ""
 
-  // From here on only inspect() looks.
+  // Only inspect() fills the members below.
   std::optional<int> multiprocessors;
   std::optional<int> max_threads_per_block;
   std::optional<int> max_threads_per_multiprocessor;
   std::optional<std::int64_t>
-      shared_memory_per_block_bytes;  // what a kernel may ask for
+      shared_memory_per_block_bytes;  // the most that a kernel may ask for
   std::optional<std::int64_t> shared_memory_per_multiprocessor_bytes;
   std::optional<std::int64_t> l2_bytes;
   std::optional<int> memory_bus_bits;
@@ -98,12 +98,12 @@ struct UnusableGpu {
   std::string reason;  // "GPU is lost", "Insufficient Permissions"
 };
 
-// How two GPUs reach each other, by their `index`.
+// The connection between two GPUs, by their `index`.
 struct GpuPair {
   int first = 0;
   int second = 0;
   int nvlinks = 0;  // 0: over PCIe
-  // What PCIe packets pass, nearest first: "board", "switch", "switches", "bridge"
+  // The PCIe path between them, nearest first: "board", "switch", "switches", "bridge"
   // (one host bridge), "node" (within a NUMA node), "system" (between sockets).
   std::optional<std::string> path;
   std::optional<bool> peer_access;

@@ -5,11 +5,11 @@
 
 namespace lockstep::hardware {
 
-// What `lockstep gpus test` found of one GPU.
+// The results of `lockstep gpus test` for one GPU.
 
 struct GpuCheckStep {
   std::string what;     // "matrix product in bf16"
-  std::string problem;  // "" when the answer was the one that is known
+  std::string problem;  // "" when the answer was correct
   double seconds = 0;
 };
 
@@ -18,7 +18,7 @@ struct GpuCheck {
   std::vector<GpuCheckStep> steps;
 
   bool passed() const;
-  // "matrix product in bf16: 3 of 4096 values are wrong; ...", "" if it passed.
+  // Returns "matrix product in bf16: 3 of 4096 values are wrong; ...", "" if it passed.
   std::string problem() const;
 };
 

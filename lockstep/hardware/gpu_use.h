@@ -14,9 +14,9 @@
 
 namespace lockstep::hardware {
 
-// Looks every so often how busy the GPUs are, from its construction to its end. What
-// NVML says is the share of the time in which a GPU had anything to do, over the last
-// sixth of a second to second; not how much of the GPU that took.
+// Samples the utilization of the GPUs from its construction to its end. NVML reports
+// the share of the time in which a GPU had anything to do, over the last sixth of a
+// second to second; not how much of the GPU that took.
 class GpuUse {
  public:
   explicit GpuUse(const Path& root = "/",
@@ -25,8 +25,8 @@ class GpuUse {
   GpuUse(const GpuUse&) = delete;
   GpuUse& operator=(const GpuUse&) = delete;
 
-  // The mean over these GPUs (Gpu::uuid) and what was seen between two points of the
-  // steady clock, from 0 to 1; nothing if nothing was.
+  // Returns the mean over these GPUs (Gpu::uuid) and the samples between two points of
+  // the steady clock, from 0 to 1; empty without samples.
   std::optional<double> mean(const std::vector<std::string>& uuids, SteadyTime begin,
                              SteadyTime end) const;
 
@@ -37,7 +37,7 @@ class GpuUse {
   };
   void look();
 
-  const GpuMeter meter_;  // of the thread
+  const GpuMeter meter_;  // used by the thread
   mutable std::mutex mutex_;
   std::vector<Sample> samples_;  // guarded by mutex_
   std::jthread thread_;          // last: it uses all of the above

@@ -13,7 +13,7 @@
 namespace lockstep::hardware::detail {
 namespace {
 
-// Those that decide how fast matrices are multiplied, and how images are scaled.
+// The extensions that decide how fast matrices are multiplied and images are scaled.
 constexpr std::array<std::string_view, 22> kExtensions = {
     "sse4_2",   "avx",      "avx2",     "fma",         "f16c",        "avx512f",
     "avx512bw", "avx512vl", "avx_vnni", "avx512_vnni", "avx512_bf16", "avx512_fp16",
@@ -55,7 +55,7 @@ std::vector<Path> entries_of(const Path& directory, std::string_view prefix) {
   return entries;
 }
 
-// "32K", "30M"
+// Parses "32K", "30M".
 std::int64_t cache_bytes(const std::string& size) {
   if (size.empty()) return 0;
   const auto number = text::to_integer(size.substr(0, size.size() - 1)).value_or(0);
@@ -93,7 +93,7 @@ std::optional<double> max_mhz(const Path& root, const std::string& cpuinfo) {
   return text::to_double(line_value(cpuinfo, "cpu MHz"));
 }
 
-// "Node 0 MemTotal:       32 kB": as in /proc/meminfo, behind the node's name.
+// Parses "Node 0 MemTotal:       32 kB": as in /proc/meminfo, behind the node's name.
 std::int64_t node_bytes(const std::string& meminfo, int node, std::string_view key) {
   const auto value = line_value(meminfo, str("Node ", node, " ", key));
   return text::to_integer(value.substr(0, value.find(' '))).value_or(0) * 1024;

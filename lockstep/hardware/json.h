@@ -9,21 +9,22 @@
 // by hand, and planned for on another.
 namespace lockstep::hardware {
 
-// "format" in it. A reader refuses a newer one.
+// The value of "format" in it. A reader refuses a newer one.
 inline constexpr int kMachineFormat = 1;
 
-// Every field by its name in machine.h and gpu.h; null where nothing is known.
+// Writes every field by its name in machine.h and gpu.h; null where nothing is known.
 std::string to_json(const Machine& machine);
 
-// What is left out keeps its default; numbers of bytes may be text ("80GB"). GPUs that
-// give no index are counted. A wrong type or an unknown name is Fault::config and names
-// its place: "gpus[1].memory_total_bytes". `origin` is the file, for errors.
+// Reads a machine. Fields that are left out keep their defaults; numbers of bytes may
+// be text ("80GB"). GPUs that give no index are counted. A wrong type or an unknown
+// name is Fault::config and names its place: "gpus[1].memory_total_bytes". `origin` is
+// the file, for errors.
 Machine from_json(const std::string& text, const std::string& origin);
 
 Machine load(const Path& path);
 
-// Parts of it alone, in the same way: what was measured of a machine, and what a test
-// found of a GPU. A rank that measures hands its part over like this.
+// Write and read parts of it in the same way: the measurements of a machine, and the
+// test results of a GPU. A rank that measures hands its part over like this.
 std::string to_json(const Measured& measured);
 Measured measured_from_json(const std::string& text, const std::string& origin);
 

@@ -21,9 +21,9 @@ Path below(const Path& directory, std::string_view absolute) {
   return directory / Path(absolute).relative_path();
 }
 
-// The directories of one cgroup hierarchy from ours up to its root. In a container the
-// path of /proc/self/cgroup may be the host's, so directories that are not there are
-// fine.
+// Returns the directories of one cgroup hierarchy from ours up to its root. In a
+// container the path of /proc/self/cgroup may be the host's, so directories that are
+// not there are fine.
 std::vector<Path> chain(const Path& mount, std::string_view group) {
   std::vector<Path> directories;
   for (auto path = Path(group).relative_path(); !path.empty();

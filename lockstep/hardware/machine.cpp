@@ -15,7 +15,7 @@ std::string first_line(const Path& path) {
   return std::string(text::trim(content.substr(0, content.find('\n'))));
 }
 
-// PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"
+// Reads PRETTY_NAME="Debian GNU/Linux 12 (bookworm)".
 std::string os_name(const Path& root) {
   for (const auto& line :
        text::split(detail::read_or_empty(root / "etc/os-release"), '\n')) {
@@ -28,7 +28,7 @@ std::string os_name(const Path& root) {
   return "";
 }
 
-// "8", or "8,2" with a number for each level of nesting: the first is ours.
+// Parses "8", or "8,2" with a number for each level of nesting: the first is ours.
 std::optional<int> omp_num_threads(const Path& root) {
   const auto list = detail::variable(root, "OMP_NUM_THREADS").value_or("");
   const auto threads = text::to_integer(text::trim(list.substr(0, list.find(','))));
@@ -38,7 +38,7 @@ std::optional<int> omp_num_threads(const Path& root) {
   return static_cast<int>(*threads);
 }
 
-// All but the GPUs.
+// Detects all but the GPUs.
 Machine detect_host(const Path& root) {
   Machine machine;
   machine.hostname = first_line(root / "proc/sys/kernel/hostname");

@@ -17,7 +17,7 @@ struct CpuCache {
   int level = 0;
   std::string type;  // "data", "instruction", "unified"
   std::int64_t size_bytes = 0;
-  int count = 0;  // how many there are of it in the machine
+  int count = 0;  // the number of such caches in the machine
 };
 
 struct NumaNode {
@@ -27,7 +27,7 @@ struct NumaNode {
   std::int64_t memory_free_bytes = 0;
 };
 
-// Where a directory lies.
+// The file system and device that hold a directory.
 struct Disk {
   std::string path;
   std::string mount;
@@ -48,7 +48,7 @@ struct NetworkInterface {
   std::vector<std::string> addresses;
 };
 
-// What this process may use of the machine, not what the machine is made of: a
+// The resources of the machine that this process may use, not all that it has: a
 // container with two cores of 64 has two.
 struct Machine {
   std::string hostname;
@@ -59,7 +59,7 @@ struct Machine {
   int logical_cores = 1;   // the same, hyper-threads counted
   int sockets = 1;
   std::int64_t memory_total_bytes = 0;      // of the cgroup, where it has a limit
-  std::int64_t memory_available_bytes = 0;  // what can still be allocated
+  std::int64_t memory_available_bytes = 0;  // free for allocation
   std::vector<Gpu> gpus;
   std::string driver_version;       // of NVIDIA's driver, "" without one
   std::string cuda_driver_version;  // the newest CUDA it can run, "13.0"
@@ -68,7 +68,7 @@ struct Machine {
   int hidden_gpus = 0;                 // that the driver shows and CUDA does not
   std::optional<int> omp_num_threads;  // of the environment, if it is a number above 0
 
-  // From here on only inspect() looks.
+  // Only inspect() fills the members below.
   std::vector<GpuPair> gpu_pairs;
   std::vector<std::string>
       cpu_extensions;  // those that matter here: "avx2", "amx_bf16"
@@ -88,18 +88,19 @@ struct Machine {
 };
 
 // Reads /proc and /sys below `root` (tests have such trees as fixtures) and, for GPUs,
-// NVML if it is there. What can not be found is left at its default: this never fails.
+// NVML if it is there. A value that can not be found keeps its default: this never
+// fails.
 Machine detect(const Path& root = "/");
 
-// Only the memory, cheap enough to be asked for every second.
+// The memory alone, cheap enough to be asked for every second.
 struct HostMemory {
   std::int64_t total_bytes = 0;
   std::int64_t available_bytes = 0;
 };
 HostMemory host_memory(const Path& root = "/");
 
-// All there is to know, for a report: also libcuda, processes, links, disks, networks.
-// Makes no CUDA context. `run_directory` need not exist yet.
+// Returns everything detect() does and more, for a report: also libcuda, processes,
+// links, disks, networks. Makes no CUDA context. `run_directory` need not exist yet.
 Machine inspect(const Path& run_directory, const Path& root = "/");
 
 }  // namespace lockstep::hardware

@@ -7,9 +7,9 @@
 
 namespace lockstep::hardware {
 
-// What `lockstep hardware bench` has measured: rates that no driver tells and that the
-// planner prefers to those of a data sheet. Bytes and operations per second; what was
-// not measured has no value.
+// The results of `lockstep hardware bench`: rates that no driver reports and that the
+// planner prefers to those of a data sheet. Bytes and operations per second; a rate
+// that was not measured has no value.
 
 struct MeasuredGpu {
   int index = 0;  // Gpu::index
@@ -17,7 +17,7 @@ struct MeasuredGpu {
   std::optional<double> copy;       // within its memory, bytes read and written
   std::optional<double> from_host;  // out of pinned memory
   std::optional<double> to_host;
-  std::optional<double> bf16_flops;  // of a large product of matrices
+  std::optional<double> bf16_flops;  // for a large matrix product
   std::optional<double> fp32_flops;
 };
 
@@ -25,7 +25,7 @@ struct MeasuredPair {
   int first = 0;  // Gpu::index
   int second = 0;
   std::optional<double> copy;  // bytes sent from first to second
-  std::string problem;         // "" when what arrived was what was sent, in time
+  std::string problem;         // "" when the copy arrived intact and in time
 };
 
 // An all-reduce over `ranks` ranks.
@@ -34,6 +34,8 @@ struct MeasuredCollective {
   int ranks = 0;
   std::int64_t bytes = 0;
   double seconds = 0;  // the slowest rank's, the median of several
+
+  bool is_of_gpus() const { return backend == "nccl"; }  // else of the host
 };
 
 struct Measured {

@@ -20,8 +20,8 @@ std::string hex(std::uint64_t number) {
   return text;
 }
 
-// Of an even number the upper one of the two in the middle: of two that differ, the
-// slow one is to be seen.
+// Returns the upper of the two middle values if their number is even: of two that
+// differ, the slow one has to show.
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -31,7 +31,7 @@ double median(std::vector<double> values) {
 // A rate of one of several equals.
 struct Rated {
   std::string who;     // "GPU 3"
-  std::string equals;  // what they have in common: "NVIDIA L4"
+  std::string equals;  // their common kind: "NVIDIA L4"
   std::optional<double> rate;
 };
 
@@ -63,7 +63,7 @@ std::string name_at(const Machine& machine, int index) {
   return gpu == nullptr ? "unknown" : gpu->name;
 }
 
-// "NVIDIA L4 over 4 NVLinks"
+// Returns "NVIDIA L4 over 4 NVLinks".
 std::string link_of(const Machine& machine, const MeasuredPair& wanted) {
   auto one = name_at(machine, wanted.first);
   auto other = name_at(machine, wanted.second);
@@ -84,12 +84,12 @@ Measured read_measured(const Path& path) {
   return measured_from_json(files::read(path, kLimit), path.string());
 }
 
-// Of what was measured, that of this machine's GPUs, by their numbers here; nothing if
-// it does not have them all.
+// Returns the measurements of this machine's GPUs, by their numbers here; empty if some
+// GPU was not measured.
 std::optional<Measured> seen_from(const Machine& machine, Measured measured) {
   std::map<std::string, int> numbers;
   for (const auto& gpu : machine.gpus) numbers[gpu.uuid] = gpu.index;
-  std::map<int, int> now;  // the number here by the number then
+  std::map<int, int> now;  // the number here by the number at the measurement
   std::vector<MeasuredGpu> gpus;
   for (auto gpu : measured.gpus) {
     const auto found = numbers.find(gpu.uuid);
@@ -110,7 +110,7 @@ std::optional<Measured> seen_from(const Machine& machine, Measured measured) {
   return measured;
 }
 
-// CUDA_VISIBLE_DEVICES hides GPUs, but those that are left are what they were.
+// CUDA_VISIBLE_DEVICES hides GPUs, but the measurements of the others still hold.
 std::optional<Measured> measured_with_more(const Machine& machine,
                                            const Path& machines) {
   if (machine.gpus.empty()) return std::nullopt;
@@ -121,7 +121,7 @@ std::optional<Measured> measured_with_more(const Machine& machine,
     try {
       if (auto seen = seen_from(machine, read_measured(path))) return seen;
     } catch (const Error&) {
-      // It is of another machine, or said when it is of this.
+      // The file is another machine's, or load_measured() reports it.
     }
   }
   return std::nullopt;

@@ -5,16 +5,16 @@
 
 #include "lockstep/hardware/machine.h"
 
-// What was measured, kept for each machine below a state directory, which is
-// $XDG_STATE_HOME/lockstep for a person: machines/<key>/measured.json.
+// The measurements of each machine are kept below a state directory, by default
+// $XDG_STATE_HOME/lockstep: machines/<key>/measured.json.
 namespace lockstep::hardware {
 
-// Sixteen hex digits: the model of the CPU, the cores that we may use, and the GPUs
-// with their UUIDs. Another driver, more memory or another name of the host is still
-// the same machine; a hidden GPU is another one.
+// Returns sixteen hex digits, a hash of the model of the CPU, the cores that we may
+// use, and the GPUs with their UUIDs. Another driver, more memory or another name of
+// the host is still the same machine; a hidden GPU is another one.
 std::string machine_key(const Machine& machine);
 
-// Where files about this machine lie; others than ours, too.
+// Returns the directory of the files about this machine; others than ours, too.
 Path machine_directory(const Path& state, const Machine& machine);
 
 // Makes the directory. Fault::io if it can not be written.
@@ -22,16 +22,16 @@ Path store_measured(const Machine& machine, const Path& state,
                     const Measured& measured);
 
 // Fills in machine.measured where something was kept, also when more GPUs were visible
-// then. What can not be used (damaged,
-// of a newer format) is left alone: the result is one sentence that says so, else "".
+// then. A file that can not be used (damaged, of a newer format) is left alone: returns
+// one sentence that says so, else "".
 std::string load_measured(Machine& machine, const Path& state);
 
-// Sentences that name what is more than a tenth slower than the median of its equals:
-// GPUs of one name, pairs of such GPUs with the same link between them.
+// Returns sentences that name devices more than a tenth slower than the median of its
+// equals: GPUs of one name, pairs of such GPUs with the same link between them.
 std::vector<std::string> slow_ones(const Machine& machine, const Measured& measured);
 
-// Sentences that name pairs whose copies hang or arrive damaged, and the variable that
-// avoids it.
+// Returns sentences that name pairs whose copies hang or arrive damaged, and the
+// variable that avoids this.
 std::vector<std::string> broken_pairs(const Measured& measured);
 
 }  // namespace lockstep::hardware

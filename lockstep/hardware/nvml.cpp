@@ -33,7 +33,7 @@ std::string cuda_version(const Nvml& nvml) {
   return str(version / 1000, ".", version % 1000 / 10);
 }
 
-// What makes a GPU a GPU. The code of what failed, if a lost one gave itself away.
+// Reads name, UUID, memory and bus id. Returns the error code of a lost GPU.
 int identify(const Nvml& nvml, NvmlDevice device, Gpu& gpu) {
   gpu.name = text_of(nvml.name, device);
   gpu.uuid = text_of(nvml.uuid, device);
@@ -117,7 +117,8 @@ std::vector<FoundGpu> in_cudas_order(const std::vector<GpuFamily>& all,
   return result;
 }
 
-// CUDA numbers unlike GPUs by speed, and of instances it shows one: only libcuda knows.
+// CUDA numbers unlike GPUs by speed, and shows one instance at most: only libcuda
+// knows.
 bool order_is_cudas_secret(const std::vector<GpuFamily>& all, const Path& root) {
   const bool mig = std::any_of(all.begin(), all.end(),
                                [](const auto& family) { return family.mig; });

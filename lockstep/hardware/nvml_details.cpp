@@ -1,4 +1,4 @@
-// What NVML tells about one GPU, and about two.
+// The details that NVML reports about one GPU, and about two.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -16,7 +16,7 @@ namespace {
 constexpr int kSmClock = 1;
 constexpr int kMemoryClock = 2;
 
-// The value of a function whose last argument is where it goes, if it works.
+// Returns the value of a function whose last argument is an output, if it works.
 template <typename Value, typename Function, typename... Arguments>
 std::optional<Value> ask(const Function& function, Arguments... arguments) {
   Value value{};
@@ -121,7 +121,7 @@ std::vector<NvmlProcess> process_list(const ProcessFunction& function,
   return {};
 }
 
-// "alice:x:1000:..." in /etc/passwd; the number for one who is not there.
+// Looks up "alice:x:1000:..." in /etc/passwd; returns the number for an unknown user.
 std::string user_name(const Path& root, const std::string& uid) {
   for (const auto& line : text::split(read_or_empty(root / "etc/passwd"), '\n')) {
     const auto fields = text::split(line, ':');
@@ -185,7 +185,8 @@ void read_place(const Path& root, Gpu& gpu) {
   gpu.cpus_near = cpu_list_text(cpus_near(gpu.pci_id, root));
 }
 
-// The links that lead straight to `other`, or those that both have to switches.
+// Returns the number of links that lead straight to `other`, or those that both have to
+// switches.
 int links_between(const Gpu& gpu, const Gpu& other) {
   const auto direct = std::count_if(
       gpu.nvlinks.begin(), gpu.nvlinks.end(),
@@ -221,7 +222,7 @@ GpuStatus read_status(const Nvml& nvml, NvmlDevice device, Counters counters) {
   if (const auto bits = ask<unsigned long long>(nvml.throttle_reasons, device)) {
     status.throttle_reasons = reasons_of(*bits);
   }
-  // Of all memories, since the driver was loaded.
+  // The counts cover all memories since the driver was loaded.
   status.ecc_corrected =
       as<std::int64_t>(ask<unsigned long long>(nvml.ecc_errors, device, 0, 0));
   status.ecc_uncorrected =

@@ -7,7 +7,7 @@
 namespace lockstep::hardware::detail {
 namespace {
 
-// The first name that the library has: newer ones stand first.
+// Loads the first name that the library has: newer ones stand first.
 template <typename Function, typename... Names>
 void find(void* library, Function& function, Names... names) {
   for (const char* name : {names...}) {

@@ -62,8 +62,8 @@ bool is_below(const std::string& path, const std::string& point) {
          (path.size() == point.size() || path[point.size()] == '/');
 }
 
-// "36 35 98:0 /root /mnt/x rw - ext4 /dev/sda1 rw": the longest point above `path`
-// counts, and of equals the last one mounted.
+// "36 35 98:0 /root /mnt/x rw - ext4 /dev/sda1 rw": the longest mount point above
+// `path` counts, and the last one mounted among equals.
 Mount mount_of(const std::string& path, const Path& root) {
   Mount best;
   for (const auto& line :

@@ -14,14 +14,14 @@ struct AddRelu {
   std::int64_t count = 0;
 };
 
-// relu(a + b) in one pass over memory where LibTorch has two. The same bits: the sum is
-// rounded before it is compared, and a NaN stays one.
+// Returns relu(a + b) in one pass over memory where LibTorch has two. The bits are the
+// same: the sum is rounded before it is compared, and a NaN stays one.
 //
 // REQUIRES: fits_add_relu(a, b)
 at::Tensor add_relu(const at::Tensor& a, const at::Tensor& b);
 
-// Whether there is a kernel for these: on a GPU, with device code, both dense and alike
-// in shape, strides and dtype.
+// Returns whether there is a kernel for these: on a GPU, with device code, both dense
+// and alike in shape, strides and dtype.
 bool fits_add_relu(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace lockstep::kernels

@@ -9,7 +9,7 @@ namespace lockstep::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kBytes = 16;  // that a thread reads at once
+constexpr int kBytes = 16;  // read by a thread at once
 
 __device__ float sum(float a, float b) {
   return a + b;
@@ -24,7 +24,7 @@ __device__ __half sum(__half a, __half b) {
   return __float2half_rn(__half2float(a) + __half2float(b));
 }
 
-// Not "greater than": a NaN stays one.
+// The comparison is not "greater than": a NaN stays one.
 template <typename T>
 __device__ T positive(T value) {
   return static_cast<float>(value) <= 0.0F ? T(0.0F) : value;
@@ -53,7 +53,7 @@ __global__ void add_relu_kernel(T* out, const T* a, const T* b, std::int64_t gro
     }
     reinterpret_cast<Group<T>*>(out)[i] = result;
   }
-  // What is left over, by the first threads.
+  // The first threads do the remaining elements.
   const std::int64_t rest = groups * kGroup + i;
   if (rest < count) out[rest] = positive(sum(a[rest], b[rest]));
 }

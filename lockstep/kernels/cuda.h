@@ -9,12 +9,13 @@
 
 struct CUstream_st;  // cudaStream_t, without the CUDA headers
 
-// The seam to device code: implemented by the CUDA sources, or by no_cuda.cpp. Raw
-// pointers, counts and a stream; no tensor, so that a .cu file compiles in two seconds.
+// The seam to device code: implemented by the CUDA sources, or by no_cuda.cpp. It takes
+// raw pointers, counts and a stream; no tensor, so that a .cu file compiles in two
+// seconds.
 namespace lockstep::kernels {
 
-// Whether this build has device code of its own. Without it, tensors on a GPU go
-// through LibTorch's operators.
+// Returns whether this build has device code of its own. Without it, tensors on a GPU
+// go through LibTorch's operators.
 bool cuda_available() noexcept;
 
 CUstream_st* current_stream(int device);
@@ -34,7 +35,7 @@ struct Normalize {
 };
 
 // Numbers of eight bytes each on their way to the device: as arguments of a kernel, so
-// that no memory of the host has to outlive the launch and nobody waits for a copy.
+// that no memory of the host has to outlive the launch and no thread waits for a copy.
 inline constexpr int kMostWords = 240;  // twice they fit into 4 KiB of arguments
 struct Words {
   std::uint64_t* out = nullptr;
@@ -44,7 +45,7 @@ struct Words {
   std::uint64_t second[kMostWords] = {};
 };
 
-// All start on `stream` and check the launch; none waits for it.
+// All functions below launch on `stream` and check the launch; none waits for it.
 void put_words_cuda(const Words& words, CUstream_st* stream);
 void normalize_cuda(const Normalize& args, CUstream_st* stream);
 void add_relu_cuda(const AddRelu& args, CUstream_st* stream);

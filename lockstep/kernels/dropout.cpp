@@ -12,7 +12,7 @@
 namespace lockstep::kernels {
 namespace {
 
-// Elements [begin, begin + count) of one sample.
+// Drops elements [begin, begin + count) of one sample.
 template <typename T, typename Wide>
 struct Piece {
   T* out;

@@ -9,15 +9,15 @@ class Tensor;
 }
 
 // Dropout without a generator: whether an element is dropped depends on a key, the
-// number of its sample and its place in the sample, and on nothing else. So it does not
-// matter how a batch is cut into pieces, and nothing is kept for the backward pass,
-// which drops the same elements of the gradient.
+// number of its sample and its place in the sample, and on nothing else. So the split
+// of a batch into micro-batches does not matter, and nothing is kept for the backward
+// pass, which drops the same elements of the gradient.
 namespace lockstep::kernels {
 
 enum class Number { f32, f64, bf16, f16 };
 
-// Which samples a pass is about, in memory of the device: a CUDA graph that holds the
-// pass reads it there at every replay.
+// The samples of a pass, in memory of the device: a CUDA graph that holds the pass
+// reads it there at every replay.
 struct PassPlace {
   std::uint64_t key = 0;
   std::int64_t first_sample = 0;
@@ -33,8 +33,8 @@ struct Dropout {
   std::uint64_t key = 0;
   const PassPlace* place = nullptr;   // on the device; instead of the two above
   std::uint64_t layer = 0, call = 0;  // with `place`: whose key it is
-  std::uint32_t keep_below = 0;       // of 2^32: how many chances are kept
-  double scale = 1;                   // of what is kept
+  std::uint32_t keep_below = 0;       // of 2^32: the chances below it are kept
+  double scale = 1;                   // of the kept elements
 };
 
 class Workers;
@@ -43,21 +43,20 @@ void dropout_cpu(const Dropout& args, Workers* workers);
 
 inline constexpr std::int64_t kDropoutBlock = 16384;  // elements of one piece of work
 
-// The key of the `call`-th time that a layer drops in a pass.
+// Returns the key of the `call`-th time that a layer drops in a pass.
 constexpr std::uint64_t key_of_call(std::uint64_t pass, std::uint64_t layer,
                                     std::uint64_t call) {
   return scramble(scramble(pass ^ layer) ^ call);
 }
 
-// What is to be dropped of a tensor that holds `num_samples` samples, one after the
+// The elements to drop of a tensor that holds `num_samples` samples, one after the
 // other in memory; `first_sample` is the number of the first.
 struct Drawn {
   std::uint64_t key = 0;
   std::int64_t first_sample = 0;
   std::int64_t num_samples = 0;
   double probability = 0;  // in (0, 1)
-  // On the device, instead of the first two: key_of_call() of it, of `layer` and
-  // `call`.
+  // On the device, instead of the first two: key_of_call() of it, `layer` and `call`.
   const PassPlace* place = nullptr;
   std::uint64_t layer = 0, call = 0;
 };

@@ -31,7 +31,7 @@ __device__ double times(double value, double scale) {
   return value * scale;
 }
 
-// A row of blocks is a sample. The compiler joins what neighbouring threads read.
+// A row of blocks is a sample. The compiler joins the reads of neighbouring threads.
 template <typename T, typename Wide>
 __global__ void dropout_kernel(Dropout args) {
   const auto scale = static_cast<Wide>(args.scale);

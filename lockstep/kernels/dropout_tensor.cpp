@@ -23,7 +23,7 @@ at::Tensor mixed(at::Tensor x) {
   return x ^ x.bitwise_right_shift(16);
 }
 
-// For a GPU without device code of ours; the same bits.
+// Runs on a GPU without device code of ours; the bits are the same.
 void drop_by_operators(at::Tensor& out, const at::Tensor& in, const Dropout& args) {
   const auto options = at::TensorOptions().dtype(at::kLong).device(in.device());
   const auto elements = at::arange(args.sample_elements, options) & kLowBits;

@@ -1,4 +1,4 @@
-// What a build without device code links instead of the .cu files.
+// The stubs that a build without device code links instead of the .cu files.
 #include "lockstep/base/error.h"
 #include "lockstep/kernels/cuda.h"
 

@@ -42,7 +42,7 @@ void sum_block(const In* in, std::int64_t num_elements, std::int64_t block,
       in + begin, std::min(kNormBlock, num_elements - begin), sums + block});
 }
 
-// What is left when the blocks of elements are summed: at most a few thousand numbers.
+// Sums the blocks' sums: at most a few thousand numbers.
 void sum_levels(double* sums, std::int64_t count, double* out) {
   while (count > 1) {
     const auto blocks = norm_blocks(count);

@@ -16,7 +16,7 @@ enum class Element { f32, f64, bf16 };
 constexpr std::int64_t norm_blocks(std::int64_t num_elements) {
   return (num_elements + kNormBlock - 1) / kNormBlock;
 }
-// Doubles that the sums of the blocks need, of all levels.
+// Returns the doubles that the sums of the blocks need, of all levels.
 constexpr std::int64_t norm_workspace(std::int64_t num_elements) {
   std::int64_t total = 0;
   for (auto n = norm_blocks(num_elements); n > 1; n = norm_blocks(n)) total += n;
@@ -36,8 +36,8 @@ class Workers;
 // `workers` is for norm_blocks(num_elements) items.
 void squared_norm_cpu(const SquaredNorm& args, Workers& workers);
 
-// out[0] = norm = gradient_scale * sqrt(squared), out[1] = min(1, most / (norm +
-// 1e-6)), or 1 if `most` is 0. The small number is PyTorch's: it saves a norm of 0.
+// Computes out[0] = norm = gradient_scale * sqrt(squared), out[1] = min(1, most / (norm
+// + 1e-6)), or 1 if `most` is 0. The small number is PyTorch's: it saves a norm of 0.
 struct ClipFactor {
   const double* squared = nullptr;
   double* out = nullptr;

@@ -11,7 +11,7 @@
 namespace lockstep::kernels {
 namespace {
 
-// A byte has 256 values: what becomes of each is computed once.
+// A byte has 256 values: the result for each is computed once.
 using Table = std::array<float, 256>;
 
 Table make_table(float scale, float shift) {
@@ -37,7 +37,7 @@ void normalize_cpu(const Normalize& args) {
   }
 }
 
-// For a GPU without device code of ours.
+// Runs on a GPU without device code of ours.
 void normalize_by_operators(torch::Tensor& out, const torch::Tensor& in,
                             std::span<const ScaleShift> channels) {
   const bool single = channels.size() == 1;

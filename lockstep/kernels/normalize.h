@@ -6,14 +6,14 @@
 
 namespace lockstep::kernels {
 
-// out = scale * in + shift, in one pass, with one rounding (fused multiply-add) on
-// every device, so that a model sees the same bits wherever it runs.
+// Computes out = scale * in + shift, in one pass, with one rounding (fused
+// multiply-add) on every device, so that a model sees the same bits wherever it runs.
 //
 // `in` is uint8, `out` is float32; both are dense, on one device, with as many
 // elements, and are read in the order of memory.
 void normalize(torch::Tensor& out, const torch::Tensor& in, float scale, float shift);
 
-// The same with a pair for each channel: `in` and `out` are contiguous (B, C, ...),
+// Normalizes with a pair for each channel: `in` and `out` are contiguous (B, C, ...),
 // with C pairs, 16 at most.
 struct ScaleShift {
   float scale = 1;

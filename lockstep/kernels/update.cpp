@@ -20,7 +20,7 @@ struct Root {
   }
 };
 
-// The elements of one chunk. T computes, G is how a gradient is stored.
+// Updates the elements of one chunk. T computes, G is the type of a stored gradient.
 template <typename R, typename T, typename G, bool kRounds>
 struct ChunkLoop {
   const Update& update;

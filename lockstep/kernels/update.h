@@ -6,11 +6,13 @@
 // without tensors, so that host and device code share them.
 namespace lockstep::kernels {
 
-// How an element follows its gradient; the formulas are in detail/rules.h.
+// The rule by which an element follows its gradient; the formulas are in
+// detail/rules.h.
 enum class Rule { sgd, momentum, nesterov, adam, adamw, lion };
 
-// How weights and gradients lie in memory. Arithmetic, state and the weights that the
-// rule changes are float, or double in f64; `bf16` keeps a rounded copy of the weights.
+// The storage of weights and gradients in memory. Arithmetic, state and the weights
+// that the rule changes are float, or double in f64; `bf16` keeps a rounded copy of the
+// weights.
 enum class Storage { f32, f64, bf16, bf16_with_f32_gradients };
 
 // Elements that share their options. One thread of a CPU, or one block of threads of a
@@ -24,7 +26,7 @@ struct Chunk {
 inline constexpr std::int64_t kHostChunk = 32768;
 inline constexpr std::int64_t kDeviceChunk = 4096;
 
-// What all elements share in a step.
+// The hyperparameters that all elements share in a step.
 struct Hyper {
   double lr = 0;
   double beta1 = 0;  // the momentum of sgd
@@ -54,9 +56,9 @@ struct Update {
 
 class Workers;
 
-// On the CPU, over the threads of `workers`. Every operation rounds once, in the order
-// of the formulas, whatever the instruction set: how the elements are cut into chunks
-// or over threads does not change a bit.
+// Updates on the CPU, over the threads of `workers`. Every operation rounds once, in
+// the order of the formulas, whatever the instruction set: the split into chunks or
+// over threads does not change a bit.
 void update_cpu(const Update& update, Workers& workers);
 
 }  // namespace lockstep::kernels

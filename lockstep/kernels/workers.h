@@ -8,8 +8,9 @@
 
 namespace lockstep::kernels {
 
-// Cuts a loop over the threads that LibTorch's own operators use. at::parallel_for does
-// so only in sources built with OpenMP; the loop of an iterator is built into LibTorch.
+// Splits a loop over the threads that LibTorch's own operators use. at::parallel_for
+// does so only in sources built with OpenMP; the loop of an iterator is built into
+// LibTorch.
 //
 // Threads: one loop at a time. Makes nothing on the heap after the constructor.
 class Workers {

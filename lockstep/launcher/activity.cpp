@@ -25,7 +25,7 @@ std::int64_t whole(const std::string& word) {
   return text::to_integer(word).value_or(0);
 }
 
-// "name: 4711" in /proc/<pid>/io; 0 if it is not there.
+// Returns the number of "name: 4711" in /proc/<pid>/io; 0 if it is not there.
 std::int64_t counter(const std::string& io, const std::string& name) {
   for (const auto& line : text::split(io, '\n')) {
     if (!text::starts_with(line, name + ": ")) continue;
@@ -43,8 +43,8 @@ std::vector<std::string> stat_words(const std::filesystem::path& process) {
 }
 
 struct Threads {
-  // What those that could run have waited for a CPU: a process that a crowded machine
-  // starves is no idle one.
+  // The time that runnable threads have waited for a CPU: a process that a crowded
+  // machine starves is not idle.
   double queued_seconds = 0;
   bool in_kernel = false;  // one is in state D
 };
@@ -143,7 +143,7 @@ std::optional<bool> GpuWatch::is_busy(int local_rank) {
   if (gpus && gpus->empty()) return false;
   if (!shared_) {
     shared_ = std::make_shared<Shared>();
-    // Left alone at the end: one that waits for a driver can not be waited for.
+    // It is detached: a thread that waits for a driver can not be joined.
     std::thread([shared = shared_, &clock = clock_, read = read_] {
       ask_again_and_again(*shared, clock, read);
     }).detach();

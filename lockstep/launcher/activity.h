@@ -14,7 +14,7 @@
 
 namespace lockstep::launcher {
 
-// What a process has done since its start, as far as the kernel counts it.
+// The work of a process since its start, as far as the kernel counts it.
 struct Activity {
   double cpu_seconds = 0;              // used, and waited for by threads that could run
   std::int64_t io_bytes = 0;           // asked for by read(2), write(2) and their like
@@ -33,23 +33,23 @@ char process_state(pid_t pid, const std::filesystem::path& proc = "/proc");
 std::optional<Activity> activity_of(pid_t pid,
                                     const std::filesystem::path& proc = "/proc");
 
-// Whether the GPUs of ranks compute. They are asked by a thread of its own: a driver
-// that hangs must not hold up whoever wants to know.
+// Watches whether the GPUs of ranks compute. They are asked by a thread of its own: a
+// driver that hangs must not hold up a caller.
 class GpuWatch {
  public:
-  // By local rank the GPUs of each, as CUDA counts them here; nothing: it may be any.
+  // The GPUs of a local rank, as CUDA counts them here; nothing: it may be any.
   using GpusOfRank = std::optional<std::vector<int>>;
   // Returns what the GPUs are at, in CUDA's order; called by that thread alone, and
   // once more at most after the watch is gone. Empty: a GpuMeter of that thread.
   using Read = std::function<std::vector<hardware::GpuStatus>()>;
-  // `clock` is one that stays.
+  // `clock` must outlive it.
   explicit GpuWatch(std::vector<GpusOfRank> gpus_by_rank,
                     const Clock& clock = Clock::system(), Read read = {});
   ~GpuWatch();
   GpuWatch(const GpuWatch&) = delete;
   GpuWatch& operator=(const GpuWatch&) = delete;
 
-  // Whether one of the rank's GPUs has run a kernel lately. Nothing if that can not be
+  // Returns whether one of the rank's GPUs has run a kernel lately. Nothing if not
   // known; false for a rank without GPUs.
   std::optional<bool> is_busy(int local_rank);
 

@@ -14,20 +14,20 @@
 namespace lockstep::launcher {
 namespace {
 
-using monitor::Phase;
-using monitor::RunState;
+using run::Phase;
+using run::RunStatus;
 using std::chrono::milliseconds;
 
 // A terminal, or timeout(1), may send the same signal to a process and to its group:
-// two that come closer together than a person presses keys are one.
+// two that come closer together than a user presses keys are one.
 constexpr milliseconds kOnePress{300};
 
-// What is in the pipes is read in any case; this is for a process that outlived the
-// sweep and a terminal that stands still.
+// Data in the pipes is read in any case; this is for a process that outlived the sweep
+// and a terminal that stands still.
 constexpr milliseconds kLastLines{2'000};
 
-// How long a process may take to die of SIGKILL. One that waits inside the kernel, for
-// a disk or a driver, does not die at all.
+// The time in which a process should die of SIGKILL. One that waits inside the kernel,
+// for a disk or a driver, does not die at all.
 constexpr milliseconds kDying{5'000};
 constexpr milliseconds kLastPress{1'000};
 
@@ -39,7 +39,7 @@ std::vector<GpuWatch::GpusOfRank> gpus_of(const Job& job) {
 
 }  // namespace
 
-Attempt::Attempt(const Scene& scene, int number)
+Attempt::Attempt(const AttemptContext& scene, int number)
     : scene_(scene), gpus_(gpus_of(scene.job), scene.clock) {
   const auto& job = scene_.job;
   for (std::size_t i = 0; i < job.ranks.size(); ++i) {
@@ -103,7 +103,7 @@ std::vector<RankEnd> Attempt::until_end() {
   return ends;
 }
 
-// A signal, the end of a rank, the deadline, or the time to look at the heartbeat.
+// Waits for a signal, the end of a rank, the deadline, or the next look at heartbeats.
 void Attempt::wait_for_something() {
   std::vector<pollfd> ready{
       {.fd = scene_.signals.fd(), .events = POLLIN, .revents = 0}};
@@ -129,7 +129,7 @@ int Attempt::wait_limit_ms() const {
   return static_cast<int>(std::min<long>(limit.count(), 1 << 30));
 }
 
-// All that have ended by now are seen at the same moment.
+// Reaps all ranks that have ended by now, at the same moment.
 void Attempt::reap() {
   const double time = unix_seconds(scene_.clock.wall());
   for (auto& rank : ranks_) {
@@ -150,8 +150,8 @@ void Attempt::reap() {
   pass_on_stop();
 }
 
-// A rank of ours that was asked to stop by somebody else, and has stopped: the others
-// may wait for it, if they had not met yet, so they are asked, too.
+// Asks the others to stop when a rank of ours was asked by another process, and has
+// stopped: they may wait for it, if they had not met yet.
 void Attempt::pass_on_stop() {
   if (running_ == 0 || asked_by_ != 0 || !beats()) return;
   for (const auto& rank : ranks_) {
@@ -167,7 +167,7 @@ void Attempt::finish(Rank& rank, const process::End& end, double time) {
   rank.end.end = end;
   rank.end.time = time;
   rank.end.asked_by = asked_by_;
-  // Schedulers announce the end of a job by it; other programs take it for other
+  // Schedulers announce the end of a job by SIGUSR1; other programs use it for other
   // things.
   if (asked_by_ == 0 && user_asked_ &&
       (end.shell_status() == 128 + SIGUSR1 || end.exit_status == kExitStopped)) {
@@ -176,8 +176,8 @@ void Attempt::finish(Rank& rank, const process::End& end, double time) {
   rank.end.early = is_early(rank, end);
 }
 
-// Ranks of ours end together. One alone may be any stand-in for a worker, and nobody
-// waits for it.
+// Ranks of ours end together. A single one may be any stand-in for a worker, and no
+// rank waits for it.
 bool Attempt::is_early(const Rank& rank, const process::End& end) {
   const auto& limits = scene_.job.hang_limits;
   if (!limits || scene_.job.first.world_size <= 1 || !end.ok()) return false;
@@ -188,7 +188,7 @@ bool Attempt::is_early(const Rank& rank, const process::End& end) {
   return beat->phase != Phase::finished && beat->phase != Phase::stopping;
 }
 
-// The others can not go on without it.
+// Tells the others to end: they can not go on without it.
 void Attempt::fail(const Rank& failed) {
   told_ = true;
   bool others = false;
@@ -225,7 +225,7 @@ void Attempt::receive(int number) {
   }
 }
 
-// Only a person is in a hurry: schedulers repeat SIGTERM without meaning more by it.
+// Only a user is in a hurry: schedulers repeat SIGTERM without meaning more by it.
 void Attempt::interrupt() {
   const auto now = scene_.clock.now();
   if (!interrupted_) {
@@ -238,7 +238,7 @@ void Attempt::interrupt() {
 
 void Attempt::stop(int number) {
   if (!passed_on_.insert(number).second) return;
-  // Before they know of it, so that what they write about it comes later.
+  // It is written before they know of it, so that what they write comes later.
   if (asked_by_ == 0) scene_.notes.event("stopping", {{"signal", signal_name(number)}});
   for (auto& rank : ranks_) {
     rank.child.signal(number);
@@ -251,7 +251,7 @@ void Attempt::stop(int number) {
     deadline_ = scene_.clock.now() + allowed_;
   }
   const auto name = signal_name(number);
-  scene_.notes.state(RunState::stopping, name);
+  scene_.notes.state(RunStatus::stopping, name);
   scene_.notes.say(str(beats() ? "stopping after this step (" : "stopping (", name, ")",
                        number == SIGINT ? "; a second one quits at once" : ""));
 }
@@ -271,7 +271,7 @@ void Attempt::quit() {
     return !rank.running || rank.end.killed;
   };
   if (std::all_of(ranks_.begin(), ranks_.end(), is_killed)) {
-    // Who keeps pressing is not made to wait for long, but the kernel has its moment.
+    // A user who keeps pressing does not wait for long, but the kernel has its moment.
     if (deadline_) deadline_ = std::min(*deadline_, scene_.clock.now() + kLastPress);
     return;
   }
@@ -279,7 +279,7 @@ void Attempt::quit() {
   scene_.notes.say("quitting at once (second SIGINT)");
 }
 
-// Nobody can end what does not die of SIGKILL, and nobody is helped by waiting for it.
+// A process that does not die of SIGKILL can not be ended, and waiting does not help.
 void Attempt::abandon() {
   deadline_.reset();
   reap();
@@ -307,7 +307,7 @@ void Attempt::give_up() {
                        "; killed"));
 }
 
-// Ctrl-Z: ranks have groups of their own, so the terminal does not stop them for us.
+// Handles Ctrl-Z: ranks have their own groups, so the terminal does not stop them.
 void Attempt::pause() {
   for (auto& rank : ranks_) rank.child.signal(SIGSTOP);
   ::raise(SIGSTOP);

@@ -54,7 +54,7 @@ ConsoleQueue::ConsoleQueue(LogPump::Show show)
 void ConsoleQueue::push(Console stream, std::string lines) {
   const std::scoped_lock lock(mutex_);
   waiting_bytes_ += lines.size();
-  // Not to the first: it is being written.
+  // Nothing is joined to the first: it is being written.
   if (items_.size() > 1 && items_.back().stream == stream &&
       items_.back().lines.size() + lines.size() <= kJoinBytes) {
     items_.back().lines += lines;

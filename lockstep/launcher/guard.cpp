@@ -20,9 +20,9 @@ namespace {
 
 constexpr char kAllIsWell = 'q';
 
-// Whoever reads our standard streams or listens for our sockets must not wait for the
-// guard: it keeps nothing but its pipe, as descriptor 3, and the lock of the run, which
-// nobody may have before the sweep, as descriptor 4.
+// A process that reads our standard streams or our sockets must not wait for the guard:
+// it keeps nothing but its pipe, as descriptor 3, and the lock of the run, which no
+// process may have before the sweep, as descriptor 4.
 void keep_only(int pipe_end, int lock) noexcept {
   constexpr int kOutOfTheWay = 5;
   const int null = ::open("/dev/null", O_RDWR);
@@ -35,7 +35,7 @@ void keep_only(int pipe_end, int lock) noexcept {
   for (int fd = 5; fd < 4096; ++fd) ::close(fd);  // kernels before 5.9
 }
 
-// In the child of a process that may have threads: system calls only.
+// Runs in the child of a process that may have threads: system calls only.
 [[noreturn]] void watch(int pipe_end, std::string_view mark, int lock) noexcept {
   ::setsid();
   sigset_t all;
@@ -70,8 +70,8 @@ Guard::Guard(const std::string& mark, int lock) {
 }
 
 Guard::~Guard() {
-  // A guard that somebody has killed must not kill us now by SIGPIPE, which a program
-  // of a user may not ignore.
+  // A guard that a user has killed must not kill us now by SIGPIPE, which a program of
+  // a user may not ignore.
   sigset_t pipe, before;
   ::sigemptyset(&pipe);
   ::sigaddset(&pipe, SIGPIPE);

@@ -11,14 +11,14 @@
 namespace lockstep::launcher {
 namespace {
 
-using monitor::Phase;
+using run::Phase;
 using std::chrono::nanoseconds;
 
 constexpr auto kForEver = nanoseconds::max();
 constexpr nanoseconds kLongestGap = std::chrono::seconds(1);
 constexpr std::size_t kKeptSteps = 32;
 
-// Activity is compared over windows of this length. What a rank does beside its steps,
+// Activity is compared over windows of this length. Work of a rank beside its steps,
 // such as sampling the machine, stays far below these.
 constexpr nanoseconds kWindow = std::chrono::seconds(1);
 constexpr double kBusyCpuSeconds = 0.05;
@@ -26,17 +26,17 @@ constexpr std::int64_t kBusyIoBytes = 1 << 20;
 constexpr std::int64_t kBusyStorageBytes = 64 << 10;
 constexpr std::int64_t kBusyPageFaults = 10;
 
-// However short a floor somebody has set: what a rank does shows over windows only.
+// This holds however short the floor is: activity shows over windows only.
 constexpr nanoseconds kEvidence = 2 * kWindow;
 
-// A rank is asked what it does from here on.
+// The activity of a rank is read after this time.
 constexpr nanoseconds kNoticeable = std::chrono::milliseconds(500);
 
 // The share of its limit after which something that is done for the first time is slow.
 constexpr int kSlowFirstTime = 10;
 
-// So many floors are a slow batch of data or of an evaluation, or a slow save: they
-// take longer than steps, and nobody knows how much longer.
+// The number of floors of a slow batch of data or of an evaluation, or a slow save:
+// they take longer than steps, and it is not known how much.
 constexpr int kSlowBesideSteps = 10;
 
 nanoseconds or_for_ever(std::chrono::milliseconds limit) {
@@ -48,7 +48,7 @@ bool is_step(Phase phase) {
          phase == Phase::exchanging;
 }
 
-bool is_new(const std::optional<monitor::Beat>& before, const monitor::Beat& now) {
+bool is_new(const std::optional<run::Beat>& before, const run::Beat& now) {
   return !before || before->time != now.time || before->step != now.step ||
          before->phase != now.phase || before->pid != now.pid;
 }
@@ -75,7 +75,7 @@ bool does_something(const Activity& before, const Activity& now) {
          now.major_page_faults - before.major_page_faults >= kBusyPageFaults;
 }
 
-bool waits(const std::optional<monitor::Beat>& beat) {
+bool waits(const std::optional<run::Beat>& beat) {
   return beat && beat->phase == Phase::exchanging;
 }
 
@@ -89,7 +89,7 @@ HangJudge::HangJudge(const HangLimits& limits, int ranks, bool several_nodes,
       ranks_(static_cast<std::size_t>(ranks)) {}
 
 void HangJudge::note(Rank& rank, const RankLook& look, nanoseconds passed) const {
-  if (look.state == 't') return;  // a person looks at it with a debugger
+  if (look.state == 't') return;  // a user looks at it with a debugger
   rank.quiet += passed;
   rank.since_step += passed;
   note_activity(rank, look, passed);
@@ -180,7 +180,7 @@ nanoseconds HangJudge::limit(const Rank& rank, bool all_wait) const {
       return or_for_ever(limits_.loading);
     case Phase::exchanging:
       if (!all_wait) return kForEver;
-      // Whoever they wait for may be on another machine, and busy with a save.
+      // The rank they wait for may be on another machine, and busy with a save.
       return several_nodes_ ? or_for_ever(limits_.saving) : step_limit(rank);
     case Phase::saving:
     case Phase::stopping:
@@ -190,15 +190,15 @@ nanoseconds HangJudge::limit(const Rank& rank, bool all_wait) const {
   return or_for_ever(limits_.saving);
 }
 
-// Whether its limit is the short one of a usual step.
+// Returns whether its limit is the short one of a usual step.
 bool HangJudge::is_within_steps(const Rank& rank, bool all_wait) const {
   if (!rank.beat || rank.steps.empty()) return false;
   return rank.beat->phase == Phase::training ||
          (rank.beat->phase == Phase::exchanging && all_wait && !several_nodes_);
 }
 
-// Nothing was seen of it, nor of anybody whom it may wait for: those who wait with it,
-// if all do, else those who do not.
+// Returns whether the rank and all that it may wait for were idle: those that wait with
+// it, if all do, else those that do not.
 bool HangJudge::is_idle_for(std::size_t index, nanoseconds limit,
                             const std::vector<RankLook>& looks, bool all_wait) const {
   if (ranks_[index].idle < limit) return false;
@@ -251,7 +251,7 @@ Verdict HangJudge::look(const std::vector<RankLook>& looks) {
           .slow = {}};
 }
 
-// Nothing for one that waits for others, that starts, or that is about to end.
+// Returns nothing for one that waits for others, that starts, or that is about to end.
 std::optional<HangJudge::Patience> HangJudge::patience(const Rank& rank,
                                                        bool all_wait) const {
   const auto allowed = limit(rank, all_wait);
@@ -259,7 +259,7 @@ std::optional<HangJudge::Patience> HangJudge::patience(const Rank& rank,
     return Patience{allowed, step_timeout(rank),
                     " while it uses CPU, disk or GPU (watch.step_timeout)"};
   }
-  // Somebody may have set a limit that is shorter than the floors.
+  // A user may have set a limit that is shorter than the floors.
   const auto beside_steps =
       std::min(kSlowBesideSteps * nanoseconds(limits_.step_floor), allowed / 2);
   switch (rank.beat->phase) {
@@ -277,7 +277,7 @@ std::optional<HangJudge::Patience> HangJudge::patience(const Rank& rank,
   }
 }
 
-// The one that holds up the others.
+// Returns the rank that holds up the others.
 std::optional<SlowRank> HangJudge::slow(const std::vector<RankLook>& looks,
                                         bool all_wait) {
   for (std::size_t i = 0; i < looks.size(); ++i) {
@@ -314,7 +314,7 @@ std::optional<std::size_t> HangJudge::latest(const std::vector<RankLook>& looks,
   return late;
 }
 
-// Others stand still with the late one: which of them holds up the rest?
+// Returns which of the ranks that stand still with the late one holds up the rest.
 std::size_t HangJudge::blame(const std::vector<RankLook>& looks,
                              std::size_t late) const {
   const auto innocence = [&](std::size_t i) {

@@ -9,47 +9,47 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/launcher/activity.h"
-#include "lockstep/monitor/heartbeat.h"
+#include "lockstep/run/heartbeat.h"
 
 namespace lockstep::launcher {
 
-// How long a rank may stay without a new beat. Zero: for ever.
+// The time that a rank may stay without a new beat. Zero: for ever.
 struct HangLimits {
-  // In training, of a rank that does nothing at all: no CPU time, no I/O, no work of
-  // its GPU. The larger of the floor and `step_factor` times its usual step.
+  // The limit in training for a rank that is idle: no CPU time, no I/O, no work of its
+  // GPU. The larger of the floor and `step_factor` times its usual step.
   std::chrono::milliseconds step_floor{3'000};
   double step_factor = 5;
-  // In training, of a rank that does something, or of which that can not be known. The
-  // larger of this and `step_factor` times the longest step of this run.
+  // The limit in training for a rank that is active, or may be. The larger of this and
+  // `step_factor` times the longest step of this run.
   std::chrono::milliseconds step_timeout{std::chrono::minutes(10)};
   std::chrono::milliseconds startup{std::chrono::minutes(10)};
-  // The first step, and every later one that is the first of its kind (warming up).
+  // The limit of the first step, and of later ones that are the first of a kind.
   std::chrono::milliseconds first_step{std::chrono::minutes(10)};
   std::chrono::milliseconds evaluation{std::chrono::minutes(5)};
   std::chrono::milliseconds saving{std::chrono::minutes(10)};
   std::chrono::milliseconds loading{std::chrono::minutes(5)};
 };
 
-// What is seen of a rank at one look.
+// The observations of a rank at one look.
 struct RankLook {
   bool running = true;
-  std::optional<monitor::Beat> beat;  // of this process, nothing if there was none yet
+  std::optional<run::Beat> beat;  // of this process, nothing if there was none yet
   // The kernel's letter for the process: 'T' is stopped, 't' is held by a debugger.
   char state = 'S';
-  // Nothing: it can not be known, so that the rank counts as one that works.
+  // Nothing means not known: the rank counts as one that works.
   std::optional<Activity> activity = Activity{};
   std::optional<bool> gpu_busy = false;
 };
 
 struct Hang {
-  int local_rank = 0;   // who is to blame
+  int local_rank = 0;   // the one to blame
   std::string because;  // "no heartbeat for 3.1 s at step 12 (training); ..."
 };
 
 // A rank that takes longer than usual and is left alone.
 struct SlowRank {
   int local_rank = 0;
-  monitor::Beat beat;
+  run::Beat beat;
   std::chrono::nanoseconds quiet{0};
   std::string text;  // "no heartbeat for 3.1 s at step 12 (training); ..."
 };
@@ -61,7 +61,7 @@ struct Verdict {
 
 // Decides from the heartbeats of the ranks of this machine whether one of them hangs.
 //
-// Time counts only while somebody looks: of the time between two looks, one second at
+// Time counts only while it is observed: of the time between two looks, one second at
 // most, so that a laptop's sleep or a Ctrl-Z is no hang. A rank that waits for the
 // others (exchanging) is a victim as long as there is one that does not; so is one that
 // does nothing in its step while another one works, saves, loads or evaluates: layers
@@ -71,21 +71,21 @@ struct Verdict {
 // is stopped, or when it did nothing at all for the short limit, or after the long one.
 class HangJudge {
  public:
-  // `several_nodes`: ranks of other machines, which are not seen here, take part.
+  // `several_nodes` means that ranks of other machines, not seen here, take part.
   HangJudge(const HangLimits& limits, int ranks, bool several_nodes,
             const Clock& clock = Clock::system());
 
   Verdict look(const std::vector<RankLook>& ranks);
 
-  // The ranks are started again: all is forgotten but how long their steps may take.
+  // Call it when ranks are restarted: forgets all but how long their steps may take.
   void start_again();
 
-  // Whether the rank has been quiet so long that its activity is worth a look.
+  // Returns whether the rank has been quiet so long that its activity is worth a look.
   bool wants_evidence(int local_rank) const;
 
  private:
   struct Rank {
-    std::optional<monitor::Beat> beat;
+    std::optional<run::Beat> beat;
     std::chrono::nanoseconds quiet{0};   // since the last new beat
     std::chrono::nanoseconds idle{0};    // since it was last seen to do something
     std::chrono::nanoseconds window{0};  // since `before` was taken
@@ -110,7 +110,7 @@ class HangJudge {
                    const std::vector<RankLook>& looks, bool all_wait) const;
   bool is_late(std::size_t index, const std::vector<RankLook>& looks,
                bool all_wait) const;
-  // How long a rank is quiet before it is named as slow, and before it is ended.
+  // The time for which a rank is quiet before it is named as slow, and ended.
   struct Patience {
     std::chrono::nanoseconds named{0};
     std::chrono::nanoseconds ended{0};

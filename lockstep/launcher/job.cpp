@@ -12,13 +12,14 @@
 #include "lockstep/launcher/detail/guard.h"
 #include "lockstep/launcher/detail/judge.h"
 #include "lockstep/launcher/detail/sweep.h"
-#include "lockstep/launcher/host.h"
 #include "lockstep/launcher/port.h"
+#include "lockstep/run/exit_status.h"
+#include "lockstep/run/host.h"
 
 namespace lockstep::launcher {
 namespace {
 
-using monitor::RunState;
+using run::RunStatus;
 using std::chrono::milliseconds;
 
 void check(const Job& job) {
@@ -36,7 +37,7 @@ void check(const Job& job) {
   }
 }
 
-// The port of the store, from before its host starts until after it has ended.
+// Holds the port of the store, from before its host starts until after it has ended.
 std::optional<HeldPort> hold_port(Job& job) {
   auto& first = job.first;
   if (first.nodes > 1 && (first.node != 0 || first.master_port == 0)) {
@@ -51,7 +52,7 @@ std::optional<HeldPort> hold_port(Job& job) {
 
 Job completed(const Job& wanted) {
   auto job = wanted;
-  job.first.by = StartedBy::lockstep;
+  job.first.by = run::StartedBy::lockstep;
   job.first.local_rank = 0;
   job.first.local_world_size = static_cast<int>(job.ranks.size());
   if (job.first.nodes == 1) {
@@ -66,15 +67,15 @@ bool captures(const Job& job) {
                      [](const RankOptions& rank) { return !rank.owns_terminal; });
 }
 
-// There is nothing to write to any more, nor to start again in.
+// Returns whether the run directory is gone: no restart is possible.
 bool is_homeless(const JobResult& result) {
   return !result.ends.empty() && result.ends[0].homeless;
 }
 
-// All attempts of a job.
+// Runs all attempts of a job.
 class Runner {
  public:
-  Runner(const monitor::RunDirectory& run, const Job& job, Signals& signals,
+  Runner(const run::RunDirectory& run, const Job& job, Signals& signals,
          const Clock& clock)
       : run_(run),
         job_(completed(job)),
@@ -82,7 +83,7 @@ class Runner {
         clock_(clock),
         notes_(run, job_, clock) {
     check(job_);
-    check_host(job_.first);
+    run::check_host(job_.first);
     port_ = hold_port(job_);
     if (job_.hang_limits && job_.hang_limits->step_floor.count() > 0) {
       hang_.emplace(*job_.hang_limits, static_cast<int>(job_.ranks.size()),
@@ -97,7 +98,7 @@ class Runner {
       auto result = judge(run_, job_, one_life(attempt));
       result.restarts = attempt;
       if (is_homeless(result)) return result;
-      if (result.state == RunState::failed) note_failure(result, attempt);
+      if (result.state == RunStatus::failed) note_failure(result, attempt);
       if (!is_worth_another(result, attempt)) return result;
       const auto delay = delay_before(attempt);
       announce(result, attempt, delay);
@@ -144,11 +145,11 @@ class Runner {
   }
 
   bool is_worth_another(const JobResult& result, int attempt) const {
-    if (result.state != RunState::failed || attempt >= job_.first.max_restarts) {
+    if (result.state != RunStatus::failed || attempt >= job_.first.max_restarts) {
       return false;
     }
     const auto& end = first_failed(result);
-    return end.asked_by == 0 && end.lost_to.empty() && may_get_better(run_, job_, end);
+    return end.asked_by == 0 && end.lost_to.empty() && is_retryable(run_, job_, end);
   }
 
   milliseconds delay_before(int attempt) const {
@@ -167,7 +168,7 @@ class Runner {
                    " (", attempt + 1, " of ", job_.first.max_restarts, ")"));
   }
 
-  // The signal that asked to stop meanwhile.
+  // Returns the signal that asked to stop meanwhile.
   std::optional<int> interrupted_within(milliseconds delay) {
     const auto until = clock_.now() + delay;
     while (true) {
@@ -186,8 +187,8 @@ class Runner {
   }
 
   JobResult given_up(JobResult result, int number) const {
-    result.state = RunState::stopped;
-    result.exit = exit_of_stop(run_, job_.resumes, number);
+    result.state = RunStatus::stopped;
+    result.exit = run::exit_of_stop(run_, job_.resumes, number);
     result.message =
         str("stopped by ", signal_name(number), " before a restart; ", result.message);
     return result;
@@ -204,7 +205,7 @@ class Runner {
     }
   }
 
-  const monitor::RunDirectory& run_;
+  const run::RunDirectory& run_;
   Job job_;
   Signals& signals_;
   const Clock& clock_;
@@ -218,19 +219,19 @@ class Runner {
 
 }  // namespace
 
-JobResult run_job(const monitor::RunDirectory& run, const Job& job, Signals& signals,
+JobResult run_job(const run::RunDirectory& run, const Job& job, Signals& signals,
                   const Clock& clock) {
   files::sweep_leftovers(run.path());
-  // Before a rank exists: if this fails, there is nothing to clean up.
-  run.update_record(RunState::running, std::nullopt, "");
+  // This comes before a rank exists: if it fails, there is nothing to clean up.
+  run.update_record(RunStatus::running, std::nullopt, "");
   JobResult result;
   try {
     result = Runner(run, job, signals, clock).run();
   } catch (const std::exception& error) {
-    // Out of memory, or of threads, too: whatever it is, nothing runs any more.
+    // This includes a lack of memory or threads: in any case nothing runs any more.
     const auto* known = dynamic_cast<const Error*>(&error);
     try {
-      run.update_record(RunState::failed,
+      run.update_record(RunStatus::failed,
                         known == nullptr ? kExitFailed : shell_status(known->fault()),
                         error.what());
     } catch (const std::exception&) {  // the first one says more
@@ -240,7 +241,7 @@ JobResult run_job(const monitor::RunDirectory& run, const Job& job, Signals& sig
   // The record is its new owner's now.
   if (!result.ends.empty() && !result.ends[0].lost_to.empty()) return result;
   if (is_homeless(result)) return result;
-  // What ranks that were killed were about to write.
+  // These are files that killed ranks were about to write.
   files::sweep_leftovers(run.path());
   try {
     run.update_record(result.state, result.exit, result.message);

@@ -1,4 +1,4 @@
-// What the ends of ranks mean for the run, the person and the shell.
+// Decides what the ends of ranks mean for the run, the user and the shell.
 #include "lockstep/launcher/detail/judge.h"
 
 #include <algorithm>
@@ -7,16 +7,16 @@
 #include <signal.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/monitor/error_file.h"
-#include "lockstep/storage/catalog.h"
+#include "lockstep/run/error_file.h"
+#include "lockstep/run/exit_status.h"
 
 namespace lockstep::launcher {
 namespace {
 
-using monitor::RunState;
+using run::RunStatus;
 
-// The signals a rank of ours answers with a clean stop and the exit status 128 +
-// signal.
+// Returns whether a rank of ours answers the signal with a clean stop and the exit
+// status 128 + signal.
 bool is_stop_signal(int number) {
   return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGUSR1;
 }
@@ -26,12 +26,12 @@ bool is_clean_stop(const process::End& end) {
   return end.exit_status == kExitStopped || is_stop_signal(end.exit_status - 128);
 }
 
-// A worker of ours that has trained to the end, and then found standard output full.
+// Returns whether a worker has trained to the end, and then found stdout full.
 bool is_unprinted(const Job& job, const process::End& end) {
   return job.is_ours() && end.signal == 0 && end.exit_status == kExitUnprinted;
 }
 
-// It died of the signal that we sent, or exited with its status, as many programs do.
+// Returns whether it died of the signal that we sent, or exited with its status.
 bool is_answer_to(int number, const process::End& end) {
   return number != 0 && (end.signal == number || end.exit_status == 128 + number);
 }
@@ -41,32 +41,30 @@ bool is_fault(int exit_status_of_worker) {
   return exit_status(fault) == exit_status_of_worker;
 }
 
-// The fault of a rank, if it is known: its error file's, or the exit status of a worker
-// of ours. Any other program may mean anything by a status.
-std::optional<Fault> known_fault(const monitor::RunDirectory& run, const Job& job,
+// Returns the fault of a rank, if it is known: its error file's, or the exit status of
+// a worker of ours. Any other program may mean anything by a status.
+std::optional<Fault> known_fault(const run::RunDirectory& run, const Job& job,
                                  const RankEnd& end) {
   if (end.end.signal != 0 || end.end.ok()) return std::nullopt;
-  if (const auto error = monitor::read_error(run.error(end.rank))) return error->fault;
+  if (const auto error = run::read_error(run.error(end.rank))) return error->fault;
   if (job.is_ours() && is_fault(end.end.exit_status)) {
     return fault_of(end.end.exit_status);
   }
   return std::nullopt;
 }
 
-bool is_consequence(const monitor::RunDirectory& run, const Job& job,
-                    const RankEnd& end) {
+bool is_consequence(const run::RunDirectory& run, const Job& job, const RankEnd& end) {
   return end.hang.empty() && known_fault(run, job, end) == Fault::comm;
 }
 
-int exit_of_failure(const monitor::RunDirectory& run, const Job& job,
-                    const RankEnd& end) {
+int exit_of_failure(const run::RunDirectory& run, const Job& job, const RankEnd& end) {
   if (!end.hang.empty() || end.early || end.left != 0) return kExitFailed;
   if (end.end.signal != 0) return 128 + end.end.signal;
   const auto fault = known_fault(run, job, end);
   return fault ? shell_status(*fault) : kExitFailed;
 }
 
-JobResult result(RunState state, int exit, std::string message,
+JobResult result(RunStatus state, int exit, std::string message,
                  std::vector<RankEnd> ends) {
   return {.state = state,
           .exit = exit,
@@ -74,8 +72,8 @@ JobResult result(RunState state, int exit, std::string message,
           .ends = std::move(ends)};
 }
 
-// Nobody failed: all were stopped, by somebody or by themselves.
-JobResult judge_stop(const monitor::RunDirectory& run, const Job& job,
+// Judges a job in which no rank failed: all were stopped, by a signal or by themselves.
+JobResult judge_stop(const run::RunDirectory& run, const Job& job,
                      std::vector<RankEnd> ends) {
   const auto is = [&](Ending wanted) {
     return std::find_if(ends.begin(), ends.end(), [&](const RankEnd& end) {
@@ -86,23 +84,19 @@ JobResult judge_stop(const monitor::RunDirectory& run, const Job& job,
     const int number = killed->asked_by;
     auto message = str("rank ", killed->rank, " was killed after ", signal_name(number),
                        ", before it had stopped by itself");
-    return result(RunState::stopped, exit_of_stop(run, job.resumes, number),
+    return result(RunStatus::stopped, run::exit_of_stop(run, job.resumes, number),
                   std::move(message), std::move(ends));
   }
   const int status = is(Ending::stopped)->end.shell_status();
-  const int exit =
-      status == kExitStopped ? status : exit_of_stop(run, job.resumes, status - 128);
+  const int exit = status == kExitStopped
+                       ? status
+                       : run::exit_of_stop(run, job.resumes, status - 128);
   auto message = exit == kExitStopped ? "stopped by request; a rerun resumes"
                                       : str("stopped by ", signal_name(exit - 128));
-  return result(RunState::stopped, exit, std::move(message), std::move(ends));
+  return result(RunStatus::stopped, exit, std::move(message), std::move(ends));
 }
 
 }  // namespace
-
-int exit_of_stop(const monitor::RunDirectory& run, bool resumes, int signal) {
-  return stop_status(signal,
-                     resumes && !storage::list_steps(run.checkpoints()).empty());
-}
 
 Ending ending_of(const Job& job, const RankEnd& end) {
   if (!end.hang.empty() || end.early || end.left != 0) return Ending::failed;
@@ -111,7 +105,7 @@ Ending ending_of(const Job& job, const RankEnd& end) {
   if (end.told && (is_answer_to(SIGTERM, end.end) || is_clean_stop(end.end))) {
     return Ending::told;
   }
-  // Our worker ends like this only when all ranks have agreed to stop, whoever was
+  // Our worker ends like this only when all ranks have agreed to stop, whichever was
   // signalled.
   const bool clean = job.is_ours() && is_clean_stop(end.end);
   return clean || is_answer_to(end.asked_by, end.end) ||
@@ -120,13 +114,12 @@ Ending ending_of(const Job& job, const RankEnd& end) {
              : Ending::failed;
 }
 
-std::optional<std::size_t> first_failure(const monitor::RunDirectory& run,
-                                         const Job& job,
+std::optional<std::size_t> first_failure(const run::RunDirectory& run, const Job& job,
                                          std::span<const RankEnd> ends) {
   // A crashed rank has left no error file, hence time 0, and comes before those that
   // had the time to write one.
   const auto order = [&](const RankEnd& end) {
-    const auto error = monitor::read_error(run.error(end.rank));
+    const auto error = run::read_error(run.error(end.rank));
     return std::tuple(is_consequence(run, job, end), end.time,
                       error ? error->time : 0.0);
   };
@@ -138,21 +131,20 @@ std::optional<std::size_t> first_failure(const monitor::RunDirectory& run,
   return first;
 }
 
-bool may_get_better(const monitor::RunDirectory& run, const Job& job,
-                    const RankEnd& end) {
+bool is_retryable(const run::RunDirectory& run, const Job& job, const RankEnd& end) {
   const auto fault = known_fault(run, job, end);
   return end.left == 0 && fault != Fault::config && fault != Fault::diverged;
 }
 
-JobResult judge(const monitor::RunDirectory& run, const Job& job,
+JobResult judge(const run::RunDirectory& run, const Job& job,
                 std::vector<RankEnd> ends) {
   const auto stopping = [](const RankEnd& end) { return end.asked_by != 0; };
   if (!ends.empty() && !ends[0].lost_to.empty()) {
     auto message = str("the run was taken over by ", ends[0].lost_to);
-    return result(RunState::failed, kExitFailed, std::move(message), std::move(ends));
+    return result(RunStatus::failed, kExitFailed, std::move(message), std::move(ends));
   }
   if (!ends.empty() && ends[0].homeless) {
-    auto gone = result(RunState::failed, shell_status(Fault::io),
+    auto gone = result(RunStatus::failed, shell_status(Fault::io),
                        str("the run directory ", run.path().string(), " is gone"),
                        std::move(ends));
     gone.fault = Fault::io;
@@ -165,14 +157,14 @@ JobResult judge(const monitor::RunDirectory& run, const Job& job,
                             ends.size() > 1;
   if (lost_in_stop) {
     const int number = std::find_if(ends.begin(), ends.end(), stopping)->asked_by;
-    return result(RunState::stopped, exit_of_stop(run, job.resumes, number),
+    return result(RunStatus::stopped, run::exit_of_stop(run, job.resumes, number),
                   str("stopped by ", signal_name(number)), std::move(ends));
   }
   if (first) {
     const int exit = exit_of_failure(run, job, ends[*first]);
     const auto fault = known_fault(run, job, ends[*first]);
     auto message = failure_report(run, job, ends, *first);
-    auto failed = result(RunState::failed, exit, std::move(message), std::move(ends));
+    auto failed = result(RunStatus::failed, exit, std::move(message), std::move(ends));
     failed.fault = fault;
     return failed;
   }
@@ -183,7 +175,7 @@ JobResult judge(const monitor::RunDirectory& run, const Job& job,
     const bool printed = std::none_of(ends.begin(), ends.end(), [&](const auto& end) {
       return is_unprinted(job, end.end);
     });
-    return result(RunState::done, printed ? kExitOk : kExitEnvironment, "",
+    return result(RunStatus::done, printed ? kExitOk : kExitEnvironment, "",
                   std::move(ends));
   }
   return judge_stop(run, job, std::move(ends));

@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::size_t kReadAtOnce = 64 << 10;
 
-// The end of the last line: behind a \n, or behind a \r that is followed by something
-// else; 0 if there is none.
+// Returns the end of the last line: behind a \n, or behind a \r that is followed by
+// something else; 0 if there is none.
 std::size_t end_of_lines(std::string_view bytes) {
   const void* newline = ::memrchr(bytes.data(), '\n', bytes.size());
   const std::size_t end =

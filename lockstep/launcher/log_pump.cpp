@@ -31,7 +31,7 @@ using detail::Joint;
 // 64 KiB. Also the most that can be in a pipe when its rank has ended.
 constexpr std::size_t kPipeBytes = 256 << 10;
 
-// How soon streams that wait for the terminal are looked at again.
+// The time after which streams that wait for the terminal are looked at again.
 constexpr std::chrono::milliseconds kTerminalGrace{1'000};
 constexpr std::chrono::milliseconds kTerminalPause{10};
 
@@ -60,7 +60,7 @@ struct Rank {
   std::string prefix;
 };
 
-// What a stream that has ended still owes a place: its last line, and the newline.
+// Returns what an ended stream still owes a place: its last line, and the newline.
 std::string farewell(const Joint& joint, const Stream& stream) {
   std::string rest(stream.lines.rest());
   const bool in_line = rest.empty() ? joint.is_open(&stream) : rest.back() != '\n';
@@ -68,7 +68,7 @@ std::string farewell(const Joint& joint, const Stream& stream) {
   return rest;
 }
 
-// Where the pieces go.
+// The places that the pieces go to.
 class Outlets {
  public:
   explicit Outlets(LogPump::Show show) : console_(std::move(show)) {}
@@ -108,7 +108,7 @@ class Outlets {
     if (console_joint_.interrupts(next)) console_.push(console_stream_, "\n");
   }
 
-  // Once: a full disk is full for all ranks and all lines.
+  // Complains once: a full disk is full for all ranks and all lines.
   void complain(const Rank& rank) {
     if (std::exchange(complained_, true)) return;
     end_open_line(nullptr);
@@ -162,7 +162,7 @@ class LogPump::Reader {
       wake();
       finished_.wait(lock, [this] { return !deadline_; });
     }
-    // What was read last, at the limit perhaps, is shown yet.
+    // Lines that were read last, perhaps at the limit, are still shown.
     outlets_.console().wait_until_empty(
         std::max(deadline, Clock::system().now() + kTerminalGrace));
   }
@@ -186,7 +186,7 @@ class LogPump::Reader {
     }
   }
 
-  // What add() and finish() have left for us.
+  // Takes what add() and finish() have left for us.
   std::optional<SteadyTime> take_news() {
     const std::scoped_lock lock(mutex_);
     std::move(new_ranks_.begin(), new_ranks_.end(), std::back_inserter(ranks_));
@@ -233,7 +233,7 @@ class LogPump::Reader {
     return static_cast<int>(std::clamp<long>(left.count(), 0, 1 << 30));
   }
 
-  // How many bytes came: 0 if there are none now, or the stream has ended.
+  // Returns how many bytes came: 0 if there are none now, or the stream has ended.
   std::size_t read(Rank& rank, Stream& stream) {
     const auto room = stream.lines.room();
     const auto got = ::read(stream.pipe.get(), room.data(), room.size());
@@ -254,7 +254,7 @@ class LogPump::Reader {
     stream.pipe.reset();
   }
 
-  // Somebody who outlived his rank holds these pipes: what they can hold is read, and
+  // A process that outlived its rank holds these pipes: what they can hold is read, and
   // more is not waited for.
   void give_up_streams() {
     for (const auto& rank : ranks_) {

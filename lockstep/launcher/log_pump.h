@@ -32,7 +32,7 @@ struct RankStreams {
 // Nothing is lost and no line is mixed with another, as long as it is not longer than
 // 64 KiB: of a longer one, and of a progress bar that goes back with \r, the pieces are
 // passed on, and end with a newline only where another stream comes between. A last
-// line without a newline gets one. What ranks print is passed on byte by byte, control
+// line without a newline gets one. Output of ranks is passed on byte by byte, control
 // characters too: it is their terminal.
 //
 // A log that can not be written (full disk) does not stop a rank: the terminal is told
@@ -65,10 +65,10 @@ class LogPump {
   void add(RankStreams rank);
 
   // Returns when all that the ranks have printed is in the logs and on the terminal.
-  // To be called when the ranks have ended: what is in the pipes then is read in any
-  // case, but for more from a process that outlived its rank and holds its pipe, and
-  // for a terminal that stands still, it waits no longer than `limit`. Afterwards the
-  // logs are closed, and ranks may be added again.
+  // Call it when the ranks have ended: data in the pipes then is read in any case, but
+  // for more from a process that outlived its rank and holds its pipe, and for a
+  // terminal that stands still, it waits no longer than `limit`. Afterwards the logs
+  // are closed, and ranks may be added again.
   void finish(std::chrono::milliseconds limit);
 
  private:

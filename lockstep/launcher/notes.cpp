@@ -8,7 +8,7 @@ void Notes::say(std::string_view sentence) const {
   if (job_.say) job_.say(sentence);
 }
 
-void Notes::state(monitor::RunState state, const std::string& message) {
+void Notes::state(run::RunStatus state, const std::string& message) {
   try {
     run_.update_record(state, std::nullopt, message);
   } catch (const Error& error) {
@@ -16,7 +16,7 @@ void Notes::state(monitor::RunState state, const std::string& message) {
   }
 }
 
-void Notes::event(std::string_view kind, std::initializer_list<monitor::Field> fields) {
+void Notes::event(std::string_view kind, std::initializer_list<run::Field> fields) {
   try {
     if (!events_) events_.emplace(run_.events(), clock_);
     events_->write(kind, fields);

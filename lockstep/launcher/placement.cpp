@@ -33,7 +33,7 @@ std::vector<Core> cores_of(std::vector<Cpu> cpus) {
   return cores;
 }
 
-// The cores that some ranks have in common, and what they are called.
+// The cores that some ranks have in common, and their name.
 struct Home {
   std::vector<Core> cores;
   std::vector<int> ranks;
@@ -50,10 +50,10 @@ std::vector<Core> cores_near(const std::vector<Core>& all,
   return cores;
 }
 
-// Ranks by the side of the machine that their GPUs are on. Empty when that is not known
-// for all of them, or when the sides overlap: half a rule would give some ranks less.
+// Groups ranks by the side of the machine that their GPUs are on. Empty when that is
+// not known for all of them, or when the sides overlap: else some ranks would get less.
 std::vector<Home> homes_by_gpu(const std::vector<Core>& all,
-                               const PlaceRequest& request) {
+                               const PlacementRequest& request) {
   std::map<int, Home> homes;  // by the first CPU
   std::set<int> taken;
   if (static_cast<int>(request.near_gpu.size()) != request.ranks) return {};
@@ -78,7 +78,7 @@ std::vector<Home> homes_by_gpu(const std::vector<Core>& all,
   return result;
 }
 
-// Ranks in blocks over the NUMA nodes: the first ranks on the first node.
+// Puts ranks in blocks over the NUMA nodes: the first ranks on the first node.
 std::vector<Home> homes_by_node(const std::vector<Core>& all, int ranks) {
   std::map<int, Home> by_node;
   for (const auto& core : all) {
@@ -96,7 +96,8 @@ std::vector<Home> homes_by_node(const std::vector<Core>& all, int ranks) {
   return homes;
 }
 
-std::vector<Home> homes_for(const std::vector<Core>& all, const PlaceRequest& request) {
+std::vector<Home> homes_for(const std::vector<Core>& all,
+                            const PlacementRequest& request) {
   if (request.binding != Binding::none) {
     auto homes = homes_by_gpu(all, request);
     if (!homes.empty()) return homes;
@@ -124,8 +125,8 @@ std::string ranks_text(std::size_t count) {
   return count == 1 ? "" : str(" divided among ", count, " ranks");
 }
 
-// The `index`th of `parts` shares of the cores, neighbours together; with more parts
-// than cores, one core that others have, too.
+// Returns the `index`th of `parts` shares of the cores, neighbours together; with more
+// parts than cores, one core that others have, too.
 std::vector<Core> share(const std::vector<Core>& cores, std::size_t index,
                         std::size_t parts) {
   const auto begin = index * cores.size() / parts;
@@ -134,13 +135,13 @@ std::vector<Core> share(const std::vector<Core>& cores, std::size_t index,
           cores.begin() + static_cast<std::ptrdiff_t>(end)};
 }
 
-Place place_in(const Home& home, std::size_t index, Binding binding) {
+RankPlacement place_in(const Home& home, std::size_t index, Binding binding) {
   const auto own = share(home.cores, index, home.ranks.size());
   const bool shared = home.ranks.size() > home.cores.size();
-  Place place;
+  RankPlacement place;
   if (binding == Binding::cores) place.cpus = cpus_of(own);
   if (binding == Binding::numa) place.cpus = cpus_of(home.cores);
-  // Without a share of one's own, an equal number for everybody: the slowest counts.
+  // Without its own share every rank gets an equal number: the slowest counts.
   const auto threads =
       binding == Binding::cores ? own.size() : home.cores.size() / home.ranks.size();
   place.threads = std::max(1, static_cast<int>(threads));
@@ -150,8 +151,8 @@ Place place_in(const Home& home, std::size_t index, Binding binding) {
   return place;
 }
 
-void apply_limits(const hardware::CpuTopology& topology, const PlaceRequest& request,
-                  Place& place) {
+void apply_limits(const hardware::CpuTopology& topology,
+                  const PlacementRequest& request, RankPlacement& place) {
   if (request.omp_num_threads) {
     place.threads = *request.omp_num_threads;
     place.because = "OMP_NUM_THREADS of the environment";
@@ -187,10 +188,10 @@ std::optional<Binding> binding_of(std::string_view name) noexcept {
   return std::nullopt;
 }
 
-std::vector<Place> place_ranks(const hardware::CpuTopology& topology,
-                               const PlaceRequest& request) {
+std::vector<RankPlacement> place_ranks(const hardware::CpuTopology& topology,
+                                       const PlacementRequest& request) {
   LOCKSTEP_CHECK(request.ranks >= 1, request.ranks);
-  std::vector<Place> places(static_cast<std::size_t>(request.ranks));
+  std::vector<RankPlacement> places(static_cast<std::size_t>(request.ranks));
   const auto all = cores_of(topology.cpus);
   if (all.empty()) {
     for (auto& place : places) {

@@ -15,30 +15,30 @@ enum class Binding { none, numa, cores };
 std::string_view name_of(Binding binding) noexcept;
 std::optional<Binding> binding_of(std::string_view name) noexcept;
 
-// Where a rank runs and with how many threads.
-struct Place {
+// The CPUs of a rank and its number of threads.
+struct RankPlacement {
   std::vector<int> cpus;  // empty: not bound
   int threads = 1;        // OMP_NUM_THREADS for it
   std::string because;    // "2 physical cores of NUMA node 0"; why `threads`
 };
 
-struct PlaceRequest {
+struct PlacementRequest {
   int ranks = 1;
   Binding binding = Binding::none;
-  // For each rank the CPUs near its GPU, empty where it is not known; no entries at all
+  // The CPUs near each rank's GPU, empty where it is not known; no entries at all
   // without GPUs.
   std::vector<std::vector<int>> near_gpu = {};
-  // OMP_NUM_THREADS of the environment: always honoured.
+  // The OMP_NUM_THREADS of the environment, which is always honoured.
   std::optional<int> omp_num_threads = {};
 };
 
-// One Place a rank. Pure: decides from its arguments alone.
+// Returns one RankPlacement a rank. Pure: decides from its arguments alone.
 //
 // A rank's share is its NUMA node's cores divided among the ranks of that node; without
 // binding, all cores divided among all ranks. Threads are the physical cores of the
 // share, at least one, together not more than the cgroup's quota. With more ranks than
 // cores, `cores` lets ranks share one, and `because` says so.
-std::vector<Place> place_ranks(const hardware::CpuTopology& topology,
-                               const PlaceRequest& request);
+std::vector<RankPlacement> place_ranks(const hardware::CpuTopology& topology,
+                                       const PlacementRequest& request);
 
 }  // namespace lockstep::launcher

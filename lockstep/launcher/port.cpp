@@ -20,7 +20,7 @@ void set_reuse(const Descriptor& socket, bool reuse) {
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &value, sizeof value);
 }
 
-// One for IPv6 takes IPv4 as well.
+// A socket for IPv6 takes IPv4 as well.
 Descriptor open_socket(int family) {
   Descriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket || family != AF_INET6) return socket;
@@ -29,7 +29,7 @@ Descriptor open_socket(int family) {
   return socket;
 }
 
-// 0, or what errno says.
+// Returns 0, or errno.
 int bind_everywhere(const Descriptor& socket, int family, int port) {
   const auto number = htons(static_cast<std::uint16_t>(port));
   sockaddr_in6 wide{};
@@ -94,8 +94,8 @@ HeldPort HeldPort::take(int port) {
       code = bind_everywhere(socket, family, port);
     }
     if (code == 0) {
-      // Only now: with it from the start, two launchers could hold the same port, each
-      // waiting for its own store to listen.
+      // It is set only now: with it from the start, two launchers could hold the same
+      // port, each waiting for its own store to listen.
       set_reuse(socket, true);
       const int bound = port_of(socket);
       return {std::move(socket), bound};

@@ -4,16 +4,16 @@
 
 namespace lockstep::launcher {
 
-// A TCP port that nobody else gets: bound on all addresses, with SO_REUSEADDR, but not
-// listening. The store sets SO_REUSEADDR too, so it can bind and listen on the port
+// A TCP port that no other process gets: bound on all addresses, with SO_REUSEADDR, but
+// not listening. The store sets SO_REUSEADDR too, so it can bind and listen on the port
 // while we still hold it, and at no moment is the port free for others.
 class HeldPort {
  public:
-  // A free one, chosen by the kernel.
+  // Returns a free one, chosen by the kernel.
   static HeldPort any();
 
-  // This one. Throws Fault::config if somebody has it, naming the pid and the program
-  // where they can be seen.
+  // Takes this one. Throws Fault::config if a process has it, naming the pid and the
+  // program where they can be seen.
   static HeldPort take(int port);
 
   int port() const noexcept { return port_; }

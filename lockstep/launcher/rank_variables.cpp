@@ -1,4 +1,4 @@
-// What a rank finds in its environment besides what is in ours.
+// The variables of a rank's environment besides ours.
 #include <algorithm>
 #include <cstdlib>
 
@@ -8,9 +8,8 @@
 
 namespace lockstep::launcher {
 
-std::vector<std::pair<std::string, std::string>> rank_variables(const Scene& scene,
-                                                                int local_rank,
-                                                                int attempt) {
+std::vector<std::pair<std::string, std::string>> rank_variables(
+    const AttemptContext& scene, int local_rank, int attempt) {
   const auto& job = scene.job;
   const auto index = static_cast<std::size_t>(local_rank);
   auto environment = job.first;
@@ -18,20 +17,20 @@ std::vector<std::pair<std::string, std::string>> rank_variables(const Scene& sce
   environment.local_rank = local_rank;
   environment.local_world_size = static_cast<int>(job.ranks.size());
   environment.restart_count = attempt;
-  // Absolute: a program may change its directory before it fails.
+  // The path is absolute: a program may change its directory before it fails.
   environment.error_file =
       std::filesystem::absolute(scene.run.error(environment.rank)).string();
-  auto variables = variables_of(environment);
+  auto variables = run::variables_of(environment);
   // A choice of the user's is not ours to change.
   std::erase_if(variables, [](const auto& given) {
     return given.first == "TORCH_NCCL_ASYNC_ERROR_HANDLING" &&
            std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") != nullptr;
   });
   variables.emplace_back(kJobVariable, job_variable(scene.mark));
-  // Where a rank that beats is looked for.
+  // The launcher looks for heartbeats there.
   variables.emplace_back("LOCKSTEP_HEARTBEAT",
                          std::filesystem::absolute(scene.run.heartbeat()).string());
-  // What it prints is written there: it must not write the same file itself.
+  // The launcher writes its output there: it must not write the same file itself.
   if (!job.ranks[index].owns_terminal) {
     variables.emplace_back(
         "LOCKSTEP_LOG_FILE",
@@ -41,7 +40,7 @@ std::vector<std::pair<std::string, std::string>> rank_variables(const Scene& sce
   if (std::getenv(kThreads) == nullptr) {
     variables.emplace_back(kThreads, str(job.ranks[index].place.threads));
   }
-  // Last, and it wins: who asks for a variable gets it.
+  // These come last and win: a caller that asks for a variable gets it.
   for (const auto& wanted : job.environment) {
     std::erase_if(variables,
                   [&](const auto& given) { return given.first == wanted.first; });

@@ -1,4 +1,4 @@
-// What a person reads when a job has failed.
+// Makes the report that a user reads when a job has failed.
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/launcher/detail/judge.h"
-#include "lockstep/monitor/error_file.h"
+#include "lockstep/run/error_file.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -31,7 +31,7 @@ std::string last_lines(const files::Path& path) {
   return text.empty() ? "" : str("; last lines of its log:\n  ", text);
 }
 
-// What a worker of ours says that could not leave its error file, on a full disk for
+// Returns the error of a worker that could not leave its error file, on a full disk for
 // instance: the sentence of a last line such as "E 12:03:44.125 r0 train    sentence".
 std::string last_error_in(const files::Path& path) {
   const auto lines = tail_of(path);
@@ -94,8 +94,8 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-// Where to look for more about a rank that has said nothing; "" if there is no log.
-std::string where_it_logged(const monitor::RunDirectory& run, const RankEnd& end) {
+// Returns where to look for more about a silent rank; "" if there is no log.
+std::string where_it_logged(const run::RunDirectory& run, const RankEnd& end) {
   std::error_code ignored;
   const auto log = run.log(end.rank);
   const bool said = end.end.exit_status == kNotLoaded &&
@@ -103,15 +103,15 @@ std::string where_it_logged(const monitor::RunDirectory& run, const RankEnd& end
   return said ? str("; see ", log.string()) : "";
 }
 
-// What the rank itself says; a file of an earlier moment says nothing about a signal.
-std::optional<monitor::RankError> own_words(const monitor::RunDirectory& run,
-                                            const RankEnd& end) {
+// Returns the rank's own error; an earlier file says nothing about a signal.
+std::optional<run::RankError> own_words(const run::RunDirectory& run,
+                                        const RankEnd& end) {
   if (end.end.signal != 0 || end.end.ok()) return std::nullopt;
-  return monitor::read_error(run.error(end.rank));
+  return run::read_error(run.error(end.rank));
 }
 
-// `said` has been told of another rank already: ranks often fail in the same words.
-std::string fate(const monitor::RunDirectory& run, const Job& job, const RankEnd& end,
+// `said` is the text of another rank: ranks often fail in the same words.
+std::string fate(const run::RunDirectory& run, const Job& job, const RankEnd& end,
                  const std::string& said) {
   switch (ending_of(job, end)) {
     case Ending::well:
@@ -133,7 +133,7 @@ std::string fate(const monitor::RunDirectory& run, const Job& job, const RankEnd
 
 }  // namespace
 
-std::string failure_line(const monitor::RunDirectory& run, const Job& job,
+std::string failure_line(const run::RunDirectory& run, const Job& job,
                          const RankEnd& end) {
   const auto error = own_words(run, end);
   if (is_alone(job) && error) return error->message;
@@ -148,7 +148,7 @@ std::string failure_line(const monitor::RunDirectory& run, const Job& job,
              how_it_ended(end), said);
 }
 
-std::string failure_report(const monitor::RunDirectory& run, const Job& job,
+std::string failure_report(const run::RunDirectory& run, const Job& job,
                            std::span<const RankEnd> ends, std::size_t first) {
   auto text = failure_line(run, job, ends[first]);
   const auto words = own_words(run, ends[first]);

@@ -24,7 +24,7 @@ bool RotatingFile::append(std::string_view lines) {
     if (piece.empty()) {
       rotate();
       if (!open()) return lose(lines);
-      // Could not be moved: a log that is too large is better than none.
+      // The file could not be moved: a log that is too large is better than none.
       piece = size_bytes_ == 0 ? lines.substr(0, fitting(lines)) : lines;
     }
     const auto written = write(piece);
@@ -48,7 +48,7 @@ bool RotatingFile::say_what_is_missing() {
   return true;
 }
 
-// How much of `lines` may go into the file as it is now.
+// Returns how much of `lines` may go into the file as it is now.
 std::size_t RotatingFile::fitting(std::string_view lines) const {
   const auto room = static_cast<std::size_t>(
       std::max<std::int64_t>(0, limits_.rotate_bytes - size_bytes_));
@@ -69,7 +69,7 @@ bool RotatingFile::open() {
   }
   struct stat status {};
   size_bytes_ = ::fstat(file_.get(), &status) == 0 ? status.st_size : 0;
-  // What a crash tore off is not continued by our first line.
+  // Our first line must not continue a line that a crash tore off.
   char last = '\n';
   torn_ = size_bytes_ > 0 && ::pread(file_.get(), &last, 1, size_bytes_ - 1) == 1 &&
           last != '\n';
@@ -81,7 +81,7 @@ void RotatingFile::rotate() {
   const auto moved = [this](int number) {
     return number == 0 ? path_.string() : str(path_.string(), ".", number);
   };
-  // Of those that do not exist yet nothing is to be moved.
+  // Files that do not exist yet are not moved.
   for (int number = limits_.keep; number > 1; --number) {
     ::rename(moved(number - 1).c_str(), moved(number).c_str());
   }

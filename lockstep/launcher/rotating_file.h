@@ -13,7 +13,7 @@ namespace lockstep::launcher {
 // has the newest lines, then come <path>.1, <path>.2 and so on. The files one after the
 // other, oldest first, are what was appended.
 //
-// It never throws: a log is a help, not the point. What could not be written is
+// It never throws: a log is a help, not the point. Bytes that could not be written are
 // counted, and the log says how much it lacks as soon as it can be written again.
 class RotatingFile {
  public:
@@ -25,8 +25,8 @@ class RotatingFile {
   // Nothing is opened before something is written.
   RotatingFile(files::Path path, Limits limits);
 
-  // Where the file is full it is cut after a newline, if there is one. False if not all
-  // of it could be written: problem() says why.
+  // Cuts a full file after a newline, if there is one. Returns false if not all of it
+  // could be written: problem() says why.
   bool append(std::string_view lines);
 
   const std::string& problem() const noexcept { return problem_; }

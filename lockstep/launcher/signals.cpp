@@ -23,7 +23,7 @@ Signals::Signals() {
   sigset_t ours;
   ::sigemptyset(&ours);
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP}) {
-    // Whoever started us wants it ignored: nohup, or a script for its background jobs.
+    // The parent process wants it ignored: nohup, or a script for its background jobs.
     if (!is_ignored(number)) ::sigaddset(&ours, number);
   }
   file_ = files::Descriptor(::signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -32,7 +32,7 @@ Signals::Signals() {
 }
 
 Signals::~Signals() {
-  // A signal that nobody took must not strike once it is let through.
+  // A signal that was not taken must not strike once it is let through.
   while (take()) {
   }
   ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
@@ -48,7 +48,7 @@ namespace {
 
 constexpr std::array kEnding = {SIGTERM, SIGHUP, SIGUSR1};
 
-// A handler can reach nothing but what is static.
+// A signal handler can reach only static data.
 std::atomic<int> chosen_status{0};  // NOLINT: see above
 
 void exit_at_once(int) {

@@ -23,10 +23,10 @@ class Signals {
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
-  // Readable when a signal has come; for poll().
+  // Returns a descriptor that is readable when a signal has come; for poll().
   int fd() const noexcept { return file_.get(); }
 
-  // The next signal, without waiting.
+  // Returns the next signal, without waiting.
   std::optional<int> take();
 
  private:
@@ -34,8 +34,8 @@ class Signals {
   sigset_t before_{};
 };
 
-// As long as it lives, SIGTERM, SIGHUP and SIGUSR1 end this process with a status of
-// our choice, at once: for a time in which there is nothing to save or to clean up. One
+// While it lives, SIGTERM, SIGHUP and SIGUSR1 end this process with a status of our
+// choice, at once: for a time in which there is nothing to save or to clean up. One
 // that is ignored when it is made stays ignored.
 class ExitOnSignals {
  public:
@@ -48,7 +48,7 @@ class ExitOnSignals {
   std::array<struct sigaction, 3> before_{};
 };
 
-// "SIGINT".
+// Returns "SIGINT".
 std::string signal_name(int number);
 
 }  // namespace lockstep::launcher

@@ -10,8 +10,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/hardware/cpu_topology.h"
-#include "lockstep/monitor/error_file.h"
-#include "lockstep/monitor/run_directory.h"
+#include "lockstep/run/error_file.h"
+#include "lockstep/run/run_directory.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -30,21 +30,21 @@ bool has_called(const std::string& state) {
   return state == str(::getppid(), " called");
 }
 
-int fail(const RankEnvironment& rank, Fault fault, int status,
+int fail(const run::RankEnvironment& rank, Fault fault, int status,
          const std::string& message) {
   if (rank.error_file.empty()) return status;
   try {
-    monitor::write_error(rank.error_file,
-                         {.fault = fault, .message = message, .rank = rank.rank});
+    run::write_error(rank.error_file,
+                     {.fault = fault, .message = message, .rank = rank.rank});
   } catch (const Error&) {
-    // A full disk: the status still says what kind of failure it is.
+    // The disk may be full: the status still says what kind of failure it is.
   }
   return status;
 }
 
-int call(const std::function<void(const RankEnvironment&)>& function) {
+int call(const std::function<void(const run::RankEnvironment&)>& function) {
   ::setenv(kVariable, str(::getppid(), " called").c_str(), 1);
-  const auto rank = detect(process_variables());
+  const auto rank = run::detect(run::process_variables());
   try {
     function(rank);
     return kExitOk;
@@ -58,12 +58,12 @@ int call(const std::function<void(const RankEnvironment&)>& function) {
   }
 }
 
-// This program and its arguments, as they were typed.
+// Returns this program and its arguments, as they were typed.
 std::vector<std::string> this_command() {
   auto arguments =
       text::split(files::read("/proc/self/cmdline", kLongestCommandLine), '\0');
   arguments.pop_back();  // behind the last one's end
-  // Not argv[0], which may be a name that is looked for on PATH, or anything.
+  // argv[0] is not used: it may be a name that is looked for on PATH, or anything.
   const auto program = std::filesystem::read_symlink("/proc/self/exe").string();
   if (arguments.empty()) return {program};
   arguments[0] = program;
@@ -72,7 +72,7 @@ std::vector<std::string> this_command() {
 
 void say_to_standard_error(std::string_view sentence) {
   const auto line = str("lockstep: ", sentence, "\n");
-  if (::write(STDERR_FILENO, line.data(), line.size()) < 0) return;  // nobody listens
+  if (::write(STDERR_FILENO, line.data(), line.size()) < 0) return;  // no reader
 }
 
 Job make_job(int world_size, const SpawnOptions& options) {
@@ -80,7 +80,7 @@ Job make_job(int world_size, const SpawnOptions& options) {
   job.command = this_command();
   job.environment = options.environment;
   job.environment.emplace_back(kVariable, std::to_string(::getpid()));
-  job.first.by = StartedBy::lockstep;
+  job.first.by = run::StartedBy::lockstep;
   job.first.world_size = job.first.local_world_size = world_size;
   job.first.max_restarts = options.max_restarts;
   const auto places = place_ranks(hardware::cpu_topology(),
@@ -94,25 +94,25 @@ Job make_job(int world_size, const SpawnOptions& options) {
   return job;
 }
 
-monitor::RunDirectory make_directory(const Job& job, const files::Path& parent) {
-  auto record = monitor::record_of_this_process();
+run::RunDirectory make_directory(const Job& job, const files::Path& parent) {
+  auto record = run::record_of_this_process();
   record.command = text::join(job.command, " ");
   if (!parent.empty()) {
-    return monitor::RunDirectory::create(parent, {.name = "", .record = record});
+    return run::RunDirectory::create(parent, {.name = "", .record = record});
   }
-  // One that is kept after a failure must not be in the way of the next.
+  // A directory that is kept after a failure must not be in the way of the next.
   const auto name =
       str("lockstep-spawn-", ::getpid(), "-",
           Clock::system().wall().time_since_epoch() / std::chrono::microseconds(1));
-  return monitor::RunDirectory::create(std::filesystem::temp_directory_path(),
-                                       {.name = name, .record = record});
+  return run::RunDirectory::create(std::filesystem::temp_directory_path(),
+                                   {.name = name, .record = record});
 }
 
 int run_ranks(const Job& job, const files::Path& parent) {
   const auto run = make_directory(job, parent);
   Signals signals;
   const auto result = run_job(run, job, signals);
-  if (result.state == monitor::RunState::done) {
+  if (result.state == run::RunStatus::done) {
     std::error_code ignored;
     if (parent.empty()) std::filesystem::remove_all(run.path(), ignored);
   } else {
@@ -123,9 +123,10 @@ int run_ranks(const Job& job, const files::Path& parent) {
 
 }  // namespace
 
-int spawn(int world_size, const std::function<void(const RankEnvironment&)>& function,
+int spawn(int world_size,
+          const std::function<void(const run::RankEnvironment&)>& function,
           const SpawnOptions& options) {
-  const auto variables = process_variables();
+  const auto variables = run::process_variables();
   const auto found = variables.find(kVariable);
   const auto state = found == variables.end() ? "" : found->second;
   if (is_rank(state)) return call(function);

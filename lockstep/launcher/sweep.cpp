@@ -23,7 +23,7 @@ namespace {
 using files::Descriptor;
 
 // getdents64's record; glibc's own needs a DIR, which allocates.
-struct Entry {
+struct ProcessEntry {
   std::uint64_t inode;
   std::int64_t offset;
   std::uint16_t bytes;
@@ -31,7 +31,7 @@ struct Entry {
   char name[1];
 };
 
-// 0 if it is not a number.
+// Returns 0 if it is not a number.
 pid_t pid_of(const char* name) noexcept {
   pid_t pid = 0;
   for (; *name != '\0'; ++name) {
@@ -41,7 +41,7 @@ pid_t pid_of(const char* name) noexcept {
   return pid;
 }
 
-// Whether the file holds `mark`, which may lie across two reads.
+// Returns whether the file holds `mark`, which may lie across two reads.
 bool holds(int file, std::string_view mark) noexcept {
   std::array<char, 16 << 10> buffer;  // NOLINT: filled by read
   std::size_t kept = 0;
@@ -69,13 +69,14 @@ void each_with(std::string_view mark, const Visit& visit) noexcept {
   const Descriptor proc(::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!proc) return;
   const pid_t self = static_cast<pid_t>(::syscall(SYS_getpid));
-  alignas(Entry) std::array<char, 8 << 10> buffer;  // NOLINT: filled by getdents64
+  alignas(ProcessEntry) std::array<char, 8 << 10>
+      buffer;  // NOLINT: filled by getdents64
   while (true) {
     const auto got =
         ::syscall(SYS_getdents64, proc.get(), buffer.data(), buffer.size());
     if (got <= 0) return;
     for (long at = 0; at < got;) {
-      const auto* entry = reinterpret_cast<const Entry*>(buffer.data() + at);
+      const auto* entry = reinterpret_cast<const ProcessEntry*>(buffer.data() + at);
       at += entry->bytes;
       const pid_t pid = pid_of(static_cast<const char*>(entry->name));
       if (pid <= 0 || pid == self) continue;
@@ -84,8 +85,8 @@ void each_with(std::string_view mark, const Visit& visit) noexcept {
   }
 }
 
-// Through a descriptor of the process, opened before a second look at its mark: its
-// number may have gone to another one in between.
+// Kills through a descriptor of the process, opened before a second look at its mark:
+// its number may have gone to another one in between.
 void kill_with(pid_t pid, std::string_view mark) noexcept {
   const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!process) {

@@ -1,5 +1,5 @@
-// How an attempt looks at its ranks while they run: do they move, and are they still
-// ours?
+// An attempt watches its ranks while they run: whether they move, and are still
+// ours.
 #include <cerrno>
 #include <chrono>
 #include <utility>
@@ -15,16 +15,16 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How often it is looked whether the run is still there, and ours.
+// The interval of checks whether the run is still there, and ours.
 constexpr milliseconds kRunInterval{1'000};
 
-// Between two looks at what a quiet rank does.
+// The interval between two looks at what a quiet rank does.
 constexpr milliseconds kEvidenceInterval{500};
 
 }  // namespace
 
 // The ranks make the file.
-const monitor::HeartbeatReader* Attempt::heartbeat() {
+const run::HeartbeatReader* Attempt::heartbeat() {
   if (!heartbeat_) {
     try {
       heartbeat_.emplace(scene_.run.heartbeat());
@@ -64,7 +64,7 @@ RankLook Attempt::look_at(Rank& rank) {
   const auto now = scene_.clock.now();
   const bool wanted = scene_.hang->wants_evidence(rank.end.local_rank);
   if (!wanted) {
-    // What was seen during an earlier pause says nothing of this one.
+    // Observations during an earlier pause say nothing of this one.
     rank.evidence_at.reset();
     rank.activity.reset();
     rank.gpu_busy.reset();
@@ -90,7 +90,7 @@ void Attempt::tell_slow(const SlowRank& slow) {
   scene_.notes.say(str("rank ", rank, " is slow: ", slow.text));
 }
 
-// The run may be another's by now, or gone.
+// The run may belong to another process by now, or be gone.
 void Attempt::look_after_run() {
   const auto now = scene_.clock.now();
   if (told_) next_run_look_.reset();
@@ -101,7 +101,7 @@ void Attempt::look_after_run() {
   kill_running();
 }
 
-// What these ranks would still write is not wanted.
+// Returns whether another process has the run: these ranks must not write any more.
 bool Attempt::is_taken_over() {
   const auto owner = scene_.job.lost_to ? scene_.job.lost_to() : "";
   if (owner.empty()) return false;
@@ -111,9 +111,9 @@ bool Attempt::is_taken_over() {
   return true;
 }
 
-// Somebody has removed the directory, or moved it: nothing that workers of ours compute
-// could be kept. Seen twice, for on a network file system a file may be missing for a
-// moment while it is being replaced.
+// Returns whether the directory was removed or moved: nothing that workers of ours
+// compute could be kept. It must be seen twice, for on a network file system a file may
+// be missing for a moment while it is being replaced.
 bool Attempt::is_homeless() {
   struct stat info {};
   const bool is_gone = beats() &&

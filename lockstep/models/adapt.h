@@ -8,8 +8,8 @@
 
 namespace lockstep::models {
 
-// What a plain module needs to be a model: its layers, parameters and buffers under the
-// names that they have there.
+// Wraps a plain module as a model: its layers, parameters and buffers under the names
+// that they have there.
 class AdaptedModule : public Model {
  public:
   explicit AdaptedModule(torch::nn::Module& module);
@@ -33,7 +33,8 @@ class Adapted : public AdaptedModule {
   std::shared_ptr<Plain> module_;
 };
 
-// Any torch::nn::Module with a forward() of one tensor as a model; a model as it is.
+// Returns any torch::nn::Module with a forward() of one tensor as a model; a model as
+// it is.
 template <typename Module>
 std::shared_ptr<Model> adapt(std::shared_ptr<Module> module) {
   if constexpr (std::is_base_of_v<Model, Module>) {
@@ -43,7 +44,7 @@ std::shared_ptr<Model> adapt(std::shared_ptr<Module> module) {
   }
 }
 
-// The same for what TORCH_MODULE makes: torch::nn::Sequential, for instance.
+// Does so for a TORCH_MODULE holder: torch::nn::Sequential, for instance.
 template <typename Module>
 std::shared_ptr<Model> adapt(const torch::nn::ModuleHolder<Module>& holder) {
   return adapt(holder.ptr());

@@ -4,8 +4,8 @@
 
 namespace lockstep::models {
 
-// relu(a + b), the end of a residual block: one pass over memory where there is a
-// kernel of ours for it. The backward pass is LibTorch's.
+// Returns relu(a + b), the end of a residual block: one pass over memory where there is
+// a kernel of ours for it. The backward pass is LibTorch's.
 torch::Tensor add_relu(const torch::Tensor& a, const torch::Tensor& b);
 
 }  // namespace lockstep::models

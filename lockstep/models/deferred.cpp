@@ -74,7 +74,7 @@ Tensor index_select(const Tensor& self, std::int64_t dim, const Tensor& index) {
   return at::empty(shape, self.options());
 }
 
-// Attention in one operator, which keeps no scores: as every GPU has one.
+// Computes attention in one operator, which keeps no scores, as on every GPU.
 std::tuple<Tensor, Tensor> attention(const Tensor& query, const Tensor&, const Tensor&,
                                      double, bool, const Optional&,
                                      std::optional<double>) {

@@ -6,7 +6,7 @@ namespace lockstep::models {
 
 // While it lives, tensors that this thread makes have a shape and a dtype and no memory
 // (torch's meta device): a model of any size can be built, counted and passed through.
-// Initial values are not drawn. What such a tensor is asked for its values throws.
+// Initial values are not drawn. Reading the values of such a tensor throws.
 class DeferredMemory {
  public:
   DeferredMemory();

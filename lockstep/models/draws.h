@@ -10,13 +10,13 @@ namespace lockstep::models {
 // Generators with their states at one moment, to which they can be put back.
 class Draws {
  public:
-  // Each once; take() is called.
+  // Takes each generator once; calls take().
   explicit Draws(const std::vector<at::Generator>& generators);
 
   void take();
   void restore() const;
 
-  // Nothing has been drawn since.
+  // Returns whether nothing has been drawn since.
   bool are_current() const;
 
  private:

@@ -15,7 +15,8 @@ Tensor drop(const Tensor& input, at::MemoryFormat format, const kernels::Drawn& 
   return out;
 }
 
-// The backward pass drops what the forward pass did: it draws the same again.
+// The backward pass drops the elements that the forward pass did: it draws the same
+// again.
 struct ByKey : torch::autograd::Function<ByKey> {
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& input,
                         const kernels::Drawn& drawn) {
@@ -89,7 +90,7 @@ void DropoutImpl::set_calls(std::int64_t calls) noexcept {
 
 Tensor DropoutImpl::forward(const Tensor& input) {
   const bool drops = is_training() && probability_ > 0 && probability_ < 1;
-  // Of a tensor that has not a part for each sample nothing is known.
+  // A tensor without a part for each sample has no known samples.
   const bool by_sample = pass_ && pass_->size() > 0 && input.numel() > 0 &&
                          input.numel() % pass_->size() == 0;
   if (!drops || !by_sample) return torch::dropout(input, probability_, is_training());

@@ -10,9 +10,9 @@
 
 namespace lockstep::models {
 
-// Which samples a forward pass is about. What dropout does to a sample follows from the
-// seed, the epoch, the sample's place in it and the layer: not from how a batch is cut
-// into micro-batches or over ranks, nor from what was drawn before.
+// The samples of a forward pass. Dropout of a sample follows from the seed, the epoch,
+// the sample's place in it and the layer: not from the split of a batch into
+// micro-batches or over ranks, nor from earlier draws.
 class SamplePass {
  public:
   explicit SamplePass(std::uint64_t seed) noexcept : seed_(seed) {}
@@ -20,7 +20,7 @@ class SamplePass {
   // `first`: the place in the epoch of the first of `size` samples.
   void begin(std::int64_t epoch, std::int64_t first, std::int64_t size) noexcept;
 
-  // What begin() makes of its arguments.
+  // Returns the place that begin() makes of its arguments.
   kernels::PassPlace place_of(std::int64_t epoch, std::int64_t first) const noexcept;
 
   // From now on the passes that are begun find their places in memory of a GPU, one
@@ -58,7 +58,8 @@ class DropoutImpl : public torch::nn::Cloneable<DropoutImpl> {
   void follow(std::shared_ptr<const SamplePass> pass, std::uint64_t layer);
   bool follows() const noexcept { return pass_ != nullptr; }
 
-  // How often it has been called in this pass; put back to compute a block again.
+  // Returns how often it has been called in this pass; put back to compute a block
+  // again.
   std::int64_t calls() const noexcept;
   void set_calls(std::int64_t calls) noexcept;
 
@@ -73,11 +74,12 @@ TORCH_MODULE(Dropout);
 
 std::vector<DropoutImpl*> dropouts_of(const torch::nn::Module& module);
 
-// Whether a dropout of it, ours or LibTorch's, draws from torch's default generator.
+// Returns whether a dropout of it, ours or LibTorch's, draws from torch's default
+// generator.
 bool draws_from_torch(const torch::nn::Module& module);
 
-// Every dropout of the model follows the pass that is returned, and which the caller
-// begins before each forward pass.
+// Makes every dropout of the model follow the returned pass, which the caller begins
+// before each forward pass.
 std::shared_ptr<SamplePass> draw_by_sample(const torch::nn::Module& model,
                                            std::uint64_t seed);
 

@@ -106,7 +106,7 @@ class LayerImpl : public nn::Module {
     const auto x = input + dropout_(attn_(ln_1_(input), mask));
     return x + dropout_(mlp_(ln_2_(x)));
   }
-  // Their variance adds up over the blocks.
+  // The variance of these adds up over the blocks.
   std::vector<Tensor> residual_weights() {
     return {attn_->projection()->weight, mlp_->projection()->weight};
   }
@@ -159,8 +159,8 @@ class Gpt : public Model {
   }
 
  private:
-  // Nobody looks beyond its segment, nor ahead. What belongs to none sees itself, so
-  // that it has something to average.
+  // No token looks beyond its segment, nor ahead. A token of none sees itself, so that
+  // it has something to average.
   static Tensor mask_of(const Tensor& segment) {
     const auto length = segment.size(1);
     const auto same = segment.unsqueeze(2).eq(segment.unsqueeze(1));

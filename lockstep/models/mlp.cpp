@@ -60,7 +60,7 @@ class Mlp : public Model, public OwnBackward {
  private:
   static void add_gradients(const nn::LinearImpl& layer, const Tensor& gradient,
                             const Tensor& input, GradientSink& sink) {
-    if (auto bias = sink.place_of(layer.bias); bias.memory.defined()) {
+    if (auto bias = sink.destination_of(layer.bias); bias.memory.defined()) {
       if (bias.adds) {
         bias.memory.add_(gradient.sum(0));
       } else {
@@ -68,7 +68,7 @@ class Mlp : public Model, public OwnBackward {
       }
       sink.ready(layer.bias);
     }
-    if (auto weight = sink.place_of(layer.weight); weight.memory.defined()) {
+    if (auto weight = sink.destination_of(layer.weight); weight.memory.defined()) {
       if (weight.adds) {
         weight.memory.addmm_(gradient.t(), input);
       } else {
@@ -82,7 +82,7 @@ class Mlp : public Model, public OwnBackward {
   Dropout dropout_;
   nn::Linear output_{nullptr};
   const bool writes_backward_;
-  std::vector<Tensor> kept_;  // the input, then what each hidden layer gave
+  std::vector<Tensor> kept_;  // the input, then the output of each hidden layer
 };
 
 }  // namespace

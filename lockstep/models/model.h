@@ -15,7 +15,7 @@
 
 namespace lockstep::models {
 
-// What a model is built for.
+// The tensors that a model is built for.
 struct Shape {
   std::vector<std::int64_t> input;  // of one sample: (C, H, W)
   std::int64_t num_classes = 0;
@@ -23,7 +23,7 @@ struct Shape {
       {};  // all that a sample has, these two as well
 };
 
-// What is trained: named tensors in, named tensors out. Knows nothing of ranks,
+// The module to train: named tensors in, named tensors out. Knows nothing of ranks,
 // devices, optimizers or losses.
 class Model : public torch::nn::Module {
  public:
@@ -31,18 +31,19 @@ class Model : public torch::nn::Module {
   // enough to write this one; or forward_named() instead.
   virtual torch::Tensor forward(const torch::Tensor& input);
 
-  // The tensors of inputs() -> what the task looks at. Unless overridden: forward() of
-  // "input", as "output".
+  // Maps the tensors of inputs() to those that the task uses. Unless overridden:
+  // forward() of "input", as "output".
   virtual Named forward_named(const Named& inputs);
 
-  // The tensors of a batch that forward_named() is given; those of a sample, and
-  // "<name>_mask" of one whose length varies.
+  // Returns the tensors of a batch that forward_named() is given; those of a sample,
+  // and "<name>_mask" of one whose length varies.
   virtual std::vector<std::string> inputs() const { return {"input"}; }
 
-  // Of a model that computes its gradients itself; else none: autograd does.
+  // Returns the interface of a model that computes its gradients itself; else null:
+  // autograd does.
   virtual OwnBackward* own_backward() noexcept { return nullptr; }
 
-  // The layout in which parameters and inputs make this model fastest.
+  // Returns the layout in which parameters and inputs make this model fastest.
   virtual torch::MemoryFormat memory_format() const {
     return torch::MemoryFormat::Contiguous;
   }
@@ -51,12 +52,12 @@ class Model : public torch::nn::Module {
   // being kept: less memory, more time, the same bits. 0: all are kept.
   void recompute_every(int n) noexcept { recompute_every_ = n; }
   int recompute_every() const noexcept { return recompute_every_; }
-  // 0: there is nothing that could be computed again.
+  // 0 means that there is nothing to compute again.
   std::size_t num_blocks() const noexcept { return blocks_.size(); }
   const torch::nn::Module& block(std::size_t i) const { return *blocks_[i].module; }
 
   // Called with the input of each block, and with the output of the last one, as
-  // forward() comes to it. Empty: nobody is.
+  // forward() comes to it. Empty: none is called.
   using BlockWatch = std::function<void(std::size_t, const torch::Tensor&)>;
   void watch_blocks(BlockWatch watch) { watch_ = std::move(watch); }
 
@@ -80,21 +81,5 @@ class Model : public torch::nn::Module {
 // generator. Throws Fault::config for a name that does not exist or a shape that the
 // model can not take.
 std::shared_ptr<Model> build(const config::ModelConfig& config, const Shape& shape);
-
-// The constructors behind build(): a new model is a new file, a line here and a line in
-// registry.cpp.
-std::shared_ptr<Model> make_cnn(const config::ModelConfig& config, const Shape& shape);
-std::shared_ptr<Model> make_gpt(const config::ModelConfig& config, const Shape& shape);
-std::shared_ptr<Model> make_mlp(const config::ModelConfig& config, const Shape& shape);
-std::shared_ptr<Model> make_resnet9(const config::ModelConfig& config,
-                                    const Shape& shape);
-std::shared_ptr<Model> make_resnet18(const config::ModelConfig& config,
-                                     const Shape& shape);
-std::shared_ptr<Model> make_resnet34(const config::ModelConfig& config,
-                                     const Shape& shape);
-std::shared_ptr<Model> make_resnet50(const config::ModelConfig& config,
-                                     const Shape& shape);
-std::shared_ptr<Model> make_torchscript(const config::ModelConfig& config,
-                                        const Shape& shape);
 
 }  // namespace lockstep::models

@@ -11,11 +11,12 @@ class OwnBackward {
  public:
   virtual ~OwnBackward() = default;
 
-  // As Model::forward_named(), without autograd; what backward() needs is kept.
+  // Computes Model::forward_named() without autograd and keeps the values that
+  // backward() needs.
   virtual Named forward_kept(const Named& inputs) = 0;
 
-  // `gradients`: of the loss by each output of the last forward_kept(). Every trained
-  // parameter's goes into the sink.
+  // `gradients` are those of the loss by each output of the last forward_kept(). Every
+  // trained parameter's goes into the sink.
   virtual void backward(const Named& gradients, GradientSink& sink) = 0;
 };
 

@@ -16,8 +16,9 @@ namespace {
 using torch::Tensor;
 using torch::autograd::variable_list;
 
-// What a block draws from. One whose dropouts draw by sample leaves the generators of
-// the process alone: other ranks may be threads of this process and draw from them.
+// Returns the generators that a block draws from. One whose dropouts draw by sample
+// leaves the generators of the process alone: other ranks may be threads of this
+// process and draw from them.
 std::vector<at::Generator> generators_of(const torch::nn::Module& block,
                                          const torch::Device& device) {
   if (!dropouts_of(block).empty() && !draws_from_torch(block)) return {};
@@ -29,7 +30,7 @@ std::vector<at::Generator> generators_of(const torch::nn::Module& block,
   return generators;
 }
 
-// Where in the pass the dropouts of a block are.
+// The call counts of a block's dropouts.
 class Calls {
  public:
   explicit Calls(const torch::nn::Module& block) {
@@ -52,7 +53,7 @@ variable_list trained(const torch::nn::Module& block) {
   return parameters;
 }
 
-// What is needed to compute a block once more.
+// The state that is needed to compute a block once more.
 struct Replay : torch::CustomClassHolder {
   Replay(torch::nn::Module& its_block, BlockFunction its_compute,
          const torch::Device& device)
@@ -71,8 +72,8 @@ struct Replay : torch::CustomClassHolder {
 
 using ReplayPtr = c10::intrusive_ptr<Replay>;
 
-// Puts the buffers of a block back as they were. Not through the tensors themselves,
-// whose version counters say that somebody has changed them.
+// Puts the buffers of a block back as they were, but not through the tensors
+// themselves: their version counters would count a change.
 class KeepsBuffers {
  public:
   explicit KeepsBuffers(const torch::nn::Module& block) {
@@ -91,8 +92,8 @@ class KeepsBuffers {
   std::vector<std::pair<Tensor, Tensor>> kept_;
 };
 
-// Autocast keeps its copies of weights until the forward pass is over. What is computed
-// here is before or after that: a copy would outlive the weights it was made of.
+// Autocast keeps its copies of weights until the forward pass is over. The replay is
+// before or after that: a copy would outlive the weights it was made of.
 class WithoutCastCache {
  public:
   WithoutCastCache() : before_(at::autocast::is_autocast_cache_enabled()) {

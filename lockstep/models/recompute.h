@@ -8,10 +8,10 @@ namespace lockstep::models {
 
 using BlockFunction = std::function<torch::Tensor(const torch::Tensor&)>;
 
-// compute(input), of which nothing is kept for the backward pass but the input: there
-// it is computed again (activation checkpointing). Same bits, forward and backward, as
-// without: what it draws from generators (dropout) is drawn again, and buffers (running
-// statistics) change once.
+// Returns compute(input) and keeps only the input for the backward pass: there it is
+// computed again (activation checkpointing). The bits are the same, forward and
+// backward, as without: draws from generators (dropout) are repeated, and buffers
+// (running statistics) change once.
 //
 // `block` owns the parameters, the buffers and the generators that `compute` uses. Its
 // gradients come out of this one operation, as those of any other: hooks see each

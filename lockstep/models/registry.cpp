@@ -6,22 +6,27 @@
 #include "lockstep/models/model.h"
 
 namespace lockstep::models {
+
+// Each is in the source of its model.
+#define LOCKSTEP_DECLARE(name)                                          \
+  std::shared_ptr<Model> make_##name(const config::ModelConfig& config, \
+                                     const Shape& shape);
+LOCKSTEP_MODELS(LOCKSTEP_DECLARE)
+#undef LOCKSTEP_DECLARE
+
 namespace {
 
-struct Entry {
+struct RegisteredModel {
   std::string_view name;
   std::shared_ptr<Model> (*make)(const config::ModelConfig&, const Shape&);
 };
 
-constexpr std::array kEntries = {
-    Entry{"cnn", make_cnn},           Entry{"gpt", make_gpt},
-    Entry{"mlp", make_mlp},           Entry{"resnet9", make_resnet9},
-    Entry{"resnet18", make_resnet18}, Entry{"resnet34", make_resnet34},
-    Entry{"resnet50", make_resnet50}, Entry{"torchscript", make_torchscript},
-};
+#define LOCKSTEP_ROW(name) RegisteredModel{#name, make_##name},
+constexpr std::array kEntries{LOCKSTEP_MODELS(LOCKSTEP_ROW)};
+#undef LOCKSTEP_ROW
 
-// All but these compute with numbers; of tokens LibTorch would say at the first step
-// that dtypes differ.
+// All models but these compute with numbers; with tokens, LibTorch would report
+// different dtypes at the first step.
 void refuse_tokens(const config::ModelConfig& config, const Shape& shape) {
   if (config.name == "gpt" || config.name == "torchscript") return;
   for (const auto& tensor : shape.tensors) {

@@ -22,7 +22,7 @@ nn::Conv2d conv(std::int64_t in, std::int64_t out, std::int64_t size,
       nn::Conv2dOptions(in, out, size).stride(stride).padding(size / 2).bias(false));
 }
 
-// He's initial values for what is followed by relu.
+// Draws He's initial values for layers that are followed by relu.
 void initialize(nn::Module& module) {
   for (const auto& child : module.modules(/*include_self=*/false)) {
     if (auto* layer = child->as<nn::Conv2d>()) {

@@ -17,7 +17,7 @@ struct LayerSummary {
   std::int64_t num_bytes = 0;
 };
 
-// The layers in the order of registration.
+// Returns the layers in the order of registration.
 std::vector<LayerSummary> summarize(const torch::nn::Module& model);
 
 }  // namespace lockstep::models

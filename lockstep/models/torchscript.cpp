@@ -29,7 +29,7 @@ std::string first_line(const std::string& text) {
   return text::split(text::trim(text), '\n').front();
 }
 
-// One line of an error of the interpreter: the one behind its traceback.
+// Returns one line of an error of the interpreter: the one behind its traceback.
 std::string gist_of(const std::string& text) {
   const auto lines = text::split(text, '\n');
   std::size_t from = 0;
@@ -41,14 +41,14 @@ std::string gist_of(const std::string& text) {
     const bool is_code = !lines[i].empty() && lines[i][0] == ' ';
     if (!is_code) gist = text::trim(lines[i]);
   }
-  // What every error of an operator is, and where Python has those of its own.
+  // Every error of an operator has the first prefix, Python's own classes the second.
   for (const std::string_view prefix : {"RuntimeError: ", "builtins."}) {
     if (gist.starts_with(prefix)) gist.erase(0, prefix.size());
   }
   return gist;
 }
 
-// "input [12, 1, 9, 9] float32, mask [12] bool".
+// Returns "input [12, 1, 9, 9] float32, mask [12] bool".
 std::string shown(const Named& tensors) {
   std::vector<std::string> parts;
   for (const auto& [name, tensor] : tensors) {
@@ -64,8 +64,8 @@ bool is_of_the_device(const std::exception& error) {
          std::string_view(error.what()).find("CUDA error") != std::string_view::npos;
 }
 
-// A module of ours for each one of the script, so that names are PyTorch's; it is
-// called what its type in the script is.
+// A module of ours for each one of the script, so that names are PyTorch's; it has the
+// name of its type in the script.
 class Level : public torch::nn::Module {
  public:
   using torch::nn::Module::Module;
@@ -110,7 +110,7 @@ class TorchScript : public Model {
   }
 
  private:
-  // What stands for a module of the script, "" being this one.
+  // Returns the module for a module of the script, "" being this one.
   torch::nn::Module& level_at(const std::string& path) {
     if (path.empty()) return *this;
     auto& level = levels_[path];
@@ -121,17 +121,17 @@ class TorchScript : public Model {
     return *level;
   }
 
-  struct Place {
+  struct MemberPath {
     torch::nn::Module& owner;
     std::string name;
   };
-  Place place_of(const std::string& dotted) {
+  MemberPath place_of(const std::string& dotted) {
     const auto dot = dotted.rfind('.');
     if (dot == std::string::npos) return {*this, dotted};
     return {level_at(dotted.substr(0, dot)), dotted.substr(dot + 1)};
   }
 
-  // That forward takes as many tensors as there are names.
+  // Checks that forward takes as many tensors as there are names.
   void check_inputs() const {
     const auto method = module_.find_method("forward");
     if (!method) {
@@ -215,7 +215,7 @@ class TorchScript : public Model {
   std::string file_;
   std::vector<std::string> inputs_, outputs_;
   ScriptBuffers buffers_;
-  // By the names that modules have in the script.
+  // The keys are the names that modules have in the script.
   std::map<std::string, std::string> types_;
   std::map<std::string, std::shared_ptr<Level>> levels_;
 };
@@ -252,8 +252,8 @@ torch::jit::Module load(const std::string& file) {
 
 std::shared_ptr<Model> make_torchscript(const config::ModelConfig& config,
                                         const Shape&) {
-  // Runs are interpreted as they are written: what is optimised after some of them
-  // would round differently, and a run that is resumed would not come to the same bits.
+  // Runs are interpreted as they are written: code optimized after some of them would
+  // round differently, and a resumed run would not come to the same bits.
   torch::jit::setGraphExecutorOptimize(false);
   return std::make_shared<TorchScript>(load(config.file), config);
 }

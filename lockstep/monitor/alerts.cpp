@@ -16,7 +16,7 @@ double percent(double share) {
   return 100 * share;
 }
 
-// Those that cost speed and that somebody can do something about.
+// Returns the reasons that cost speed and that a user can do something about.
 std::vector<std::string> slowing(const std::vector<std::string>& reasons) {
   std::vector<std::string> found;
   for (const auto& reason : reasons) {

@@ -12,7 +12,7 @@
 
 namespace lockstep::monitor {
 
-// Something began to be wrong, or is over.
+// A condition that began to be wrong, or is over.
 struct Alert {
   std::string rule;  // "temperature", "throttled", "memory", "utilization",
                      // "data_wait", "loss", "no_step", "ecc"
@@ -22,7 +22,7 @@ struct Alert {
 };
 
 // Decides when to speak: a condition has to last (monitor.alert_after), and one that
-// was told is told again only after it was over by a margin for as long.
+// was reported is reported again only after it was over by a margin for as long.
 //
 // Threads: one at a time. No clock and no files of its own.
 class Alerts {

@@ -10,7 +10,7 @@ namespace lockstep::monitor {
 
 enum class MetricKind { gauge, counter };
 
-// Whose number it is: of training (train and eval lines), of a GPU, of the host.
+// The owner of a number: training (train and eval lines), a GPU, or the host.
 enum class MetricScope { training, gpu, host };
 
 struct MetricInfo {
@@ -19,21 +19,21 @@ struct MetricInfo {
   MetricKind kind = MetricKind::gauge;
   std::string_view unit;  // "" for a pure number
   std::string_view help;
-  // What NVIDIA's DCGM exporter calls it, with the factor from ours to theirs.
+  // The name of NVIDIA's DCGM exporter, with the factor from ours to theirs.
   std::string_view dcgm = {};
   double dcgm_factor = 1;
 };
 
 std::span<const MetricInfo> catalogue() noexcept;
 
-// Nothing for a metric of eval.metrics or of somebody's program: these have free names.
+// Returns null for a metric of eval.metrics or of a user's program: names are free.
 const MetricInfo* find_metric(std::string_view name) noexcept;
 
-// "loss" -> "lockstep_loss"; letters that Prometheus does not take become '_', and
-// counters end in _total.
+// Turns "loss" into "lockstep_loss"; letters that Prometheus does not take become '_',
+// and counters end in _total.
 std::string prometheus_name(std::string_view metric);
 
-// docs/reference/metrics.md.
+// Returns the text of docs/reference/metrics.md.
 std::string catalogue_markdown();
 
 }  // namespace lockstep::monitor

@@ -53,12 +53,12 @@ bool is_of_steps(const Span& span) {
   return span.kind == Span::Kind::step || span.kind == Span::Kind::phase;
 }
 
-// What its index means.
+// Returns what its index means.
 const char* counted_by(const Span& span) {
   return span.kind == Span::Kind::step ? "samples" : "bucket";
 }
 
-// Nanoseconds, so that what ends where another begins does so in the file, too.
+// Times are nanoseconds, so that spans that touch do so in the file, too.
 std::int64_t nanoseconds(double seconds) {
   return std::llround(seconds * 1e9);
 }
@@ -82,8 +82,8 @@ Json event_of(const Span& span, int rank, double zero) {
           {"args", std::move(arguments)}};
 }
 
-// In the order in which they begin, what contains others first. Of what travels, a
-// piece begins where the one before it has ended.
+// Returns spans in the order in which they begin, those that contain others first. A
+// bucket that travels begins where the one before it has ended.
 std::vector<Span> drawn(std::vector<Span> spans) {
   std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
     if (a.begin != b.begin) return a.begin < b.begin;
@@ -113,7 +113,7 @@ void add_rank(Json& events, const Timeline& timeline, int rank, double zero) {
   }
 }
 
-// The numbers of a span are known; which phase it is, only its name says.
+// The numbers of a span are in its arguments; its phase is only in its name.
 Span span_of(const nlohmann::json& event, double zero) {
   static const std::map<std::string, Span::Kind> kKinds{
       {"step", Span::Kind::step},

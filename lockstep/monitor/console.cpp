@@ -24,8 +24,8 @@ int terminal_columns() {
   return 80;
 }
 
-// The first `columns` characters of UTF-8 text: a live line that wraps can not be
-// erased.
+// Returns the first `columns` characters of UTF-8 text: a live line that wraps can not
+// be erased.
 std::string_view cut(std::string_view text, int columns) {
   std::size_t end = 0;
   int used = 0;
@@ -85,7 +85,7 @@ Console::~Console() {
   try {
     finish();
   } catch (const std::exception&) {
-    // Nobody is left to tell.
+    // There is no terminal left to tell.
   }
 }
 

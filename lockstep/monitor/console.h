@@ -14,7 +14,7 @@
 
 namespace lockstep::monitor {
 
-// What the live line shows.
+// The numbers of the live line.
 struct Progress {
   std::int64_t step = 0;
   std::int64_t total_steps = 0;
@@ -25,7 +25,7 @@ struct Progress {
   std::int64_t memory_bytes = 0;
 };
 
-// "step 350/1875  18 %  00:12<00:54  loss 0.4123  accuracy 84.91 %  lr 1.0e-03
+// Returns "step 350/1875  18 %  00:12<00:54  loss 0.4123  accuracy 84.91 %  lr 1.0e-03
 //  2,410 samples/s  512.0 MiB", without the line break.
 std::string progress_text(const Progress& progress,
                           std::chrono::duration<double> elapsed);
@@ -38,11 +38,11 @@ struct ConsoleOptions {
   std::chrono::milliseconds plain_every{5000};  // between lines when not live
 };
 
-// The options for standard error as it is: a terminal or not, NO_COLOR and its friends.
+// Returns the options for standard error: a terminal or not, NO_COLOR and its friends.
 ConsoleOptions standard_error_options(const terminal::Variable& variable);
 
-// Shows a run to a person: one live line, redrawn at most ten times a second, with
-// whole lines above it; plain lines now and then where nothing can be redrawn.
+// Shows a run to a user: one live line, redrawn at most ten times a second, with whole
+// lines above it; plain lines now and then where nothing can be redrawn.
 //
 // Threads: any; log lines come from several.
 class Console {
@@ -57,9 +57,9 @@ class Console {
   // Moves the live line on between two progress() calls; plain lines stay as rare as
   // they are.
   void tick(std::int64_t step);
-  // Text that ends with a line break, above the live line.
+  // Prints text that ends with a line break, above the live line.
   void print(std::string_view text);
-  // A log line, coloured by its level.
+  // Prints a log line, coloured by its level.
   void log_line(log::Level level, std::string_view line);
   // Leaves the last state of the live line standing.
   void finish();

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kHeader = "time,step,split,metric,gpu,value,attempt";
 
-// Names of metrics are free: one with a comma or a quote is quoted.
+// Returns text for a cell: a metric's name with a comma or a quote is quoted.
 std::string cell(std::string_view text) {
   if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
   std::string quoted = "\"";
@@ -23,7 +23,7 @@ class CsvSink : public Sink {
  public:
   explicit CsvSink(const SinkContext& context)
       : clock_(context.clock), rows_(context.run.path() / "metrics.csv") {
-    // A restarted run goes on with its file; one of an older version has no column for
+    // A restarted run appends to its file; one of an older version has no column for
     // the attempt.
     const auto header = first_line(context.run.path() / "metrics.csv");
     if (header.empty()) rows_.write(kHeader);
@@ -57,7 +57,7 @@ class CsvSink : public Sink {
   void finish(const RunEnd&) override { rows_.sync(); }
 
  private:
-  // "" of a file that is empty.
+  // Returns "" for a file that is empty.
   static std::string first_line(const files::Path& path) {
     std::ifstream file(path);
     std::string line;

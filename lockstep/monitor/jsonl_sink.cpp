@@ -15,13 +15,13 @@ class JsonlSink : public Sink {
   void metrics(const Metrics& metrics) override { metrics_.write(metrics); }
 
   void system(const SystemSample& sample) override {
-    std::vector<Field> line{{"time", sample.time}, {"step", sample.step}};
+    std::vector<run::Field> line{{"time", sample.time}, {"step", sample.step}};
     for (const auto& reading : sample.readings) {
       auto name = std::string(reading.name);
       if (reading.gpu) name += str(".", *reading.gpu);
       line.push_back({std::move(name), reading.value});
     }
-    system_.write(to_json_line(line));
+    system_.write(run::to_json_line(line));
   }
 
   void finish(const RunEnd&) override {

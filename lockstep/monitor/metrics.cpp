@@ -17,7 +17,7 @@ std::optional<Split> split_of(std::string_view name) {
 }
 
 std::optional<Metrics> metrics_of(const std::string& line) {
-  const auto fields = parse_json_line(line);
+  const auto fields = run::parse_json_line(line);
   if (!fields) return std::nullopt;
   Metrics metrics;
   bool has_step = false, has_split = false, has_loss = false;
@@ -32,11 +32,11 @@ std::optional<Metrics> metrics_of(const std::string& line) {
       if (split) metrics.split = *split;
       has_split = split.has_value();
     } else if (field.name == "loss") {
-      const auto loss = number_of(field);
+      const auto loss = run::number_of(field);
       if (loss) metrics.loss = *loss;
       has_loss = loss.has_value();
     } else if (field.name == "time") {
-      metrics.time = number_of(field).value_or(0);
+      metrics.time = run::number_of(field).value_or(0);
     } else if (field.name == "attempt") {
       const auto* attempt = std::get_if<std::int64_t>(&field.value);
       if (attempt != nullptr) metrics.attempt = *attempt;
@@ -56,14 +56,14 @@ std::vector<Metrics> metrics_in(const std::string& text) {
   return each_step_once(std::move(lines));
 }
 
-// Whether `line` begins what a later attempt has written. Files of older versions do
-// not say which it was: there the steps of training go back.
+// Returns whether `line` begins what a later attempt has written. Files of older
+// versions do not say which it was: there the steps of training go back.
 bool begins_again(const Metrics& line, const Metrics& before) {
   if (line.attempt != before.attempt) return true;
   return line.attempt == 0 && line.split == Split::train && line.step < before.step;
 }
 
-// Whether what `earlier` wrote has been made again by the time of `line`. The
+// Returns whether what `earlier` wrote has been made again by the time of `line`. The
 // evaluation of a step may be left to the attempt after the one that made the step.
 bool is_made_again(const Metrics& earlier, const Metrics& line) {
   if (earlier.step != line.step) return earlier.step > line.step;
@@ -89,7 +89,7 @@ std::optional<PrimaryMetric> primary_of(const Metrics& metrics) {
 
 std::optional<double> Metrics::find(std::string_view name) const {
   for (const auto& field : more) {
-    if (field.name == name) return number_of(field);
+    if (field.name == name) return run::number_of(field);
   }
   return std::nullopt;
 }
@@ -98,13 +98,13 @@ MetricsWriter::MetricsWriter(const files::Path& path, const Clock& clock)
     : lines_(path), clock_(clock) {}
 
 void MetricsWriter::write(const Metrics& metrics) {
-  std::vector<Field> line{{"step", metrics.step},
-                          {"split", std::string(name_of(metrics.split))},
-                          {"loss", metrics.loss},
-                          {"time", unix_seconds(clock_.wall())}};
+  std::vector<run::Field> line{{"step", metrics.step},
+                               {"split", std::string(name_of(metrics.split))},
+                               {"loss", metrics.loss},
+                               {"time", unix_seconds(clock_.wall())}};
   if (metrics.attempt > 0) line.push_back({"attempt", metrics.attempt});
   line.insert(line.end(), metrics.more.begin(), metrics.more.end());
-  lines_.write(to_json_line(line));
+  lines_.write(run::to_json_line(line));
 }
 
 void MetricsWriter::sync() {

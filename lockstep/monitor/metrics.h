@@ -8,7 +8,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/files.h"
-#include "lockstep/monitor/field.h"
+#include "lockstep/run/field.h"
 
 namespace lockstep::monitor {
 
@@ -21,16 +21,16 @@ struct Metrics {
   std::int64_t step = 0;  // finished steps
   Split split = Split::train;
   double loss = 0;
-  std::vector<Field> more;  // epoch, lr, samples_per_second, ...
-  double time = 0;          // seconds since 1970; set by the writer
-  // Of the run, counted from 1 over restarts and later commands; 0: not known.
+  std::vector<run::Field> more;  // epoch, lr, samples_per_second, ...
+  double time = 0;               // seconds since 1970; set by the writer
+  // Counts from 1 over restarts and later commands of the run; 0: not known.
   std::int64_t attempt = 0;
 
-  // A number among `more`, by name.
+  // Returns a number among `more`, by name.
   std::optional<double> find(std::string_view name) const;
 };
 
-// The metric that counts, as the task of the run says in the line of an evaluation
+// The primary metric, as the task of the run names it in the line of an evaluation
 // ("primary"); nothing if the line has none. Runs of earlier versions have an accuracy.
 struct PrimaryMetric {
   std::string name;
@@ -52,19 +52,19 @@ class MetricsWriter {
   const Clock& clock_;
 };
 
-// What readers see of a run that was started again: each step once, as the last attempt
-// that came to it has made it. A line leaves out what earlier attempts have written of
-// its step and of later ones.
+// Returns the lines of a restarted run with each step once, as the last attempt that
+// came to it has made it. A line drops what earlier attempts have written of its step
+// and of later ones.
 std::vector<Metrics> each_step_once(std::vector<Metrics> lines);
 
-// Every readable line, in order, each step once; a torn one is left out. A missing file
-// has none.
+// Returns every readable line, in order, each step once; a torn one is left out. A
+// missing file has none.
 std::vector<Metrics> read_metrics(const files::Path& path);
 
-// Those of the file's last 64 KiB.
+// Returns those of the file's last 64 KiB.
 std::vector<Metrics> recent_metrics(const files::Path& path);
 
-// The newest of a split, looked for in the file's last 64 KiB only.
+// Returns the newest of a split, looked for in the file's last 64 KiB only.
 std::optional<Metrics> last_metrics(const files::Path& path, Split split);
 
 }  // namespace lockstep::monitor

@@ -1,5 +1,5 @@
-// The newest numbers for Prometheus: a file that is replaced with every sample, and a
-// port to ask at.
+// Shows the newest numbers to Prometheus: a file that is replaced with every sample,
+// and a port to scrape.
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -30,7 +30,7 @@ class PrometheusSink : public Sink {
  public:
   explicit PrometheusSink(const SinkContext& context)
       : run_(context.run.read_record().id),
-        host_(record_of_this_process().host),
+        host_(run::record_of_this_process().host),
         file_(context.config.prometheus_file.empty()
                   ? context.run.path() / "metrics.prom"
                   : files::Path(context.config.prometheus_file)),
@@ -114,8 +114,8 @@ class PrometheusSink : public Sink {
         reading.value * info->dcgm_factor);
   }
 
-  // Renamed into place, so that a collector never sees half of it; not synced, because
-  // the next one comes in a second.
+  // The file is renamed into place, so that a collector never sees half of it; not
+  // synced, because the next one comes in a second.
   void write_file() {
     std::string text;
     {
@@ -123,7 +123,7 @@ class PrometheusSink : public Sink {
       text = text_.render();
     }
     const auto target = files::replaceable(file_);
-    // A name by which the next start knows what a kill has left (base/leftovers.h).
+    // The next start knows by this name what a kill has left (base/leftovers.h).
     const auto beside = target.parent_path() /
                         str(".", target.filename().string(), ".", owner_, ".new");
     try {

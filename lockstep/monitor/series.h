@@ -27,11 +27,11 @@ class Series {
   std::int64_t count() const noexcept { return count_; }
   double last() const noexcept { return last_; }
 
-  // Count, mean, min and max of all that were added; percentiles of those still kept,
-  // each one of the values (the nearest rank).
+  // Returns count, mean, min and max of all that were added; percentiles of those still
+  // kept, each one of the values (the nearest rank).
   Stats stats() const;
 
-  // Mean of the newest `count` ones.
+  // Returns the mean of the newest `count` ones.
   double recent_mean(std::size_t count) const;
 
  private:

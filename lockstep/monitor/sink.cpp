@@ -4,27 +4,30 @@
 
 namespace lockstep::monitor {
 
+// Each function is in the source of its sink.
+#define LOCKSTEP_DECLARE(name) \
+  std::unique_ptr<Sink> make_##name##_sink(const SinkContext& context);
+LOCKSTEP_SINKS(LOCKSTEP_DECLARE)
+#undef LOCKSTEP_DECLARE
+
 std::unique_ptr<Sink> make_sink(config::Sink kind, const SinkContext& context) {
   switch (kind) {
-    case config::Sink::jsonl:
-      return make_jsonl_sink(context);
-    case config::Sink::csv:
-      return make_csv_sink(context);
-    case config::Sink::tensorboard:
-      return make_tensorboard_sink(context);
-    case config::Sink::prometheus:
-      return make_prometheus_sink(context);
-    case config::Sink::wandb:
-      return make_wandb_sink(context);
-    default:
-      return nullptr;
+#define LOCKSTEP_CASE(name) \
+  case config::Sink::name:  \
+    return make_##name##_sink(context);
+    LOCKSTEP_SINKS(LOCKSTEP_CASE)
+#undef LOCKSTEP_CASE
+    case config::Sink::console:
+      break;
   }
+  return nullptr;
 }
 
 std::vector<std::pair<std::string, double>> numbers_of(const Metrics& metrics) {
   std::vector<std::pair<std::string, double>> numbers{{"loss", metrics.loss}};
   for (const auto& field : metrics.more) {
-    if (const auto value = number_of(field)) numbers.emplace_back(field.name, *value);
+    if (const auto value = run::number_of(field))
+      numbers.emplace_back(field.name, *value);
   }
   return numbers;
 }

@@ -7,14 +7,14 @@
 
 #include "lockstep/config/monitor.h"
 #include "lockstep/monitor/metrics.h"
-#include "lockstep/monitor/run_directory.h"
 #include "lockstep/monitor/system_probe.h"
+#include "lockstep/run/run_directory.h"
 
 namespace lockstep::monitor {
 
-// What a sink knows of the run that it writes down.
+// The run that a sink writes down.
 struct SinkContext {
-  const RunDirectory& run;
+  const run::RunDirectory& run;
   const config::MonitorConfig& config;
   const std::vector<hardware::Gpu>& gpus;
   const Clock& clock = Clock::system();
@@ -26,8 +26,8 @@ struct RunEnd {
   std::int64_t steps = 0;
 };
 
-// A place that numbers go to. It may throw Error: whoever calls it leaves it out from
-// then on and says so, and the run goes on.
+// A place that numbers go to. It may throw Error: the caller leaves it out from then on
+// and says so, and the run goes on.
 //
 // Threads: one at a time.
 class Sink {
@@ -37,30 +37,23 @@ class Sink {
   virtual std::string_view name() const noexcept = 0;
 
   virtual void metrics(const Metrics& metrics) = 0;
-  // The newest sample, as often as there is one.
+  // Gets the newest sample, as often as there is one.
   virtual void live(const SystemSample&) {}
-  // Means since the call before, now and then (monitor.system_every).
+  // Gets means since the call before, now and then (monitor.system_every).
   virtual void system(const SystemSample&) {}
-  // The last call. Without it the process has died.
+  // Called last. Without it the process has died.
   virtual void finish(const RunEnd&) {}
-  // What a person should know at the end, "" if nothing.
+  // Returns what a user should know at the end, "" if nothing.
   virtual std::string note() const { return ""; }
 };
 
-// One file each.
-std::unique_ptr<Sink> make_jsonl_sink(const SinkContext& context);
-std::unique_ptr<Sink> make_csv_sink(const SinkContext& context);
-std::unique_ptr<Sink> make_tensorboard_sink(const SinkContext& context);
-std::unique_ptr<Sink> make_prometheus_sink(const SinkContext& context);
-std::unique_ptr<Sink> make_wandb_sink(const SinkContext& context);
-
-// The one for a name; nothing for the console, which is not a file.
+// Returns the sink for a name; null for the console, which is not a file.
 std::unique_ptr<Sink> make_sink(config::Sink kind, const SinkContext& context);
 
-// loss, then the numbers of `more`; text is left out.
+// Returns loss, then the numbers of `more`; text is left out.
 std::vector<std::pair<std::string, double>> numbers_of(const Metrics& metrics);
 
-// "train/loss", "gpu0/gpu_power_watts", "host/cpu_utilization_ratio"
+// Returns "train/loss", "gpu0/gpu_power_watts", "host/cpu_utilization_ratio".
 std::string tag_of(Split split, std::string_view metric);
 std::string tag_of(const Reading& reading);
 

@@ -20,7 +20,7 @@ std::string read_or_empty(const hardware::Path& path) {
   }
 }
 
-// The words of a line, several spaces taken as one.
+// Returns the words of a line, several spaces taken as one.
 std::vector<std::string> words_of(std::string_view line) {
   auto words = text::split(line, ' ');
   std::erase(words, "");
@@ -108,7 +108,7 @@ SystemSample SystemProbe::read(hardware::Counters counters) {
   return sample;
 }
 
-// "cpu  user nice system idle iowait irq softirq steal guest guest_nice"
+// Parses "cpu  user nice system idle iowait irq softirq steal guest guest_nice"
 void SystemProbe::read_cpu(SystemSample& sample) {
   const auto text = read_or_empty(root_ / "proc/stat");
   const auto words = words_of(std::string_view(text).substr(0, text.find('\n')));
@@ -133,7 +133,7 @@ void SystemProbe::read_process(SystemSample& sample) {
     sample.readings.push_back({"process_memory_bytes", std::nullopt,
                                text::to_double(pages[1]).value_or(0) * page});
   }
-  // Behind the name, which may hold anything: state is the third field, utime the 14th.
+  // The name may hold anything: behind it state is the third field, utime the 14th.
   const auto stat = read_or_empty(root_ / "proc/self/stat");
   const auto fields = words_of(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
   if (fields.size() > 12) {
@@ -176,8 +176,8 @@ void SystemProbe::read_disk(SystemSample& sample) const {
       {"disk_free_bytes", std::nullopt, static_cast<double>(space.available)});
 }
 
-// "  eth0: bytes packets errs drop fifo frame compressed multicast bytes ...": received
-// first, sent from the ninth number on.
+// Parses "  eth0: bytes packets errs drop fifo frame compressed multicast bytes ...":
+// received first, sent from the ninth number on.
 void SystemProbe::read_network(SystemSample& sample) const {
   double received = 0, sent = 0;
   bool any = false;

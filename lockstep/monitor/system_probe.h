@@ -24,22 +24,22 @@ struct SystemSample {
   std::vector<hardware::GpuStatus> gpus;
 };
 
-// Looks at GPUs, CPU, memory, disk and network. What can not be read is left out.
+// Looks at GPUs, CPU, memory, disk and network. Unreadable values are left out.
 //
 // Threads: one at a time.
 class SystemProbe {
  public:
-  // Of GPUs, those with these Gpu::index; without a list, all.
+  // Looks at GPUs with these Gpu::index; without a list, at all.
   explicit SystemProbe(hardware::Path run_directory, const hardware::Path& root = "/",
                        const Clock& clock = Clock::system(),
                        const std::optional<std::vector<int>>& gpus = std::nullopt);
 
-  // CPU times are those since the reading before, so the first has none. Of counters
-  // that are not asked for, it has what they were when they were.
+  // CPU times are those since the reading before, so the first has none. Counters that
+  // are not asked for keep their last value.
   SystemSample read(hardware::Counters counters = hardware::Counters::all);
 
   const std::vector<hardware::Gpu>& gpus() const noexcept { return meter_.gpus(); }
-  // Why there is none, else "".
+  // Returns why there is no GPU, else "".
   const std::string& gpu_note() const noexcept { return meter_.note(); }
 
  private:

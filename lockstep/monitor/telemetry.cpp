@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kKept = 3600;  // an hour of samples
 
-// "gpu_power_watts.0"
+// Returns "gpu_power_watts.0".
 std::string series_name(const Reading& reading) {
   return reading.gpu ? str(reading.name, ".", *reading.gpu) : std::string(reading.name);
 }
@@ -30,7 +30,7 @@ void block_signals() {
 
 }  // namespace
 
-Telemetry::Telemetry(const RunDirectory& run, const config::MonitorConfig& config,
+Telemetry::Telemetry(const run::RunDirectory& run, const config::MonitorConfig& config,
                      const std::vector<int>& gpus, Say say, const Clock& clock,
                      const hardware::Path& root)
     : run_(run),
@@ -38,7 +38,7 @@ Telemetry::Telemetry(const RunDirectory& run, const config::MonitorConfig& confi
       say_(std::move(say)),
       clock_(clock),
       events_(run.events(), clock),
-      attempt_(1 + count_events(run.events(), "started")),
+      attempt_(1 + run::count_events(run.events(), "started")),
       probe_(run.path(), root, clock, gpus),
       alerts_(config, probe_.gpus()) {
   for (const auto kind : config_.sinks) {
@@ -125,7 +125,7 @@ void Telemetry::take_sample(bool is_last) {
   in_window_ = 0;
 }
 
-// Means of gauges since the window before; counters as they are.
+// Returns means of gauges since the window before; counters as they are.
 SystemSample Telemetry::window_of(const SystemSample& sample) {
   auto window = sample;
   for (auto& reading : window.readings) {
@@ -165,7 +165,7 @@ double Telemetry::energy_joules() const {
   return joules;
 }
 
-// Takes out those that fail. The mutex is held.
+// Takes out sinks that fail. The mutex is held.
 void Telemetry::guarded(const std::function<void(Sink&)>& use) {
   std::erase_if(sinks_, [&](const std::unique_ptr<Sink>& sink) {
     try {
@@ -189,10 +189,10 @@ void Telemetry::failed(std::string_view sink, const std::string& reason) {
 
 void Telemetry::tell(const std::vector<Alert>& alerts) {
   for (const auto& alert : alerts) {
-    std::vector<Field> fields{{"rule", alert.rule},
-                              {"raised", alert.raised},
-                              {"step", step_.load(std::memory_order_relaxed)},
-                              {"text", alert.text}};
+    std::vector<run::Field> fields{{"rule", alert.rule},
+                                   {"raised", alert.raised},
+                                   {"step", step_.load(std::memory_order_relaxed)},
+                                   {"text", alert.text}};
     if (alert.gpu) fields.push_back({"gpu", std::int64_t{*alert.gpu}});
     try {
       events_.write("alert", fields);

@@ -12,47 +12,47 @@
 
 #include "lockstep/monitor/alerts.h"
 #include "lockstep/monitor/catalogue.h"
-#include "lockstep/monitor/events.h"
 #include "lockstep/monitor/series.h"
 #include "lockstep/monitor/sink.h"
+#include "lockstep/run/events.h"
 
 namespace lockstep::monitor {
 
-// The numbers of a run on their way: those of training come in through metrics(), those
-// of the machine are sampled by a thread of its own; all go to the sinks that the
+// Moves the numbers of a run: those of training come in through metrics(), those of
+// the machine are sampled by a thread of its own; all go to the sinks that the
 // config names. A sink that fails is left out, with a warning and an event; the run
 // goes on.
 //
 // Threads: any.
 class Telemetry {
  public:
-  // A sentence for the person at the terminal.
+  // Gets a sentence for the user at the terminal.
   using Say = std::function<void(const std::string&)>;
 
   // `gpus` (hardware::Gpu::index) are those that the run computes on: others of the
   // machine are no business of it.
-  Telemetry(const RunDirectory& run, const config::MonitorConfig& config,
+  Telemetry(const run::RunDirectory& run, const config::MonitorConfig& config,
             const std::vector<int>& gpus, Say say, const Clock& clock = Clock::system(),
             const hardware::Path& root = "/");
   ~Telemetry();  // stops the thread; a run that was not finished stays so
   Telemetry(const Telemetry&) = delete;
   Telemetry& operator=(const Telemetry&) = delete;
 
-  // Which attempt of the run this is, from 1 on: those before it have left an event
-  // `started` each.
+  // Returns which attempt of the run this is, from 1 on: those before it have left an
+  // event `started` each.
   std::int64_t attempt() const noexcept { return attempt_; }
 
   void metrics(const Metrics& given);
-  // A step is done. Two stores: may stand in every step.
+  // Call it when a step is done. It is two stores: cheap enough for every step.
   void step(std::int64_t step) noexcept;
 
-  // What the thread does every monitor.sample_every.
+  // Takes a sample, as the thread does every monitor.sample_every.
   void sample();
 
   // Writes summary.json and closes the sinks.
   void finish(const RunEnd& end);
 
-  // {"samples": n, "energy_kwh": ..., "metrics": {"gpu_power_watts.0": {"mean": ...}}}
+  // Returns {"samples": n, "energy_kwh": ..., "metrics": {"gpu_power_watts.0": {...}}}.
   std::string summary_json() const;
 
  private:
@@ -66,11 +66,11 @@ class Telemetry {
   SystemSample window_of(const SystemSample& sample);
   double energy_joules() const;
 
-  const RunDirectory run_;
+  const run::RunDirectory run_;
   const config::MonitorConfig config_;
   const Say say_;
   const Clock& clock_;
-  EventWriter events_;
+  run::EventWriter events_;
   const std::int64_t attempt_;  // of the run
   SystemProbe probe_;
   std::atomic<bool> probe_failed_{false};  // said once

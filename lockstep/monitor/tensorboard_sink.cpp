@@ -35,7 +35,7 @@ class TensorBoardSink : public Sink {
   explicit TensorBoardSink(const SinkContext& context) : clock_(context.clock) {
     const auto folder = context.run.path() / "tensorboard";
     std::filesystem::create_directories(folder);
-    const auto record = record_of_this_process();
+    const auto record = run::record_of_this_process();
     const auto second = static_cast<std::int64_t>(unix_seconds(clock_.wall()));
     // The first free number: a run that is started again within a second has its own.
     for (int number = 0; !file_; ++number) {

@@ -55,7 +55,7 @@ int port_of(int socket) {
              : ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
 }
 
-// The head of a request, or what came of it: a client has a second and 8 KiB.
+// Returns the head of a request, or a part of it: a client has a second and 8 KiB.
 std::string read_head(int connection) {
   std::string head;
   std::array<char, 2048> part{};

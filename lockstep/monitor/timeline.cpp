@@ -11,7 +11,7 @@
 namespace lockstep::monitor {
 namespace {
 
-// Spans of one kind, or of all that travels, that do not overlap: their sum.
+// Returns the sum of spans that do not overlap: of one kind, or of all that travels.
 double sum_of(const std::vector<Span>& spans, bool (*counts)(const Span&)) {
   double sum = 0;
   for (const auto& span : spans) sum += counts(span) ? span.end - span.begin : 0;
@@ -26,7 +26,7 @@ bool travels(const Span& span) {
   return span.kind == Span::Kind::gradients || span.kind == Span::Kind::parameters;
 }
 
-// The time in which at least one of them was under way.
+// Returns the time in which at least one of them was under way.
 double union_of(std::vector<Span> spans) {
   std::erase_if(spans, [](const Span& span) { return !travels(span); });
   std::sort(spans.begin(), spans.end(),

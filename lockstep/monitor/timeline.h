@@ -8,11 +8,11 @@
 
 #include "lockstep/base/files.h"
 
-// Where the time of steps went, for all ranks: trace.json of a run, in the form that
+// The time of steps by phase, for all ranks: trace.json of a run, in the form that
 // chrome://tracing and Perfetto show (docs/profiling.md).
 namespace lockstep::monitor {
 
-// What a rank does in a step, one after the other.
+// The phases of a rank's step, one after the other.
 enum class StepPhase { data, forward, backward, communication, optimizer };
 inline constexpr std::size_t kNumPhases = 5;
 std::string_view name_of(StepPhase phase) noexcept;
@@ -35,36 +35,36 @@ struct Span {
 
 struct RankTimeline {
   std::vector<Span> spans;
-  // Of the rank's process, during the timed steps; of ranks that are threads only the
-  // first has it.
+  // The CPU time of the rank's process in the timed steps; of ranks that are threads
+  // only the first has it.
   double cpu_seconds = 0;
   std::int64_t peak_memory_bytes = 0;
 };
 
 struct Timeline {
   std::string device;   // "cpu" or "cuda"
-  std::string backend;  // who moved the tensors
+  std::string backend;  // of the collectives
   std::vector<RankTimeline> ranks;
 
   double begin() const;  // of the first step, over all ranks
   double end() const;    // of the last
 };
 
-// As JSON: a process for each rank, on one of its tracks the steps with their phases,
-// on the other what travels meanwhile. Two parcels never overlap there: one begins when
+// Returns JSON: a process for each rank, on one of its tracks the steps with their
+// phases, on the other what travels. Two parcels never overlap there: one begins when
 // the one before it was there, since they travel in this order.
 std::string to_chrome_trace(const Timeline& timeline);
 
-// What it has written, to the nanosecond; Fault::io for anything else.
+// Reads what it has written, to the nanosecond; throws Fault::io for anything else.
 Timeline read_chrome_trace(const files::Path& path);
 
-// Means over the steps and ranks.
+// The means over the steps and ranks.
 struct PhaseSplit {
   std::int64_t steps = 0;
   int ranks = 0;
   double step_seconds = 0;
-  // By StepPhase. That of communication is what nothing else was done meanwhile:
-  // exposed.
+  // Times by StepPhase. That of communication is exposed: nothing else was done
+  // meanwhile.
   std::array<double, kNumPhases> phases{};
   double travel_seconds = 0;  // in which anything travelled, hidden or exposed
 
@@ -73,10 +73,10 @@ struct PhaseSplit {
 };
 PhaseSplit split_of(const Timeline& timeline);
 
-// A table with milliseconds and shares.
+// Returns a table with milliseconds and shares.
 std::string to_table(const PhaseSplit& split);
 
-// The seconds of every step, by rank.
+// Returns the seconds of every step, by rank.
 std::vector<std::vector<double>> step_seconds(const Timeline& timeline);
 
 }  // namespace lockstep::monitor

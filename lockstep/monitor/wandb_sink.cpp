@@ -14,9 +14,9 @@
 #include "lockstep/base/hash.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/text.h"
-#include "lockstep/monitor/detail/knobs.h"
 #include "lockstep/monitor/detail/protobuf.h"
 #include "lockstep/monitor/sink.h"
+#include "lockstep/run/knobs.h"
 
 namespace lockstep::monitor {
 namespace {
@@ -25,7 +25,7 @@ using detail::little_endian;
 using detail::Message;
 using Json = nlohmann::ordered_json;
 
-// Records in blocks of 32 KiB; one that does not fit goes on in the next block.
+// Writes records in blocks of 32 KiB; one that does not fit continues in the next.
 class RecordLog {
  public:
   explicit RecordLog(files::Path path) : path_(std::move(path)) {
@@ -100,7 +100,7 @@ std::string run_id(const std::string& seed) {
   return id;
 }
 
-// What W&B's own pages call these numbers, with the factor to its unit.
+// The names of these numbers on W&B's pages, with the factor to its unit.
 struct StatName {
   std::string_view suffix;
   double factor;
@@ -139,10 +139,10 @@ Json typed(const std::string& value) {
   return value;
 }
 
-// Every section of the run's config as one entry.
-Message config_of(const RunDirectory& run) {
+// Returns every section of the run's config as one entry.
+Message config_of(const run::RunDirectory& run) {
   auto sections = Json::object();
-  for (const auto& [key, value] : detail::read_knobs(run.config())) {
+  for (const auto& [key, value] : run::read_knobs(run.config())) {
     const auto dot = key.find('.');
     sections[key.substr(0, dot)][key.substr(dot + 1)] = typed(value);
   }

@@ -17,4 +17,10 @@ std::unique_ptr<Optimizer> make_adam(const config::OptimConfig& config,
       values, std::move(ranges));
 }
 
+std::unique_ptr<Optimizer> make_adamw(const config::OptimConfig& config,
+                                      const torch::Tensor& values,
+                                      std::vector<OptionRange> ranges) {
+  return make_adam(config, values, std::move(ranges));
+}
+
 }  // namespace lockstep::optim

@@ -75,7 +75,7 @@ void NormClip::compute(const torch::Tensor& squared, double gradient_scale) {
     const double factor = most_ / (norm + kernels::kNormFloor);
     double* out = both_.data_ptr<double>();
     out[0] = norm;
-    out[1] = most_ > 0 && !(factor > 1) ? factor : 1;  // what is no number stays so
+    out[1] = most_ > 0 && !(factor > 1) ? factor : 1;  // a NaN stays one
   } else if (kernels::cuda_available()) {
     const c10::DeviceGuard guard(both_.device());
     kernels::clip_factor_cuda({.squared = squared.data_ptr<double>(),

@@ -8,19 +8,19 @@
 
 namespace lockstep::optim {
 
-// The sum of squares of a flat buffer, in an order that does not depend on the number
-// of threads, nor (with our own kernels) on the device. It is a double, so that it is
-// finite exactly if all elements of a float32 or bfloat16 buffer are.
+// Computes the sum of squares of a flat buffer, in an order that does not depend on the
+// number of threads, nor (with our own kernels) on the device. It is a double, so that
+// it is finite exactly if all elements of a float32 or bfloat16 buffer are.
 //
 // Threads: one at a time. Stream: the current one; waits for nothing. Makes nothing
 // after the constructor on a CPU.
 class SquaredNorm {
  public:
-  // For buffers like `flat`: float32, float64 or bfloat16.
+  // Serves buffers like `flat`: float32, float64 or bfloat16.
   explicit SquaredNorm(const torch::Tensor& flat);
 
-  // No dimension, float64, where the buffer is; overwritten by the next call. Sums of
-  // several buffers, shards or ranks add up to the sum of all.
+  // Returns a float64 scalar on the buffer's device; overwritten by the next call. Sums
+  // of several buffers, shards or ranks add up to the sum of all.
   const torch::Tensor& of(const torch::Tensor& flat);
 
  private:
@@ -34,15 +34,14 @@ class NormClip {
   // `most` is optim.clip_norm; 0: only the norm is wanted.
   NormClip(double most, const torch::Device& device);
 
-  // `squared` over all parameters, shards and ranks, of gradients that are still to be
-  // multiplied by gradient_scale.
+  // `squared` is over all parameters, shards and ranks, of gradients that are still to
+  // be multiplied by gradient_scale.
   void compute(const torch::Tensor& squared, double gradient_scale);
-  // The same of a scale that is read where the gradients are, at every replay of a
-  // graph.
+  // Reads the scale on the gradients' device, at every replay of a graph.
   void compute(const torch::Tensor& squared, const double* scale_at);
 
-  // No dimension, float64; overwritten by the next compute().
-  const torch::Tensor& norm() const noexcept { return norm_; }  // of what is scaled
+  // Return float64 scalars; overwritten by the next compute().
+  const torch::Tensor& norm() const noexcept { return norm_; }  // after scaling
   const torch::Tensor& factor() const noexcept {
     return factor_;
   }  // StepArguments::factor

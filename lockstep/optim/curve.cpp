@@ -14,7 +14,7 @@ double number(std::int64_t count) {
   return static_cast<double>(count);
 }
 
-// From `high` at done=0 to `low` at done=1, along half a wave.
+// Goes from `high` at done=0 to `low` at done=1, along half a cosine wave.
 double along_cosine(double high, double low, double done) {
   return low + (high - low) * 0.5 * (1 + std::cos(std::numbers::pi * done));
 }
@@ -34,7 +34,7 @@ double drops(const ScheduleConfig& c, std::int64_t count) {
   return std::max(std::pow(c.gamma, number(count)), c.final_ratio);
 }
 
-double wsd(const ScheduleConfig& c, const Place& place) {
+double wsd(const ScheduleConfig& c, const CurvePoint& place) {
   const auto length = decay_length(c, place.end);
   const auto begin = place.end - length;
   if (place.now <= begin || length == 0) return 1;
@@ -42,7 +42,7 @@ double wsd(const ScheduleConfig& c, const Place& place) {
   return 1 - (1 - c.final_ratio) * done;
 }
 
-// From 1 to final_ratio, by what is left of the way.
+// Falls from 1 to final_ratio, by the remaining part of the way.
 double falling(const ScheduleConfig& c, double left) {
   return c.final_ratio + (1 - c.final_ratio) * left;
 }
@@ -53,7 +53,7 @@ std::int64_t decay_length(const ScheduleConfig& config, std::int64_t end) {
   return std::llround(config.decay_share * number(end));
 }
 
-double curve(const ScheduleConfig& c, const Place& place) {
+double curve(const ScheduleConfig& c, const CurvePoint& place) {
   const auto length = std::max<std::int64_t>(place.end - place.warmup, 1);
   const auto t = std::max<std::int64_t>(place.now - place.warmup, 0);
   const double done = std::min(number(t) / number(length), 1.0);

@@ -16,26 +16,27 @@ class Ema {
   // The average starts at the weights.
   Ema(const config::EmaConfig& config, const torch::Tensor& weights);
 
-  // After every step; does something at every ema.every-th. `weights` in full
+  // To be called after every step; updates at every ema.every-th. `weights` are in full
   // precision: Optimizer::weights().
   void update(const torch::Tensor& weights);
 
-  // The same in three parts, for a step that is held by a CUDA graph: by how much the
-  // average follows in it, if it is made when `later` more have been counted (0: not at
-  // all); the launch, with that number on the device; and that it was made.
+  // update() in three parts, for a step that is held by a CUDA graph: rest() returns
+  // how much the average follows in it, if it is made when `later` more have been
+  // counted (0: not at all); launch() takes that number on the device; count_step()
+  // records the step.
   double rest(int later) const;
   void launch(const torch::Tensor& weights, const torch::Tensor& rest);
   void count_step();
 
-  // Puts the average into `values` until swap_out() puts back what was there; `values`
-  // may be bfloat16. In between the weights must not be stepped.
+  // Puts the average into `values` until swap_out() restores the weights; `values` may
+  // be bfloat16. In between the weights must not be stepped.
   void swap_in(torch::Tensor& values);
   void swap_out(torch::Tensor& values);
   bool is_swapped_in() const noexcept { return kept_.defined(); }
 
   const torch::Tensor& average() const noexcept { return average_; }
 
-  // For checkpoints; the same names every time.
+  // Returns the state for checkpoints; the names are always the same.
   NamedTensors state() const;
   void load(const NamedTensors& state);
 

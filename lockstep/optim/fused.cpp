@@ -51,7 +51,7 @@ std::vector<kernels::Chunk> chunks_of(const std::vector<OptionRange>& ranges,
   std::vector<kernels::Chunk> chunks;
   for (const auto& range : ranges) {
     for (auto begin = range.begin; begin < range.end;) {
-      // Cut where every buffer would be cut, so that chunks start aligned.
+      // Chunks end at multiples of `longest`, so that the next ones start aligned.
       const auto next = (begin / longest + 1) * longest;
       const auto end = std::min(next, range.end);
       chunks.push_back({begin, end, range.lr_scale, range.weight_decay});
@@ -146,8 +146,8 @@ class Fused : public Optimizer {
     if (steps_.defined() && !arguments.unused.empty()) {
       behind_ = one_more(behind_, arguments.unused);
     }
-    // Those that are updated are as far behind as before, so that the same unused ones
-    // need no new cut.
+    // Updated elements are as far behind as before, so that the same unused ones need
+    // no new cut.
     if (arguments.unused != unused_) {
       unused_ = arguments.unused;
       cut();
@@ -310,7 +310,7 @@ class Fused : public Optimizer {
                : kernels::Storage::bf16;
   }
 
-  // What does not change from step to step.
+  // Returns the arguments that do not change from step to step.
   kernels::Update raw(const Work& work, const torch::Tensor& values,
                       const torch::Tensor& gradients) const {
     const auto address = [](const torch::Tensor& tensor) {

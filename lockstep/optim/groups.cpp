@@ -26,7 +26,7 @@ std::string layer_of(const std::string& name) {
   return parts[0];
 }
 
-// The number of each parameter's layer.
+// Returns the number of each parameter's layer.
 std::vector<std::size_t> layers_of(std::span<const ParameterShape> parameters,
                                    std::size_t& num_layers) {
   std::vector<std::string> names;
@@ -41,7 +41,7 @@ std::vector<std::size_t> layers_of(std::span<const ParameterShape> parameters,
   return layers;
 }
 
-// Which parameters have no decay.
+// Selects the parameters without decay.
 class NoDecay {
  public:
   NoDecay(const std::string& knob, std::span<const ParameterShape> parameters)

@@ -9,7 +9,7 @@
 
 namespace lockstep::optim {
 
-// What the rules for options look at.
+// The properties of a parameter that the rules for options use.
 struct ParameterShape {
   std::string name;  // "blocks.3.linear.weight"
   int num_dimensions = 0;
@@ -22,11 +22,11 @@ struct ParameterOptions {
   friend bool operator==(const ParameterOptions&, const ParameterOptions&) = default;
 };
 
-// The options of each parameter of a model, in the order of the model: a pure function
-// of optim.weight_decay, optim.no_decay and optim.layer_decay.
+// Returns the options of each parameter of a model, in the order of the model: a pure
+// function of optim.weight_decay, optim.no_decay and optim.layer_decay.
 //
-// A layer is what a name has up to its first number ("blocks.3"), or its first part if
-// it has none ("embed"); layers count in the order of their first parameter, and the
+// A layer is the part of a name up to its first number ("blocks.3"), or its first part
+// if it has none ("embed"); layers count in the order of their first parameter, and the
 // last one learns at the full rate.
 std::vector<ParameterOptions> options_of(const config::OptimConfig& config,
                                          std::span<const ParameterShape> parameters);

@@ -23,7 +23,7 @@ Numbers numbers_of(const kernels::Hyper& h, const OptionRange& range) {
           h.eps};
 }
 
-// Operations one by one and none that fuses two, so that each rounds.
+// Operators run one by one and none fuses two, so that each rounds.
 void apply_sgd(const FusedRule& rule, const Numbers& n, const Buffers& b,
                const Tensor& gradient) {
   Tensor change = gradient + b.weights * n.decay;

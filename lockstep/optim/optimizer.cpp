@@ -4,17 +4,23 @@
 
 namespace lockstep::optim {
 
+// Each is in the source of its optimizer.
+#define LOCKSTEP_DECLARE(name)                                              \
+  std::unique_ptr<Optimizer> make_##name(const config::OptimConfig& config, \
+                                         const torch::Tensor& values,       \
+                                         std::vector<OptionRange> ranges);
+LOCKSTEP_OPTIMIZERS(LOCKSTEP_DECLARE)
+#undef LOCKSTEP_DECLARE
+
 std::unique_ptr<Optimizer> make_optimizer(const config::OptimConfig& config,
                                           const torch::Tensor& values,
                                           std::vector<OptionRange> ranges) {
   switch (config.name) {
-    case config::Optimizer::adamw:
-    case config::Optimizer::adam:
-      return make_adam(config, values, std::move(ranges));
-    case config::Optimizer::sgd:
-      return make_sgd(config, values, std::move(ranges));
-    case config::Optimizer::lion:
-      return make_lion(config, values, std::move(ranges));
+#define LOCKSTEP_CASE(name)     \
+  case config::Optimizer::name: \
+    return make_##name(config, values, std::move(ranges));
+    LOCKSTEP_OPTIMIZERS(LOCKSTEP_CASE)
+#undef LOCKSTEP_CASE
   }
   throw Error(Fault::internal, "optim: an optimizer without a constructor");
 }

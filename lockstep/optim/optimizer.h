@@ -12,9 +12,10 @@
 
 namespace lockstep::optim {
 
-// Options of the elements [begin, end) of a flat buffer; what no range names is left
-// alone. Ranges are in order and do not overlap. How they are cut changes no bit of the
-// result; cuts at multiples of 16 elements, where parameters start, keep a GPU fast.
+// Options of the elements [begin, end) of a flat buffer; elements that no range names
+// are left alone. Ranges are in order and do not overlap. Their cuts change no bit of
+// the result; cuts at multiples of 16 elements, where parameters start, keep a GPU
+// fast.
 struct OptionRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -30,7 +31,7 @@ struct Elements {
   friend bool operator==(const Elements&, const Elements&) = default;
 };
 
-// Elements that have seen so many steps fewer than were made.
+// Elements that have seen fewer steps than were made.
 struct Behind {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -47,13 +48,13 @@ struct StepArguments {
   torch::Tensor factor = {};
   // Then each is kept within -clip_value and clip_value; 0: it is not.
   double clip_value = 0;
-  // Of parameters that nobody used: they stay as they are, with what is remembered of
-  // them, and the step does not count for them. In order, without overlap; cuts as
-  // those of ranges.
+  // The elements of unused parameters: they stay as they are, with their state, and the
+  // step does not count for them. They are in order, without overlap; cuts as those of
+  // ranges.
   std::vector<Elements> unused = {};
 };
 
-// Of a step that a CUDA graph holds: what a host would say is read on the device, at
+// The arguments of a step that a CUDA graph holds: they are read on the device, at
 // every replay.
 struct HeldArguments {
   const kernels::Hyper* hypers = nullptr;  // as Optimizer::hypers() gives them
@@ -66,8 +67,8 @@ inline constexpr const char* kBehind = "behind";
 // Changes parameters by their gradients: one fused operation over flat buffers; one for
 // each number of steps where parameters have seen different ones.
 //
-// Values are float32, float64 or bfloat16; of bfloat16 it keeps float32 copies, which
-// are what it changes, and rounds them. Gradients have the dtype of the values, or are
+// Values are float32, float64 or bfloat16; for bfloat16 it keeps float32 copies,
+// updates these, and rounds them. Gradients have the dtype of the values, or are
 // float32.
 //
 // Threads: one at a time. Stream: the current one; waits for nothing.
@@ -82,10 +83,11 @@ class Optimizer {
     step(values, gradients, StepArguments{.lr = lr});
   }
 
-  // The same in three parts, for a step that is held by a CUDA graph: its numbers, if
-  // it is made when `later` more have been counted; its launches, which a graph
-  // captures; and that it was made. use_all() comes first: all parameters are used. It
-  // returns another number than before when what launch() reads lies elsewhere now.
+  // step() in three parts, for a step that is held by a CUDA graph: hypers() returns
+  // its numbers, if it is made when `later` more have been counted; a graph captures
+  // launch(); count_step() records the step. use_all() comes first: all parameters are
+  // used. It returns another number than before when the memory that launch() reads has
+  // moved.
   virtual std::int64_t use_all() = 0;
   virtual std::vector<kernels::Hyper> hypers(const StepArguments& arguments,
                                              int later) const = 0;
@@ -93,42 +95,32 @@ class Optimizer {
                       const HeldArguments& arguments) = 0;
   virtual void count_step() = 0;
 
-  // Everything a checkpoint has to hold, by name: what is remembered of each element
-  // has one dimension, a single number has none. The tensors are the optimizer's own,
-  // but for kBehind, whose rows are behind(), if there are any.
+  // Returns everything that a checkpoint has to hold, by name: the state of each
+  // element has one dimension, a single number has none. The tensors are the
+  // optimizer's own, but for kBehind, whose rows are behind(), if there are any.
   virtual NamedTensors state() const = 0;
   // Takes over values of the same names and shapes; Fault::config if they differ.
   virtual void load(const NamedTensors& state) = 0;
 
-  // Which elements have seen fewer steps than state() says: they were unused. In order.
-  // Empty for a rule that does not count steps.
+  // Returns the elements that have seen fewer steps than state() says, in order: they
+  // were unused. Empty for a rule that does not count steps.
   virtual const std::vector<Behind>& behind() const = 0;
   virtual void set_behind(std::vector<Behind> behind) = 0;
 
-  // The parameters have moved within the buffer.
+  // To be called when the parameters have moved within the buffer.
   virtual void set_options(std::vector<OptionRange> ranges) = 0;
-  // Somebody else has set the values: the float32 copies follow them.
+  // To be called when a caller has set the values: the float32 copies follow them.
   virtual void refresh(const torch::Tensor& values) = 0;
-  // The weights in full precision: the float32 copies, or `values` itself.
+  // Returns the weights in full precision: the float32 copies, or `values` itself.
   virtual torch::Tensor weights(const torch::Tensor& values) const = 0;
 };
 
-// The optimizer of a recipe for flat buffers like `values`.
+// Makes the optimizer of a recipe for flat buffers like `values`.
 std::unique_ptr<Optimizer> make_optimizer(const config::OptimConfig& config,
                                           const torch::Tensor& values,
                                           std::vector<OptionRange> ranges);
-// With the recipe's weight decay for every element.
+// Applies the recipe's weight decay to every element.
 std::unique_ptr<Optimizer> make_optimizer(const config::OptimConfig& config,
                                           const torch::Tensor& values);
-
-std::unique_ptr<Optimizer> make_adam(const config::OptimConfig& config,
-                                     const torch::Tensor& values,
-                                     std::vector<OptionRange> ranges);
-std::unique_ptr<Optimizer> make_lion(const config::OptimConfig& config,
-                                     const torch::Tensor& values,
-                                     std::vector<OptionRange> ranges);
-std::unique_ptr<Optimizer> make_sgd(const config::OptimConfig& config,
-                                    const torch::Tensor& values,
-                                    std::vector<OptionRange> ranges);
 
 }  // namespace lockstep::optim

@@ -6,7 +6,7 @@
 namespace lockstep::optim::detail {
 namespace {
 
-// The first of the pieces, which are in order, that ends after `at`.
+// Returns the first of the pieces, which are in order, that ends after `at`.
 template <typename Pieces>
 auto first_after(const Pieces& pieces, std::int64_t at) {
   return std::partition_point(pieces.begin(), pieces.end(),
@@ -31,7 +31,7 @@ void add_cuts(std::vector<std::int64_t>& cuts, const Pieces& pieces) {
   }
 }
 
-// Between two of them nothing changes.
+// Returns the places where a piece begins or ends.
 std::vector<std::int64_t> cuts_of(const std::vector<Elements>& unused,
                                   const std::vector<Behind>& behind) {
   std::vector<std::int64_t> cuts;

@@ -38,7 +38,7 @@ std::int64_t in_epochs(std::int64_t steps, const RunLength& run) {
   return (steps + run.steps_per_epoch - 1) / run.steps_per_epoch;
 }
 
-// The length of the run in the schedule's unit.
+// Returns the length of the run in the schedule's unit.
 std::int64_t end_of(const ScheduleConfig& config, const RunLength& run) {
   return config.unit == ScheduleUnit::step ? run.steps : in_epochs(run.steps, run);
 }
@@ -65,7 +65,7 @@ void check_warmup(const ScheduleConfig& config, const RunLength& run,
               "; shorten the warm-up or train longer");
 }
 
-// What acts at one point must act before the end.
+// Checks that a drop at one point comes before the end.
 void check_point(const ScheduleConfig& config, const RunLength& run,
                  std::string_view knob, std::int64_t point) {
   if (point < end_of(config, run)) return;

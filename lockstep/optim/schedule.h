@@ -3,17 +3,13 @@
 #include <cstdint>
 
 #include "lockstep/config/optim.h"
+#include "lockstep/config/run_length.h"
 #include "lockstep/config/schedule.h"
 #include "lockstep/optim/state.h"
 
 namespace lockstep::optim {
 
-// What a schedule has to know of a run.
-struct RunLength {
-  std::int64_t steps = 1;
-  std::int64_t steps_per_epoch = 1;
-  std::int64_t global_batch = 1;
-};
+using config::RunLength;
 
 // The learning rate of every step: optim.lr, scaled to the global batch by
 // optim.lr_scaling, times a linear warm-up from 1 / (warm-up steps + 1), then times a
@@ -29,13 +25,13 @@ class Schedule {
   // `step` counts from 0 over the whole run, `epoch` is the one it belongs to.
   double lr(std::int64_t step, std::int64_t epoch) const;
 
-  // Whether observe() changes something: plateau.
+  // Returns whether observe() changes something: plateau.
   bool observes() const noexcept { return config_.name == config::Schedule::plateau; }
-  // The metric of an evaluation, the same on every rank. What is not a number is no
-  // progress.
+  // Takes the metric of an evaluation, the same on every rank. A NaN is no progress.
   void observe(double metric);
 
-  // For checkpoints: numbers, as tensors without dimension. Empty unless observes().
+  // Returns numbers for checkpoints, as tensors without dimension. Empty unless
+  // observes().
   NamedTensors state() const;
   void load(const NamedTensors& state);
 
@@ -46,7 +42,7 @@ class Schedule {
   RunLength run_;
   double base_lr_;
   std::int64_t warmup_steps_;
-  // Of plateau.
+  // The state of plateau.
   double ratio_ = 1;
   double best_;
   std::int64_t num_bad_ = 0;

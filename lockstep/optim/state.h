@@ -8,7 +8,7 @@
 
 namespace lockstep::optim {
 
-// What a checkpoint holds of something, by name; a single number has no dimension.
+// The state in a checkpoint, by name; a single number has no dimension.
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
 // Copies `from` into the tensors of `own`, which must have the same names and shapes:

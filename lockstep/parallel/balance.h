@@ -14,13 +14,13 @@ class Balance {
   static constexpr std::int64_t kWhole = 1 << 16;  // the weights add up to about this
   // Shares change only if one of them would by more than this: measurements are noisy.
   static constexpr double kHysteresis = 0.05;
-  // Of an equal share: so much a rank keeps, however slow, to be measured again.
+  // The part of an equal share that the slowest rank keeps, to be measured again.
   static constexpr double kLeast = 0.1;
 
   explicit Balance(int ranks);
 
-  // A window of steps: the seconds that each rank computed, and for how many samples.
-  // New weights, if the shares should change.
+  // Takes a window of steps: the seconds that each rank computed, and for how many
+  // samples. Returns new weights, if the shares should change.
   std::optional<std::vector<std::int64_t>> observe(const std::vector<double>& seconds,
                                                    const std::vector<double>& samples);
 

@@ -7,7 +7,7 @@ namespace {
 
 using torch::Tensor;
 
-// A rank without samples has so many on a GPU: the operation there divides by the
+// The count of a rank without samples on a GPU: the operation there divides by the
 // number of values it has seen so far. Adds 1e-30 of a value to the mean of the others.
 constexpr double kNone = 1e-30;
 
@@ -15,7 +15,7 @@ std::int64_t count_of(const Tensor& input) {
   return input.numel() / input.size(1);
 }
 
-// (C) as (1, C, 1, ...), for tensors like `input`.
+// Returns (C) as (1, C, 1, ...), for tensors like `input`.
 Tensor by_channel(const Tensor& values, const Tensor& input) {
   std::vector<std::int64_t> shape(static_cast<std::size_t>(input.dim()), 1);
   shape[1] = -1;
@@ -41,8 +41,8 @@ std::tuple<Tensor, Tensor> mean_and_spread(const Tensor& input, double eps) {
               ": there is no variance; use larger batches, or eval()");
 }
 
-// What the ranks have told.
-struct Parts {
+// The statistics that the ranks have sent.
+struct RankStatistics {
   Tensor means, spreads;  // (ranks, C)
   Tensor counts;          // (ranks)
 };
@@ -51,8 +51,8 @@ void average_in(const Tensor& running, const Tensor& latest, double momentum) {
   if (running.defined()) running.mul_(1 - momentum).add_(latest, momentum);
 }
 
-// In double: there are few of them, and float would lose digits once more.
-Statistics combined_on_cpu(const Tensor& input, const Parts& parts,
+// Computes in double: the values are few, and float would lose digits once more.
+Statistics combined_on_cpu(const Tensor& input, const RankStatistics& parts,
                            const Running& running) {
   const auto counts = parts.counts.to(torch::kFloat64);
   const double total = counts.sum().item<double>();
@@ -66,7 +66,8 @@ Statistics combined_on_cpu(const Tensor& input, const Parts& parts,
   return {mean.to(dtype), var.to(dtype), counts};
 }
 
-Statistics combined_on_gpu(const Parts& parts, const Running& running, double eps) {
+Statistics combined_on_gpu(const RankStatistics& parts, const Running& running,
+                           double eps) {
   // The operation wants all of them in one dtype.
   const auto dtype = parts.means.scalar_type();
   const bool track = running.mean.defined();
@@ -109,8 +110,9 @@ Tensor local_statistics(const Tensor& input, double eps) {
 Statistics combined_statistics(const Tensor& input, const Tensor& all,
                                const Running& running, double eps) {
   const auto channels = input.size(1);
-  const Parts parts{all.narrow(1, 0, channels), all.narrow(1, channels, channels),
-                    all.select(1, 2 * channels)};
+  const RankStatistics parts{all.narrow(1, 0, channels),
+                             all.narrow(1, channels, channels),
+                             all.select(1, 2 * channels)};
   if (!input.is_cuda()) return combined_on_cpu(input, parts, running);
   // A rank with two values knows without looking, and does not wait for the GPU.
   if (count_of(input) < 2 && parts.counts.sum().item<double>() < 1.5) refuse(input);

@@ -7,7 +7,7 @@ namespace {
 
 using Kind = std::pair<c10::ScalarType, c10::DeviceType>;
 
-// As bytes: backends do not know every dtype that a buffer may have (bool, say).
+// Returns a view as bytes: backends do not know every dtype of a buffer (bool, say).
 torch::Tensor bytes_of(const torch::Tensor& tensor) {
   return tensor.contiguous().flatten().view(torch::kUInt8);
 }

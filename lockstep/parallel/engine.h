@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <torch/torch.h>
@@ -16,10 +17,16 @@
 #include "lockstep/parallel/stages.h"
 
 namespace lockstep::parallel {
+namespace detail {
+class Exchange;
+class FlatBuffers;
+class GradientHooks;
+class UseTracker;
+}  // namespace detail
 
-// How gradients travel. fp16 and bf16 halve the bytes and round every gradient once
-// before it is summed: a relative error of up to 2^-11 and 2^-8; fp16 overflows beyond
-// 65,504.
+// The format in which gradients travel. fp16 and bf16 halve the bytes and round every
+// gradient once before it is summed: a relative error of up to 2^-11 and 2^-8; fp16
+// overflows beyond 65,504.
 enum class Compression { none, fp16, bf16 };
 
 struct EngineOptions {
@@ -37,22 +44,12 @@ struct EngineOptions {
   // copied in and out, for programs that replace gradients.
   bool gradient_as_bucket_view = true;
   Compression compression = Compression::none;
-  // Sum in the order of the ranks whatever the backend does, at the price of gathering
-  // the gradients of all ranks.
+  // Sums are in the order of the ranks whatever the backend does, at the price of
+  // gathering the gradients of all ranks.
   bool deterministic = false;
   // backward() returns with the sums. Without, finish() waits for them, so that
   // something else can be done meanwhile.
   bool waits_in_backward = true;
-};
-
-// When the gradients of a step were ready and how long their sums were waited for, in
-// seconds; what straggler reports are made of.
-struct ExchangeTimes {
-  // Each bucket, in the order in which they start: since the step began, before its
-  // collective starts. Of several passes in a step the last one's.
-  std::vector<double> ready;
-  double last_ready = 0;  // the latest of them
-  double waited = 0;      // in finish(): of the calling thread, or of the GPU's stream
 };
 
 // Keeps the gradients of a model summed over the ranks: the engine below DDP.
@@ -69,8 +66,8 @@ struct ExchangeTimes {
 //
 // With on_relayout() on every rank the order of the buckets follows rank 0's first
 // backward pass: it is agreed over the ranks and the buffers are laid out again, once,
-// at the end of that pass. Without, nobody could tell an optimizer that what it
-// remembers belongs elsewhere now: they stay as they are, last parameters first.
+// at the end of that pass. Without it an optimizer could not learn that its state
+// belongs elsewhere now: they stay as they are, last parameters first.
 //
 // Sparse gradients (of an embedding) are made dense: they travel, and are remembered,
 // in full size.
@@ -80,14 +77,14 @@ struct ExchangeTimes {
 // Threads:    hooks run where autograd runs them and never wait for another rank.
 // Lifetime:   the module and the communicators outlive it. After it the parameters stay
 //             views of the flat buffers, and gradients are no longer exchanged.
-class Engine {
+class Engine : public ExchangeMonitor {
  public:
-  // `cpu` moves tensors of the host and is used for what is agreed, by the thread that
+  // `cpu` moves tensors of the host and is used for agreements, by the thread that
   // waits for a pass. Parameters and buffers get rank 0's values. Throws Fault::config
   // on every rank when the models differ, naming the first difference.
   Engine(torch::nn::Module& module, comm::Communicator& data, comm::Communicator& cpu,
          const EngineOptions& options = {});
-  ~Engine();
+  ~Engine() override;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -98,31 +95,33 @@ class Engine {
   std::vector<torch::Tensor>& values();
   std::vector<torch::Tensor>& gradients();
   const std::vector<Group>& layout() const noexcept;
-  const std::vector<Parameter>& parameters() const noexcept;
+  const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
 
   // The pieces of the flat buffers that this rank changes after a step: whole ones, or
   // its shards, in which alone the gradients are sums then.
-  const std::vector<Shard>& owned() const noexcept;
+  const std::vector<Shard>& owned() const noexcept { return owned_; }
 
-  // The values in owned()[index] have been changed: they start on their way to the
-  // other ranks, where these do not change them themselves. In the order of owned().
+  // Call it when the values in owned()[index] have been changed: they start on their
+  // way to the ranks that do not change them themselves. In the order of owned().
   void updated(std::size_t index);
-  // Waits for them; before the next forward pass.
+  // Waits for them; call it before the next forward pass.
   void wait_for_values();
 
-  // Where gradients are sums in shards only: makes them whole, for whoever looks.
+  // Makes gradients whole where they are sums in shards only, for a caller that looks.
   void gather_gradients();
 
-  // In which the parameters lie in the buffers now, by index; and to be laid out like
-  // this before the first backward pass, on every rank, as an earlier run came to do.
-  // What was made of the buffers before is of the old places.
-  const std::vector<std::size_t>& order() const noexcept;
+  // Returns the order in which the parameters lie in the buffers, by index; use_order()
+  // sets that of an earlier run, before the first backward pass, on every rank. Views
+  // of the buffers from before are of the old places.
+  const std::vector<std::size_t>& order() const noexcept { return laid_out_; }
   void use_order(const std::vector<std::size_t>& order);
 
   // Called when the buffers have been laid out again; `values`, `gradients` and owned()
-  // are new then, and what is remembered of their elements has to move. Before the
-  // first backward pass, on every rank: else they are never laid out again.
-  void on_relayout(std::function<void()> callback);
+  // are new then, and the state of their elements has to move. Set it before the first
+  // backward pass, on every rank: else they are never laid out again.
+  void on_relayout(std::function<void()> callback) {
+    on_relayout_ = std::move(callback);
+  }
 
   // Backward passes in its scope only accumulate; the first one after it exchanges the
   // sum of all.
@@ -139,22 +138,22 @@ class Engine {
   };
   NoSync no_sync() noexcept { return NoSync(*this); }
 
-  // A backward pass of somebody who computes gradients without autograd: `compute` puts
-  // them into the sink, which is this pass's alone. As loss.backward() otherwise: in
-  // no_sync() they only accumulate, and what it throws leaves the pass to finish().
-  // Passes of both kinds may follow each other in one step, but with
-  // gradient_as_bucket_view only.
+  // Runs a backward pass of a caller that computes gradients without autograd:
+  // `compute` puts them into the sink, which is this pass's alone. It is like
+  // loss.backward() otherwise: in no_sync() they only accumulate, and what it throws
+  // leaves the pass to finish(). Passes of both kinds may follow each other in one
+  // step, but with gradient_as_bucket_view only.
   void backward(const std::function<void(GradientSink&)>& compute);
 
-  // The end of a backward pass: waits for what is under way, and takes part with zeros
-  // in what this rank has not reached. Does nothing if that has been done in this step
-  // and no pass has begun since, so it may always be called (and a rank without samples
+  // Ends a backward pass: waits for what is under way, and takes part with zeros in
+  // what this rank has not reached. Does nothing if that has been done in this step and
+  // no pass has begun since, so it may always be called (and a rank without samples
   // takes part in one pass of a step, not in several); it must be where no backward
   // pass has been (a rank without samples), where one ended with an exception (the sums
   // are worthless then, but no other rank waits for ever), and after each one where
   // backward() itself does not wait (above). Throws Fault::config, on every rank, for
-  // unused parameters; on GPUs of several ranks one step late. `failed`: this rank's
-  // gradients are not complete, so what it has not used says nothing.
+  // unused parameters; on GPUs of several ranks one step late. With `failed` this
+  // rank's gradients are not complete, so what it has not used says nothing.
   void finish(bool failed = false);
 
   // Begins a step, on every rank. Gradients are written over by its first backward
@@ -162,33 +161,88 @@ class Engine {
   // before.
   void zero_gradients();
 
-  // Parameters that no rank has used in this step; their gradients are zero. Empty
-  // unless find_unused_parameters is set.
+  // Returns the parameters that no rank has used in this step; their gradients are
+  // zero. Empty unless find_unused_parameters is set.
   const std::vector<std::size_t>& globally_unused() const noexcept;
 
-  // Rank 0's buffers (running statistics, say) on every rank.
+  // Gives every rank rank 0's buffers (running statistics, say).
   void broadcast_buffers();
 
-  // Of the last finished pass, on the clock of the host.
-  const ExchangeTimes& times() const noexcept;
-  // On a GPU's own clock, of the step before: nothing waits for them. Empty on a CPU.
-  const ExchangeTimes& device_times() const noexcept;
+  // Returns the times of the last finished pass, on the clock of the host.
+  const ExchangeTimes& host_times() const noexcept { return times_; }
+  // Returns those of the step before on a GPU's clock: nothing waits. Empty on a CPU.
+  const ExchangeTimes& device_times() const noexcept { return device_times_; }
 
   // While a CUDA graph captures a pass: nothing is timed, and ranks do not tell each
-  // other what they use, which is the same in every replay. What this rank alone has
-  // not used in it is captured_unused().
+  // other what they use, which is the same in every replay. captured_unused() is what
+  // this rank alone has not used in it.
   void set_captured(bool captured) noexcept;
   const std::vector<std::size_t>& captured_unused() const noexcept;
-  // A pass that was captured ended with an exception: none of it has run anywhere, so
-  // nobody waits for this rank's part.
+  // Call it when a captured pass ended with an exception: none of it has run anywhere,
+  // so no rank waits for this one's part.
   void forget_captured() noexcept;
 
-  // Tells of what travels from now on; nullptr: nobody. It outlives what it was told.
-  void observe(ExchangeObserver* observer) noexcept;
+  // Returns the times on the clock of the device.
+  const ExchangeTimes& times() const noexcept override {
+    return data_.device().is_cpu() ? times_ : device_times_;
+  }
+  void observe(ExchangeObserver* observer) noexcept override;
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  class Sink;
+  // Lives as long as autograd knows what to call at the end of the pass.
+  struct Pass {};
+
+  void check_stage_supported() const;
+  void lay_out(const std::vector<std::size_t>& order);
+  void rebuild_once(bool failed);
+  void settle();
+  comm::Pending gather(const torch::Tensor& flat, const Shard& shard);
+  void broadcast_frozen();
+
+  void begin();
+  void begin_by_gradient();
+  void refuse_second_pass() const;
+  [[noreturn]] void refuse_second_gradient(std::size_t parameter) const;
+  void before(std::size_t parameter);
+  void make_way(std::size_t parameter);
+  void after(std::size_t parameter);
+  void arrived(std::size_t parameter);
+  void end_of_backward();
+  void complete(bool excused, bool failed);
+  void keep_view(std::size_t parameter);
+  void collect(const std::vector<std::size_t>& parameters);
+  void put_gradients_back();
+
+  torch::nn::Module& module_;
+  comm::Communicator& data_;
+  comm::Communicator& cpu_;
+  const EngineOptions options_;
+  const std::vector<Parameter> parameters_;
+  const std::vector<torch::Tensor> tensors_;  // of the parameters
+  std::unordered_map<const c10::TensorImpl*, std::size_t> index_of_;  // of tensors_
+  const bool shards_;    // of gradients, each rank has the sums of its own
+  const bool collects_;  // gradients come into the bucket when it is sent
+  // If set, waiting in a backward pass could keep another rank's from running.
+  const bool peers_share_autograd_;
+  std::unique_ptr<detail::UseTracker> use_;
+  std::unique_ptr<detail::FlatBuffers> buffers_;
+  std::unique_ptr<detail::Exchange> exchange_;
+  std::vector<Shard> owned_;
+  std::vector<comm::Pending> travelling_;  // values
+  std::function<void()> on_relayout_;
+  ExchangeObserver* observer_ = nullptr;
+
+  bool sync_ = true;
+  bool running_ = false;      // between the first gradient of a pass and its finish()
+  bool ended_ = false;        // the backward pass itself is over
+  bool finished_ = false;     // since zero_gradients()
+  std::weak_ptr<Pass> pass_;  // gone, and not ended_: it failed
+  bool settled_ = false;      // buckets stay as they are
+  std::vector<std::size_t> order_;  // of the gradients of the first pass
+  std::vector<std::size_t> laid_out_;
+  ExchangeTimes times_, device_times_;
+  std::unique_ptr<detail::GradientHooks> hooks_;  // last: no callback may come after it
 };
 
 }  // namespace lockstep::parallel

@@ -98,7 +98,7 @@ void Exchange::put_aside(Work& work) {
   work.holds_sum = false;
 }
 
-void Exchange::set_aside_sum_of(std::size_t parameter) {
+void Exchange::stash(std::size_t parameter) {
   auto& work = works_[work_of_[parameter]];
   if (work.holds_sum) put_aside(work);
 }
@@ -111,7 +111,7 @@ torch::Tensor Exchange::set_aside_of(std::size_t parameter) const {
                                view.storage_offset() - work.bucket.begin);
 }
 
-bool Exchange::forget_aside_of(std::size_t parameter) {
+bool Exchange::drop_stash(std::size_t parameter) {
   if (!works_[work_of_[parameter]].aside.defined()) return false;
   const torch::NoGradGuard no_grad;
   set_aside_of(parameter).zero_();
@@ -127,7 +127,7 @@ void Exchange::ready(std::size_t parameter, const Flags& used) {
   }
 }
 
-// These sum in the order of the ranks anyway.
+// Such backends, and two ranks, sum in the order of the ranks anyway.
 bool Exchange::gathers() const {
   return options_.deterministic && !data_.traits().sums_in_rank_order &&
          data_.size() > 2;
@@ -138,8 +138,8 @@ bool Exchange::has_peers_counts() const {
   return data_.size() > 1 && !data_.traits().is_modelled;
 }
 
-// Gradients are written over, not added to zeros: what nobody has written holds those
-// of an earlier step.
+// Gradients are written over, not added to zeros: memory that no pass has written holds
+// those of an earlier step.
 void Exchange::zero_what_is_missing(Work& work, const Flags& used,
                                     bool as_if_used) const {
   const bool tell = telling_ && counts_in_buckets() && !as_if_used;
@@ -166,7 +166,7 @@ void Exchange::start(std::size_t index, const Flags& used, bool as_if_used) {
   send(work);
 }
 
-// One that halves or gathers sends something else than the gradients themselves.
+// A compressed or gathered exchange sends something else than the gradients.
 void Exchange::send(Work& work) {
   const auto type = wire_type(options_.compression, work.gradients.scalar_type());
   if (gathers()) {
@@ -181,7 +181,7 @@ void Exchange::send(Work& work) {
                            : data_.all_reduce(sent);
 }
 
-// After all buckets, so that they come in the same order on every rank.
+// Counts start after all buckets, so that the order is the same on every rank.
 void Exchange::start_counts(const Flags& used, bool as_if_used) {
   if (counts_started_ || !telling_ || !has_peers_counts() || !scatters_) return;
   counts_started_ = true;
@@ -202,11 +202,11 @@ void Exchange::sum_in_rank_order(Work& work) const {
   const bool half = type == torch::kHalf || type == torch::kBFloat16;
   auto sum = rows[0].to(half ? torch::kFloat32 : type);
   for (int r = 1; r < data_.size(); ++r) sum.add_(rows[r]);
-  // Rounded as a backend that sums what travels would.
+  // The sum is rounded as a backend that sums what travels would.
   work.gradients.copy_(sum.to(work.wire.scalar_type()));
 }
 
-// And leaves zeros: these elements are no gradients.
+// Reads the counters and leaves zeros: these elements are no gradients.
 void Exchange::read_counters(Work& work) {
   if (work.device_counters.defined()) {
     work.counts = work.gradients.index_select(0, work.device_counters);
@@ -255,7 +255,7 @@ void Exchange::complete() {
   stamps_.end_wait();
 }
 
-// What has come since somebody looked last. The host can not see it of a GPU.
+// Reports buckets that have arrived; the host can not see those of a GPU.
 void Exchange::tell_of_arrivals() {
   if (observer_ == nullptr || data_.size() == 1 || !data_.device().is_cpu()) return;
   for (std::size_t w = 0; w < next_; ++w) {
@@ -265,7 +265,7 @@ void Exchange::tell_of_arrivals() {
   }
 }
 
-// In the order of the works and their parameters, or of all parameters.
+// Returns the counts in the order of the works, or of all parameters.
 torch::Tensor Exchange::all_counts() const {
   if (scatters_) return counts_;
   std::vector<torch::Tensor> counts;
@@ -273,7 +273,7 @@ torch::Tensor Exchange::all_counts() const {
   return torch::cat(counts);
 }
 
-// Those of a GPU, which come to the host while the next step computes.
+// Returns the counts of a GPU, which come to the host while the next step computes.
 torch::Tensor Exchange::late_counts() {
   const auto all = all_counts();
   if (options_.find_unused_parameters || waits_for_counts_) return all.cpu();

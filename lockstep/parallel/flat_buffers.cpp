@@ -8,7 +8,7 @@ namespace lockstep::parallel::detail {
 namespace {
 
 torch::Tensor view_of(const torch::Tensor& flat, const torch::Tensor& like,
-                      const Slot& slot) {
+                      const ParameterSlot& slot) {
   return flat.as_strided(like.sizes(), like.strides(), slot.offset);
 }
 
@@ -19,7 +19,7 @@ torch::Tensor zeros_for(comm::Communicator& data, const Group& group) {
   return data.empty_buffer(group.numel, group.dtype).zero_();
 }
 
-// Same bytes in the same order: nothing has to be looked up or converted.
+// Returns whether both are the same bytes in the same order: nothing to convert.
 bool is_plain_copy(const torch::Tensor& to, const torch::Tensor& from) {
   return from.layout() == torch::kStrided && from.device().is_cpu() &&
          to.device().is_cpu() && from.scalar_type() == to.scalar_type() &&
@@ -57,7 +57,7 @@ torch::Tensor FlatBuffers::bucket(std::size_t group, const Bucket& bucket) const
 
 void FlatBuffers::fill_gradient(std::size_t parameter,
                                 const torch::Tensor& from) const {
-  // Above this an operation of LibTorch is as fast, and uses this rank's threads.
+  // Above this size an operation of LibTorch is as fast, and uses this rank's threads.
   constexpr std::size_t kSmallBytes = 1 << 18;
   const auto& view = gradient_views_[parameter];
   if (from.numel() == 0) return;

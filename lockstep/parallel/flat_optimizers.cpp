@@ -13,22 +13,22 @@
 namespace lockstep::parallel::detail {
 namespace {
 
-// Of an optimizer's step: they are one after the other in memory.
+// The hyperparameters of an optimizer's step lie one after the other in memory.
 constexpr std::size_t kHyperNumbers = sizeof(kernels::Hyper) / sizeof(double);
 
-// What is remembered of each element; not a count of steps, which is one number.
+// Returns whether state is kept for each element; a count of steps is one number.
 bool is_per_element(const torch::Tensor& state, const Shard& shard) {
   return state.dim() == 1 && state.numel() == shard.size;
 }
 
-// The elements of the parameters, from their places in one layout to those in another.
+// Moves the elements of the parameters from one layout to another.
 torch::Tensor moved(const torch::Tensor& flat, const Group& before,
                     const Group& after) {
   auto result = torch::zeros({after.numel}, flat.options());
   for (const auto& slot : after.slots) {
     const auto was = std::find_if(
         before.slots.begin(), before.slots.end(),
-        [&](const Slot& other) { return other.parameter == slot.parameter; });
+        [&](const ParameterSlot& other) { return other.parameter == slot.parameter; });
     LOCKSTEP_CHECK(was != before.slots.end(), "parameter ", slot.parameter);
     result.narrow(0, slot.offset, slot.numel)
         .copy_(flat.narrow(0, was->offset, was->numel));
@@ -112,7 +112,7 @@ std::vector<FlatOptimizers::Piece> FlatOptimizers::make() const {
   return pieces;
 }
 
-// Over all pieces of all ranks; on the device, float64.
+// Returns the sum over all pieces of all ranks; on the device, float64.
 torch::Tensor FlatOptimizers::squared_norm() {
   torch::Tensor sum;
   std::int64_t here = 0, all = 0;
@@ -128,7 +128,7 @@ torch::Tensor FlatOptimizers::squared_norm() {
   return sum;
 }
 
-// Into optimizers that were made anew, or filled from a checkpoint.
+// Tells optimizers that were made anew, or filled from a checkpoint.
 void FlatOptimizers::tell_behind(std::vector<Piece>& pieces) const {
   for (auto& piece : pieces) {
     std::vector<optim::Behind> behind;
@@ -188,8 +188,8 @@ std::int64_t FlatOptimizers::prepare_held() {
   return cuts;
 }
 
-// The scale of the gradients; then of each piece what its optimizer's works share, and
-// by how much its average follows.
+// Returns the scale of the gradients; then of each piece the hyperparameters of its
+// optimizer, and by how much its average follows.
 std::vector<double> FlatOptimizers::held_numbers(const Update& update,
                                                  int later) const {
   const auto arguments = arguments_of(update);
@@ -266,7 +266,7 @@ void FlatOptimizers::use_average(bool on) {
   engine_.wait_for_values();
 }
 
-// What is remembered of a whole group, from the ranks that have it.
+// Returns the optimizer state of a whole group, from the ranks that have it.
 torch::Tensor FlatOptimizers::whole(std::size_t group, const std::string& name) const {
   torch::Tensor all;
   std::int64_t here = 0;

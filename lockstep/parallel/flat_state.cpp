@@ -1,4 +1,4 @@
-// What a checkpoint holds of the flat buffers: elements by the names of their
+// The part of a checkpoint with the flat buffers: elements by the names of their
 // parameters, whatever the layout, the shards and the number of ranks are.
 #include <algorithm>
 
@@ -15,7 +15,7 @@ bool is_number(const torch::Tensor& state) {
   return state.dim() == 0;
 }
 
-// "exp_avg" of "conv.weight"; of a single number "optimizer.step".
+// Returns "optimizer.exp_avg.conv.weight"; for a single number "optimizer.step".
 std::string name_of(const std::string& state, const std::string& parameter) {
   if (state == "master") return "master." + parameter;
   if (state == "ema.average") return "ema." + parameter;
@@ -27,7 +27,7 @@ std::string name_of_number(const std::string& state) {
   return average ? "ema_state." + state.substr(4) : "optimizer." + state;
 }
 
-// The part of a shard that this rank writes: ranks that all have it share the work.
+// Returns the part of a shard that this rank writes: ranks that have it share it out.
 Shard to_write(const Shard& shard, bool sharded, int rank, int ranks) {
   if (sharded) return shard;
   const auto begin = shard.size * rank / ranks;
@@ -35,9 +35,9 @@ Shard to_write(const Shard& shard, bool sharded, int rank, int ranks) {
   return {shard.group, shard.offset + begin, end - begin};
 }
 
-// What of `part` belongs to a slot; `flat` holds the elements of `home`.
+// Adds the part of `part` that belongs to a slot; `flat` holds the elements of `home`.
 void add(Pieces& pieces, const std::string& name, const Parameter& parameter,
-         const Slot& slot, const Shard& part, const Shard& home,
+         const ParameterSlot& slot, const Shard& part, const Shard& home,
          const torch::Tensor& flat) {
   const auto begin = std::max(slot.offset, part.offset);
   const auto end = std::min(slot.offset + slot.numel, part.offset + part.size);

@@ -28,8 +28,8 @@ std::int64_t round_up(std::int64_t number, std::int64_t unit) {
   return (number + unit - 1) / unit * unit;
 }
 
-// With one more for the counter.
-std::int64_t room_of(const Slot& slot, std::int64_t bytes) {
+// Returns the elements of a slot, with one more for the counter.
+std::int64_t room_of(const ParameterSlot& slot, std::int64_t bytes) {
   return round_up(slot.numel + 1, kAlignmentBytes / bytes);
 }
 
@@ -98,7 +98,7 @@ std::vector<Group> plan_layout(const std::vector<Parameter>& parameters,
   LOCKSTEP_CHECK(order.size() == parameters.size(), order.size(), " of ",
                  parameters.size());
   std::vector<Group> groups;
-  // Which group is which does not depend on the order.
+  // The numbering of groups does not depend on the order.
   for (const auto& parameter : parameters) group_of(groups, parameter.tensor);
   for (const auto index : order) {
     const auto& tensor = parameters[index].tensor;

@@ -12,18 +12,18 @@ namespace lockstep::parallel {
 struct Parameter {
   std::string name;
   torch::Tensor tensor;
-  // What is needed together: no bucket holds parameters of two units, so that one unit
-  // can be gathered and freed without another.
+  // The unit of parameters that are needed together: no bucket holds parameters of two
+  // units, so that one unit can be gathered and freed without another.
   std::size_t unit = 0;
 };
 
-// The trainable parameters of a module, each once: a tied one has the first of its
-// names. Throws Fault::config for one whose elements overlap in memory.
+// Returns the trainable parameters of a module, each once: a tied one has the first of
+// its names. Throws Fault::config for one whose elements overlap in memory.
 std::vector<Parameter> trainable_parameters(const torch::nn::Module& module);
 
-// Where a parameter lives in the flat buffer of its group. Behind its elements stands
-// one more, which counts in a gradient buffer the ranks that have not used it.
-struct Slot {
+// The place of a parameter in the flat buffer of its group. Behind its elements is one
+// more, which counts in a gradient buffer the ranks that have not used it.
+struct ParameterSlot {
   std::size_t parameter = 0;  // index in the list
   std::int64_t offset = 0;    // elements; a multiple of 64 bytes
   std::int64_t numel = 0;
@@ -41,7 +41,7 @@ struct Group {
   torch::Dtype dtype = torch::kFloat32;
   torch::Device device = torch::kCPU;
   std::int64_t numel = 0;  // of its flat buffers, padding included
-  std::vector<Slot> slots;
+  std::vector<ParameterSlot> slots;
   std::vector<Bucket> buckets;
 };
 
@@ -49,8 +49,8 @@ struct LayoutOptions {
   // The first bucket is small, so that the first collective starts early.
   std::int64_t first_bucket_bytes = 1 << 20;
   std::int64_t bucket_bytes = 25 << 20;  // at most, but for a larger parameter
-  // What is in the last bucket travels when nothing is computed any more, so a small
-  // model has smaller ones: so many, as long as they are no smaller than the first.
+  // The last bucket travels when nothing is computed any more, so a small model has
+  // smaller ones: so many, as long as they are no smaller than the first.
   std::int64_t num_buckets = 8;
   // Buckets can be cut into so many equal shards.
   std::int64_t shards = 1;
@@ -64,7 +64,7 @@ std::vector<Group> plan_layout(const std::vector<Parameter>& parameters,
                                const std::vector<std::size_t>& order,
                                const LayoutOptions& options);
 
-// Last to first: backward comes by them roughly like this.
+// Returns the order last to first, which is roughly that of backward.
 std::vector<std::size_t> reversed_order(std::size_t parameters);
 
 }  // namespace lockstep::parallel

@@ -4,7 +4,9 @@
 #include <optional>
 
 #include "lockstep/base/error.h"
+#include "lockstep/config/decisions.h"
 #include "lockstep/parallel/detail/flat_optimizers.h"
+#include "lockstep/parallel/detail/replicated_state.h"
 #include "lockstep/parallel/detail/strategies.h"
 #include "lockstep/parallel/sync_batch_norm.h"
 
@@ -22,30 +24,15 @@ Compression compression_of(config::Compression compression) {
   }
 }
 
-// A shard is exchanged as fast as a whole bucket is summed where ranks see each other's
-// memory; the update itself takes a part of the time then. Over a network the way back
-// can not be hidden behind the backward pass, as that of a sum can.
-bool shards_update(const config::ParallelConfig& parallel, comm::Communicator& data) {
-  switch (parallel.shard_update) {
-    case config::ShardUpdate::on:
-      return true;
-    case config::ShardUpdate::off:
-      return false;
-    default:
-      return data.traits().shares_memory && parallel.gradient_as_bucket_view;
-  }
-}
-
 EngineOptions engine_options(const config::Config& config, comm::Communicator& data) {
   const auto& parallel = config.parallel;
   EngineOptions options;
-  options.stage = kStages[shards_update(parallel, data) ? 1 : 0];
+  options.stage =
+      kStages[config::shards_update(parallel, data.traits().shares_memory) ? 1 : 0];
   options.layout.first_bucket_bytes = parallel.first_bucket_bytes;
   options.layout.bucket_bytes =
       parallel.bucket_bytes.value_or(options.layout.bucket_bytes);
-  // One rank waits for nobody: a parameter without a gradient is not a mistake there.
-  options.find_unused_parameters =
-      parallel.find_unused_parameters || parallel.strategy == config::Strategy::single;
+  options.find_unused_parameters = config::finds_unused(parallel);
   options.static_graph = parallel.static_graph;
   options.gradient_as_bucket_view = parallel.gradient_as_bucket_view;
   options.compression = compression_of(parallel.compression);
@@ -54,7 +41,7 @@ EngineOptions engine_options(const config::Config& config, comm::Communicator& d
   return options;
 }
 
-// What travels through the host is no work of the GPU.
+// Returns why a graph can not hold steps: a graph holds work of the GPU only.
 std::string capture_obstacle(const config::Config& config, comm::World& world) {
   if (!world.data().device().is_cuda()) return "the model is not on a GPU";
   if (config.parallel.strategy == config::Strategy::data_parallel) {
@@ -78,16 +65,15 @@ class Replicated : public Strategy, private HeldSteps {
  public:
   Replicated(const config::Config& config, torch::nn::Module& module,
              comm::World& world)
-      : module_(module),
-        rank_(static_cast<std::size_t>(world.rank())),
-        ranks_(static_cast<std::size_t>(world.size())),
-        name_(name_of(config.parallel.strategy)),
+      : name_(name_of(config.parallel.strategy)),
         broadcasts_(config.parallel.broadcast_buffers && !module.buffers().empty()),
-        on_gpu_(!world.data().device().is_cpu()),
         capture_obstacle_(capture_obstacle(config, world)),
         engine_(module, world.data(), world.cpu(),
                 engine_options(config, world.data())),
-        optimizers_(config, engine_, world.data()) {
+        optimizers_(config, engine_, world.data()),
+        state_(module, engine_, optimizers_,
+               {static_cast<std::size_t>(world.rank()),
+                static_cast<std::size_t>(world.size())}) {
     if (config.parallel.sync_batch_norm && world.size() > 1 && has_batch_norm(module)) {
       sync_batch_norm_.emplace(module, world.data());
     }
@@ -97,7 +83,7 @@ class Replicated : public Strategy, private HeldSteps {
   std::string_view name() const noexcept override { return name_; }
 
   void begin_step() override {
-    // First: whoever waits for rank 0 here does not compute.
+    // This comes first: a rank that waits for rank 0 here does not compute.
     if (broadcasts_) engine_.broadcast_buffers();
     engine_.zero_gradients();
   }
@@ -125,51 +111,6 @@ class Replicated : public Strategy, private HeldSteps {
   void finish(bool failed) override { engine_.finish(failed); }
 
   Updated update(const Update& wanted) override { return optimizers_.step(wanted); }
-  bool has_average() const noexcept override { return optimizers_.has_average(); }
-  void use_average(bool on) override { optimizers_.use_average(on); }
-
-  checkpoint::Pieces to_save() const override {
-    auto pieces = optimizers_.pieces(/*to_save=*/true);
-    const auto rest = untrained();
-    for (std::size_t i = 0; i < rest.size(); ++i) {
-      // Running statistics are rank 0's; of what nobody changes each writes a part.
-      const auto writer = rest[i].changes_in_forward ? 0 : i % ranks_;
-      if (writer == rank_) pieces.push_back(rest[i]);
-    }
-    return pieces;
-  }
-  checkpoint::Pieces to_load() const override {
-    auto pieces = optimizers_.pieces(/*to_save=*/false);
-    for (auto& piece : untrained()) pieces.push_back(std::move(piece));
-    return pieces;
-  }
-  std::vector<checkpoint::Expected> expected() const override {
-    auto all = optimizers_.expected();
-    for (const auto& piece : untrained()) {
-      all.push_back(
-          {piece.name, checkpoint::dtype_name(piece.data.scalar_type()), piece.shape});
-    }
-    return all;
-  }
-  std::vector<std::string> order() const override {
-    std::vector<std::string> names;
-    for (const auto i : engine_.order()) names.push_back(parameters()[i].name);
-    return names;
-  }
-  void use_order(const std::vector<std::string>& names) override {
-    std::vector<std::size_t> order;
-    for (const auto& name : names) {
-      for (std::size_t i = 0; i < parameters().size(); ++i) {
-        if (parameters()[i].name == name) order.push_back(i);
-      }
-    }
-    if (order.size() == parameters().size()) engine_.use_order(order);
-  }
-
-  UnusedSteps unused_steps() const override { return optimizers_.unused_steps(); }
-  void use_unused_steps(const UnusedSteps& steps) override {
-    optimizers_.use_unused_steps(steps);
-  }
 
   void gather_gradients() override { engine_.gather_gradients(); }
   void share_buffers() override { engine_.broadcast_buffers(); }
@@ -177,12 +118,11 @@ class Replicated : public Strategy, private HeldSteps {
   bool passes_must_match() const noexcept override {
     return sync_batch_norm_.has_value();
   }
-  const ExchangeTimes* times() const noexcept override {
-    return on_gpu_ ? &engine_.device_times() : &engine_.times();
+  StrategyState& state() noexcept override { return state_; }
+  WeightAverage* average() noexcept override {
+    return optimizers_.has_average() ? &average_ : nullptr;
   }
-  void observe(ExchangeObserver* observer) noexcept override {
-    engine_.observe(observer);
-  }
+  ExchangeMonitor* exchange() noexcept override { return &engine_; }
   const std::vector<Parameter>& parameters() const noexcept override {
     return engine_.parameters();
   }
@@ -216,29 +156,24 @@ class Replicated : public Strategy, private HeldSteps {
   void count_update() override { optimizers_.count_held(); }
   torch::Tensor norm(const Update& wanted) override { return optimizers_.norm(wanted); }
 
-  // Parameters that are not trained, and buffers.
-  checkpoint::Pieces untrained() const {
-    checkpoint::Pieces pieces;
-    for (const auto& item : module_.named_parameters()) {
-      if (item.value().requires_grad()) continue;
-      pieces.push_back(checkpoint::whole_piece("model." + item.key(), item.value()));
-    }
-    for (const auto& item : module_.named_buffers()) {
-      pieces.push_back(
-          checkpoint::whole_piece("model." + item.key(), item.value(), true));
-    }
-    return pieces;
-  }
+  // The average that the optimizers keep.
+  class Average : public WeightAverage {
+   public:
+    explicit Average(FlatOptimizers& optimizers) : optimizers_(optimizers) {}
+    void use(bool on) override { optimizers_.use_average(on); }
 
-  torch::nn::Module& module_;
-  const std::size_t rank_, ranks_;
+   private:
+    FlatOptimizers& optimizers_;
+  };
+
   const std::string_view name_;
   const bool broadcasts_;
-  const bool on_gpu_;
   const std::string capture_obstacle_;  // "" if there is none
   Engine engine_;
   std::optional<SyncBatchNorm> sync_batch_norm_;
   FlatOptimizers optimizers_;
+  ReplicatedState state_;
+  Average average_{optimizers_};
 };
 
 }  // namespace

@@ -18,12 +18,12 @@ struct Shard {
   }
 };
 
-// Rank r's part of a bucket: they are all of one size, since plan_layout() pads buckets
-// for it.
+// Returns rank r's part of a bucket: they are all of one size, since plan_layout() pads
+// buckets for it.
 Shard shard_of(std::size_t group, const Bucket& bucket, int rank, int ranks);
 
-// What this rank changes: whole buffers, or its shard of every bucket, in the order of
-// groups and buckets.
+// Returns what this rank changes: whole buffers, or its shard of every bucket, in the
+// order of groups and buckets.
 std::vector<Shard> owned_shards(const std::vector<Group>& groups, const Stage& stage,
                                 int rank, int ranks);
 

@@ -7,19 +7,19 @@ namespace lockstep::parallel {
 
 enum class Held { whole, sharded };
 
-// What a rank holds of each thing that belongs to a parameter: all of it, or its shard.
+// The parts of a parameter that a rank holds: each as a whole, or its shard.
 struct Stage {
   Held values = Held::whole;
   Held gradients = Held::whole;
-  Held state = Held::whole;  // what the optimizer remembers
+  Held state = Held::whole;  // of the optimizer
 
-  // A rank changes its shard only. So it needs the sum of its shard of the gradients
-  // (reduce_scatter, not all_reduce), and the others need what it has changed.
+  // Returns whether a rank changes its shard only. Then it needs the sum of its shard
+  // of the gradients (reduce_scatter, not all_reduce), and the others need its values.
   bool shards_update() const noexcept { return state == Held::sharded; }
 };
 
-// The strategies as a table: 0 is DDP, the others are ZeRO's stages. What the engine
-// does follows from the row that it was given.
+// The strategies as a table: 0 is DDP, the others are ZeRO's stages. The engine's
+// behaviour follows from the row that it was given.
 inline constexpr std::array<Stage, 4> kStages = {{
     {Held::whole, Held::whole, Held::whole},
     {Held::whole, Held::whole, Held::sharded},

@@ -7,7 +7,7 @@
 namespace lockstep::parallel::detail {
 namespace {
 
-// One that measures time, which LibTorch's default does not.
+// Returns an event that measures time, which LibTorch's default does not.
 c10::Event timing_event(const torch::Device& device) {
   return {device.type(), c10::EventFlag::BACKEND_DEFAULT};
 }
@@ -61,8 +61,8 @@ void Stamps::end_wait() {
   read(marks_[1 - turn_]);
 }
 
-// What the device has not come to yet is left out: a step without numbers costs less
-// than a host that waits.
+// Events that the device has not reached yet are left out: a step without numbers costs
+// less than a host that waits.
 void Stamps::read(Marks& marks) {
   if (!marks.complete || !marks.end.query()) return;
   constexpr double kSeconds = 1e-3;  // events measure milliseconds

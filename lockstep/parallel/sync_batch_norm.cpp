@@ -19,14 +19,14 @@ using torch::Tensor;
 // scope. It is above autograd and autocast, so that a whole BatchNorm is seen and not
 // the parts that it is made of.
 constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
-// Where a scope leaves its ranks. Autograd carries it to the threads that it uses.
+// The key of a scope's ranks. Autograd carries it to the threads that it uses.
 constexpr auto kInfo = c10::DebugInfoKind::TEST_INFO;
 
 Tensor or_none(const std::optional<Tensor>& tensor) {
   return tensor.value_or(Tensor());
 }
 
-// The ranks of the innermost scope; none where the key came without one.
+// Returns the ranks of the innermost scope; none where the key came without one.
 std::shared_ptr<detail::SyncedRanks> ranks_of_scope() {
   auto* ranks =
       dynamic_cast<detail::SyncedRanks*>(c10::ThreadLocalDebugInfo::get(kInfo));
@@ -56,7 +56,7 @@ Tensor batch_norm(const Tensor& input, const std::optional<Tensor>& weight,
                                    {running, eps, std::move(ranks)});
 }
 
-// Made of batch_norm, but over the values of one sample.
+// LibTorch makes it of batch_norm, but over the values of one sample.
 Tensor instance_norm(const Tensor& input, const std::optional<Tensor>& weight,
                      const std::optional<Tensor>& bias,
                      const std::optional<Tensor>& running_mean,

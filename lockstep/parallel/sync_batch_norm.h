@@ -14,21 +14,21 @@ namespace detail {
 class SyncedRanks;
 }
 
-// Whether the module, or one inside it, is a BatchNorm. Ranks without samples then run
-// their passes with an empty batch, since the others wait for them in each of these
-// layers. A module that calls torch::batch_norm itself is not seen.
+// Returns whether the module, or one inside it, is a BatchNorm. Ranks without samples
+// then run their passes with an empty batch, since the others wait for them in each of
+// these layers. A module that calls torch::batch_norm itself is not seen.
 bool has_batch_norm(const torch::nn::Module& module);
 
 // BatchNorm over the samples of all ranks.
 //
-// Nothing in the model changes: within a Scope, what is asked of the dispatcher as
-// batch_norm in training is answered with the statistics of all ranks, whoever asks
-// (the forward() of torch::nn::BatchNorm2d is not virtual, so modules can not be
-// replaced). Value, gradients and running statistics are those of BatchNorm on the
-// ranks' batches one behind the other, if losses add up as engine.h says; the running
-// statistics are the same bits on every rank. Statistics are float32 for half precision
-// inputs. Shares may be unequal, or empty: a batch of size 0. InstanceNorm, and
-// BatchNorm in eval mode, stay as they are and communicate nothing.
+// Nothing in the model changes: within a Scope, every call of batch_norm in training is
+// dispatched to one with the statistics of all ranks (the forward() of
+// torch::nn::BatchNorm2d is not virtual, so modules can not be replaced). Value,
+// gradients and running statistics are those of BatchNorm on the ranks' batches one
+// behind the other, if losses add up as engine.h says; the running statistics are the
+// same bits on every rank. Statistics are float32 for half precision inputs. Shares may
+// be unequal, or empty: a batch of size 0. InstanceNorm, and BatchNorm in eval mode,
+// stay as they are and communicate nothing.
 //
 // LibTorch's own BatchNorm modules refuse a batch with one value a channel, as (1, C),
 // before they ask the dispatcher; torch::batch_norm() does not, and with other ranks'
@@ -54,7 +54,7 @@ class SyncBatchNorm {
   SyncBatchNorm(const SyncBatchNorm&) = delete;
   SyncBatchNorm& operator=(const SyncBatchNorm&) = delete;
 
-  // Around forward passes, and around backward passes that compute a layer once more
+  // Lives around forward passes, and around backward passes that compute a layer again
   // (activation checkpointing).
   class Scope {
    public:

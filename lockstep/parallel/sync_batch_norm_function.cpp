@@ -9,7 +9,7 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// What a graph keeps besides tensors.
+// The values that a graph keeps besides tensors.
 struct Kept : torch::CustomClassHolder {
   Kept(const BatchNormArguments& of, const Tensor& of_bias)
       : ranks(of.ranks), eps(of.eps) {

@@ -8,14 +8,14 @@
 
 namespace lockstep::parallel {
 
-// The elements of a piece of the flat buffers, from its begin on, whose parameters no
-// rank has used in this step. Empty unless find_unused_parameters is set.
+// Returns the elements of a piece of the flat buffers, from its begin on, whose
+// parameters no rank has used in this step. Empty unless find_unused_parameters is set.
 std::vector<optim::Elements> unused_elements(const Engine& engine, const Shard& shard);
 
-// A step of an optimizer in a loop of one's own: changes the piece owned()[index] by
-// its gradients, as PyTorch's would. What no rank has used stays as it is, and the step
-// does not count for it. The optimizer was made for the values of that piece; without
-// shards that is engine.values(index).
+// Makes an optimizer step in a user's own loop: changes the piece owned()[index] by its
+// gradients, as PyTorch's would. A parameter that no rank has used stays as it is, and
+// the step does not count for it. The optimizer was made for the values of that piece;
+// without shards that is engine.values(index).
 //
 // Collective: with shards, by rising index; then call engine.wait_for_values().
 void update(Engine& engine, std::size_t index, optim::Optimizer& optimizer,

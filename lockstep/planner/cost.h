@@ -7,10 +7,10 @@
 
 #include "lockstep/config/config.h"
 #include "lockstep/hardware/machine.h"
-#include "lockstep/planner/model.h"
+#include "lockstep/run/model_description.h"
 
-// What a way of training would take: the arithmetic behind a plan. docs/planner.md has
-// the formulas.
+// The cost of a way of training: the arithmetic behind a plan. docs/planner.md has the
+// formulas.
 namespace lockstep::planner {
 
 enum class Method { single, data_parallel, ddp, zero1, zero2, zero3 };
@@ -61,7 +61,7 @@ struct TimeCost {
   double step() const { return compute + update + exposed + wait + offload; }
 };
 
-// Past runs: what was measured over what was predicted; planner/history.h.
+// The ratio of measured to predicted values in past runs; planner/history.h.
 struct Correction {
   double time = 1;         // a factor, of what a device computes
   double time_spread = 0;  // as a share: 0.1 is +- 10 %
@@ -88,37 +88,37 @@ struct Prediction {
 };
 
 // All that a prediction depends on besides the candidate.
-struct Scene {
+struct CostInputs {
   const config::Config& config;  // device and precision are no longer auto
   const hardware::Machine& machine;
-  const Model& model;
+  const run::ModelDescription& model;
   Correction correction;
 };
 
-MemoryCost memory_cost(const Scene& scene, const Candidate& candidate);
-TimeCost time_cost(const Scene& scene, const Candidate& candidate);
-// What memory.fraction allows a rank of its device, or of its part of the host; 0: not
-// known. `because`: "0.9 x 22.5 GiB".
+MemoryCost memory_cost(const CostInputs& inputs, const Candidate& candidate);
+TimeCost time_cost(const CostInputs& inputs, const Candidate& candidate);
+// The memory that memory.fraction allows a rank of its device, or of its part of the
+// host; 0: not known. `because` is "0.9 x 22.5 GiB".
 struct MemoryLimit {
   double bytes = 0;
   std::string because;
 };
-MemoryLimit memory_limit(const Scene& scene, const Candidate& candidate);
-// The largest usual batch of an evaluation that takes no more than a step does.
-std::int64_t evaluation_batch(const Scene& scene, std::int64_t micro);
-// Of all ranks' devices together, a second, at the precision in use.
-double peak_flops(const Scene& scene, int ranks);
-Prediction predict(const Scene& scene, const Candidate& candidate);
+MemoryLimit memory_limit(const CostInputs& inputs, const Candidate& candidate);
+// Returns the largest usual batch of an evaluation that takes no more than a step.
+std::int64_t evaluation_batch(const CostInputs& inputs, std::int64_t micro);
+// Returns that of all ranks' devices together, a second, at the precision in use.
+double peak_flops(const CostInputs& inputs, int ranks);
+Prediction predict(const CostInputs& inputs, const Candidate& candidate);
 
-// Samples a second with each number of ranks over that with one, the share of a rank
-// being the same: {1, 2, 4, 8} and the candidate's own.
+// The samples a second with each number of ranks over that with one, the share of a
+// rank being the same: {1, 2, 4, 8} and the candidate's own.
 struct Scaling {
   int ranks = 1;
   double speed_up = 1;
 };
-std::vector<Scaling> scaling_of(const Scene& scene, const Candidate& candidate);
+std::vector<Scaling> scaling_of(const CostInputs& inputs, const Candidate& candidate);
 
-// "parameters 4.6 GiB + gradients 4.6 GiB + ... = 31.2 GiB".
+// Returns "parameters 4.6 GiB + gradients 4.6 GiB + ... = 31.2 GiB".
 std::string terms_of(const MemoryCost& memory);
 
 }  // namespace lockstep::planner

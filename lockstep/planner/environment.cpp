@@ -8,7 +8,7 @@ namespace {
 
 using hardware::Machine;
 
-// A pair of GPUs that a copy between was lost or late for.
+// Returns a pair of GPUs between which a copy was lost or late.
 std::string broken_pair(const Machine& machine) {
   if (!machine.measured) return "";
   for (const auto& pair : machine.measured->pairs) {
@@ -19,7 +19,7 @@ std::string broken_pair(const Machine& machine) {
   return "";
 }
 
-// Verbs, that is: RoCE has them over Ethernet, and InfiniBand needs no interface.
+// Returns whether verbs exist: RoCE has them over Ethernet, InfiniBand by itself.
 bool has_infiniband(const Machine& machine) {
   return !machine.rdma_devices.empty() ||
          std::any_of(machine.network.begin(), machine.network.end(),
@@ -42,7 +42,7 @@ std::vector<Variable> variables_for(const config::Config& config,
   const int ranks = config.parallel.ranks.value();
   add("OMP_NUM_THREADS", str(config.parallel.threads.value()), "parallel.threads");
   if (config.parallel.device != config::Device::cuda) return variables;
-  // The older name of the same variable, which LibTorch 2.11 still reads.
+  // This is the older name of the same variable, which LibTorch 2.11 still reads.
   if (!is_set("PYTORCH_CUDA_ALLOC_CONF")) {
     add("PYTORCH_ALLOC_CONF", "expandable_segments:True",
         "freed memory of any size serves tensors of any other");

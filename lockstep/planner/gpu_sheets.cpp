@@ -17,7 +17,7 @@ constexpr SheetRates sheet(std::string_view name, double half, double tf32, doub
   return {name, half * kTera, tf32 * kTera, fp32 * kTera, memory * kGiga};
 }
 
-// The first that is found in the name counts: longer names stand first.
+// The first entry that is found in the name counts: longer names come first.
 constexpr std::array kSheets = {
     sheet("b200", 2250, 1125, 75, 8000),
     sheet("h200", 989, 495, 67, 4800),
@@ -51,7 +51,7 @@ bool is_letter_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
 }
 
-// "l4" is not in "rtx l400", and "t4" not in "nvt40".
+// Finds whole words: "l4" is not in "rtx l400", and "t4" not in "nvt40".
 bool has_word(std::string_view text, std::string_view word) {
   for (auto at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
     const auto end = at + word.size();

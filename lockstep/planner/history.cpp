@@ -12,9 +12,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kFormat = 1;
 constexpr std::size_t kKeptOfAModel = 8;
-// Beyond it a run was disturbed, or a clock jumped.
+// Beyond this ratio a run was disturbed, or a clock jumped.
 constexpr double kMostRatio = 1000;
-// What a process of a CPU rank has besides tensors; pages of mapped files are more.
+// The most that a CPU rank's process has besides tensors; more is mapped files.
 constexpr double kMostProcess = 2.0 * (1 << 30);
 // Fewer runs than these say nothing of how far the next may be off.
 constexpr std::size_t kFew = 3;
@@ -28,8 +28,8 @@ double median(std::vector<double> values) {
                                 : (values[middle - 1] + values[middle]) / 2;
 }
 
-// The largest distance from the middle, as a share of it; of few, at least what is
-// usual.
+// Returns the largest distance from the middle, as a share of it; for few values at
+// least the usual error.
 double spread(const std::vector<double>& values, double middle, double usual) {
   double most = values.size() < kFew ? usual * middle : 0;
   for (const double value : values) most = std::max(most, std::abs(value - middle));
@@ -126,7 +126,7 @@ Correction correction_of(const std::vector<Past>& runs, const std::string& model
   Correction correction;
   correction.runs =
       static_cast<int>(std::max(times.size() + host_times.size(), sizes.size()));
-  // Of what was not seen yet.
+  // This is the spread of times that were not seen yet.
   if (correction.runs > 0) {
     correction.time_spread = correction.host_time_spread = kUsualTimeError;
   }

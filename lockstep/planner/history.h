@@ -6,7 +6,7 @@
 #include "lockstep/hardware/machine.h"
 #include "lockstep/planner/cost.h"
 
-// How right predictions were: kept per machine and model, and used for the next one.
+// The accuracy of predictions: kept per machine and model, and used for the next one.
 namespace lockstep::planner {
 
 // A run that came to its end.
@@ -23,8 +23,8 @@ struct Past {
   double measured_bytes = 0;   // of a GPU: tensors; of a CPU: the process
 };
 
-// What is measured of a run's memory: "cuda", "cpu" (the process), or "cpu_tensors"
-// (memory.host_limit counts them).
+// Returns what is measured of a run's memory: "cuda", "cpu" (the process), or
+// "cpu_tensors" (memory.host_limit counts them).
 std::string kind_of_memory(const config::Config& config,
                            const hardware::Machine& machine);
 
@@ -35,8 +35,8 @@ std::vector<Past> past_from_json(const std::string& text);
 // The last few runs of each model, bound by the host or not, are kept.
 void remember(std::vector<Past>& runs, const Past& run);
 
-// From the runs of this model on this device; no correction if there is none. The
-// factor is the median of the ratios, the spread the largest distance from it.
+// Computes it from the runs of this model on this device; none if there are no runs.
+// The factor is the median of the ratios, the spread the largest distance from it.
 Correction correction_of(const std::vector<Past>& runs, const std::string& model,
                          const std::string& device);
 

@@ -5,6 +5,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
+#include "lockstep/config/decisions.h"
 #include "lockstep/planner/cost.h"
 
 namespace lockstep::planner {
@@ -46,7 +47,7 @@ int states_of(const config::OptimConfig& optim) {
   }
 }
 
-const Footprint& of(const Footprints& both, Precision precision) {
+const run::Footprint& of(const run::Footprints& both, Precision precision) {
   return is_mixed(precision) ? both.half : both.fp32;
 }
 
@@ -54,13 +55,13 @@ double scale_of(Precision precision) {
   return precision == Precision::fp64 ? 2 : 1;
 }
 
-// What the forward pass leaves for the backward pass.
-double activations_of(const Scene& scene, const Candidate& candidate) {
-  const auto precision = scene.config.precision.mode;
+// Returns the activations that the forward pass leaves for the backward pass.
+double activations_of(const CostInputs& inputs, const Candidate& candidate) {
+  const auto precision = inputs.config.precision.mode;
   const double width = is_mixed(precision) ? 2 : 4;
   double kept = 0;
   double largest = 0;
-  for (const auto& unit : scene.model.units) {
+  for (const auto& unit : inputs.model.units) {
     const double whole = of(unit.kept, precision).at(candidate.micro);
     const double input = static_cast<double>(unit.num_inputs) * width * candidate.micro;
     const bool again = candidate.recompute && unit.recomputable;
@@ -71,83 +72,81 @@ double activations_of(const Scene& scene, const Candidate& candidate) {
   if (!candidate.offload) return kept * scale_of(precision);
   // A few tensors are on their way while others wait in the host's memory.
   double biggest = 0;
-  for (const auto& unit : scene.model.units) {
+  for (const auto& unit : inputs.model.units) {
     biggest = std::max(biggest, of(unit.kept, precision).at(candidate.micro));
   }
   return std::min(kept, 2 * biggest) * scale_of(precision);
 }
 
-bool shards_state(const Scene& scene, const Candidate& candidate) {
+bool shards_state(const CostInputs& inputs, const Candidate& candidate) {
   if (candidate.method == Method::zero1 || candidate.method == Method::zero2 ||
       candidate.method == Method::zero3) {
     return true;
   }
   if (candidate.ranks == 1) return false;
-  const auto update = scene.config.parallel.shard_update;
-  const bool shares = scene.config.parallel.device == config::Device::cpu;
-  return update == config::ShardUpdate::on ||
-         (shares && update != config::ShardUpdate::off);
+  const auto& parallel = inputs.config.parallel;
+  return config::shards_update(parallel, parallel.device == config::Device::cpu);
 }
 
-double largest_unit(const Model& model) {
+double largest_unit(const run::ModelDescription& model) {
   std::int64_t largest = 0;
   for (const auto& unit : model.units) largest = std::max(largest, unit.num_parameters);
   return static_cast<double>(largest);
 }
 
-// Parameters and what belongs to them.
-void add_state(const Scene& scene, const Candidate& candidate, MemoryCost& cost) {
-  const auto widths = widths_of(scene.config.precision.mode);
-  const auto count = static_cast<double>(scene.model.num_parameters());
+// Adds parameters, gradients and optimizer state.
+void add_state(const CostInputs& inputs, const Candidate& candidate, MemoryCost& cost) {
+  const auto widths = widths_of(inputs.config.precision.mode);
+  const auto count = static_cast<double>(inputs.model.num_parameters());
   const double n = candidate.ranks;
   const double sharded = count / n;
-  const double of_state = shards_state(scene, candidate) ? sharded : count;
+  const double of_state = shards_state(inputs, candidate) ? sharded : count;
   const bool few_gradients =
       candidate.method == Method::zero2 || candidate.method == Method::zero3;
   cost.parameters = widths.parameter * count;
   cost.gradients = widths.gradient * (few_gradients ? sharded : count);
-  cost.optimizer = widths.state * states_of(scene.config.optim) * of_state;
+  cost.optimizer = widths.state * states_of(inputs.config.optim) * of_state;
   cost.master = widths.master * of_state;
-  cost.average = scene.config.ema.enabled ? widths.state * of_state : 0;
-  cost.buffers = static_cast<double>(scene.model.buffer_bytes());
+  cost.average = inputs.config.ema.enabled ? widths.state * of_state : 0;
+  cost.buffers = static_cast<double>(inputs.model.buffer_bytes());
   const double bucket =
-      static_cast<double>(scene.config.parallel.bucket_bytes.value_or(25 << 20));
+      static_cast<double>(inputs.config.parallel.bucket_bytes.value_or(25 << 20));
   if (few_gradients && n > 1) cost.buckets += 2 * bucket;
   if (candidate.method == Method::zero3 && n > 1) {
     cost.parameters = widths.parameter * sharded;
-    cost.buckets += 2 * widths.parameter * largest_unit(scene.model);  // gathered
+    cost.buckets += 2 * widths.parameter * largest_unit(inputs.model);  // gathered
   }
-  if (!scene.config.parallel.gradient_as_bucket_view) {
+  if (!inputs.config.parallel.gradient_as_bucket_view) {
     cost.buckets += widths.gradient * count;
   }
-  if (n > 1 && scene.config.parallel.compression != config::Compression::none) {
+  if (n > 1 && inputs.config.parallel.compression != config::Compression::none) {
     cost.buckets += 2 * count;
   }
 }
 
-// One that is still auto will be chosen so that it fits.
-double evaluation_of(const Scene& scene) {
-  const auto& eval = scene.config.batch.eval;
+// An evaluation batch that is still auto will be chosen so that it fits.
+double evaluation_of(const CostInputs& inputs) {
+  const auto& eval = inputs.config.batch.eval;
   if (eval.is_auto()) return 0;
-  const auto samples = scene.config.data.eval_samples;
+  const auto samples = inputs.config.data.eval_samples;
   const auto batch = samples > 0 ? std::min(samples, eval.value()) : eval.value();
-  return of(scene.model.forward, scene.config.precision.mode).at(batch);
+  return of(inputs.model.forward, inputs.config.precision.mode).at(batch);
 }
 
 // After the first step all buffers are laid out anew, in the order in which gradients
-// came: for a moment there are two of each, when the activations are gone. What is
-// sharded is put together for that.
-double relayout_of(const Scene& scene, const Candidate& candidate,
+// came: for a moment there are two of each, when the activations are gone. Sharded
+// state is gathered for that.
+double relayout_of(const CostInputs& inputs, const Candidate& candidate,
                    const MemoryCost& cost) {
-  // Alone nothing is laid out anew; what is not built yet will have to do better.
+  // A single rank keeps its layout; methods that are not built yet will do better.
   if (candidate.ranks == 1 || !in_this_build(candidate.method)) return 0;
-  const bool sharded = shards_state(scene, candidate);
+  const bool sharded = shards_state(inputs, candidate);
   const double states = cost.optimizer + cost.master + cost.average;
   const double again = cost.state() + (sharded ? candidate.ranks * states : 0);
   return std::max(0.0, again - cost.activations - cost.transient);
 }
 
-// What others use of a GPU is not ours.
+// Memory of a GPU that others use is not ours.
 MemoryLimit limit_of(const hardware::Gpu& gpu, double fraction) {
   const auto total = gpu.memory_total_bytes;
   const double ours = fraction * static_cast<double>(total);
@@ -178,77 +177,77 @@ double MemoryCost::tensors() const {
          transient + buckets + relayout + batches;
 }
 
-MemoryCost memory_cost(const Scene& scene, const Candidate& candidate) {
-  const auto& config = scene.config;
+MemoryCost memory_cost(const CostInputs& inputs, const Candidate& candidate) {
+  const auto& config = inputs.config;
   const auto precision = config.precision.mode;
   const bool cuda = config.parallel.device == config::Device::cuda;
   MemoryCost cost;
-  add_state(scene, candidate, cost);
-  cost.activations = activations_of(scene, candidate);
+  add_state(inputs, candidate, cost);
+  cost.activations = activations_of(inputs, candidate);
   cost.transient =
-      scale_of(precision) * of(scene.model.backward, precision).at(candidate.micro);
-  const auto sample = static_cast<double>(scene.model.sample_bytes);
+      scale_of(precision) * of(inputs.model.backward, precision).at(candidate.micro);
+  const auto sample = static_cast<double>(inputs.model.sample_bytes);
   const auto share = static_cast<double>(candidate.micro * candidate.accumulation);
   const double ahead = cuda ? 2 : config.data.prefetch.value_or(4) + 1;
   cost.batches = sample * share * ahead;
   if (!cuda) {
     // An evaluation takes the place of a step's activations, if it needs more.
     const double step = cost.activations + cost.transient;
-    cost.transient += std::max(0.0, evaluation_of(scene) - step);
+    cost.transient += std::max(0.0, evaluation_of(inputs) - step);
     if (config.memory.host_limit > 0) leave_out_shared(candidate, cost);
-    cost.relayout = relayout_of(scene, candidate, cost);
+    cost.relayout = relayout_of(inputs, candidate, cost);
     // memory.host_limit counts nothing but tensors.
     const double process = config.memory.host_limit > 0 ? 0 : kProcess;
-    const double learnt = scene.correction.memory_bytes;
+    const double learnt = inputs.correction.memory_bytes;
     cost.process = learnt > 0 ? learnt : process;
     return cost;
   }
   cost.transient += kLibraries;
   cost.process = kContext + (candidate.ranks > 1 ? kRings : 0);
-  cost.activations *= scene.correction.memory;
-  cost.transient *= scene.correction.memory;
-  cost.relayout = relayout_of(scene, candidate, cost);
+  cost.activations *= inputs.correction.memory;
+  cost.transient *= inputs.correction.memory;
+  cost.relayout = relayout_of(inputs, candidate, cost);
   cost.fragmentation = kOfFragments * (cost.activations + cost.transient);
   return cost;
 }
 
-MemoryLimit memory_limit(const Scene& scene, const Candidate& candidate) {
-  const auto& config = scene.config;
+MemoryLimit memory_limit(const CostInputs& inputs, const Candidate& candidate) {
+  const auto& config = inputs.config;
   const int ranks = candidate.ranks;
   if (config.parallel.device == config::Device::cpu) {
     if (config.memory.host_limit > 0) {
-      // Of a process: replicas that are threads share it.
+      // The limit is of a process: replicas that are threads share it.
       const bool shared = candidate.method == Method::data_parallel && ranks > 1;
       return {static_cast<double>(config.memory.host_limit) / (shared ? ranks : 1),
               str("memory.host_limit ", units::format_bytes(config.memory.host_limit),
                   shared ? str(" / ", ranks, " replicas") : "")};
     }
     constexpr double kOfHost = 0.9;
-    const auto total = scene.machine.memory_total_bytes;
+    const auto total = inputs.machine.memory_total_bytes;
     if (total <= 0) return {};
     const auto shared = ranks > 1 ? str(" / ", ranks, " ranks") : "";
     return {kOfHost * static_cast<double>(total) / ranks,
             str(kOfHost, " x ", units::format_bytes(total), " of the host", shared)};
   }
   MemoryLimit least;
-  const auto count = std::min<std::size_t>(ranks, scene.machine.gpus.size());
+  const auto count = std::min<std::size_t>(ranks, inputs.machine.gpus.size());
   for (std::size_t i = 0; i < count; ++i) {
-    const auto one = limit_of(scene.machine.gpus[i], config.memory.fraction);
+    const auto one = limit_of(inputs.machine.gpus[i], config.memory.fraction);
     if (least.bytes <= 0 || one.bytes < least.bytes) least = one;
   }
   return least;
 }
 
-std::int64_t evaluation_batch(const Scene& scene, std::int64_t micro) {
+std::int64_t evaluation_batch(const CostInputs& inputs, std::int64_t micro) {
   constexpr double kSmall = 1 << 30;
-  const bool cuda = scene.config.parallel.device == config::Device::cuda;
-  const auto step = memory_cost(scene, {.micro = micro});
-  const double limit = memory_limit(scene, {}).bytes;
-  const double state = memory_cost(scene, {.micro = 0}).peak();
+  const bool cuda = inputs.config.parallel.device == config::Device::cuda;
+  const auto step = memory_cost(inputs, {.micro = micro});
+  const double limit = memory_limit(inputs, {}).bytes;
+  const double state = memory_cost(inputs, {.micro = 0}).peak();
   const double free = limit > 0 ? limit - state : kSmall;
   const double room =
       std::max(step.activations + step.transient, std::min(kSmall, free));
-  const auto& forward = of(scene.model.forward, scene.config.precision.mode);
+  const auto& forward = of(inputs.model.forward, inputs.config.precision.mode);
   std::int64_t batch = cuda ? 1024 : 256;
   while (batch > 1 && forward.at(batch) > room) batch /= 2;
   return batch;

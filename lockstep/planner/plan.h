@@ -7,7 +7,7 @@
 #include "lockstep/config/load.h"
 #include "lockstep/hardware/machine.h"
 #include "lockstep/planner/cost.h"
-#include "lockstep/planner/model.h"
+#include "lockstep/run/model_description.h"
 
 namespace lockstep::planner {
 
@@ -18,22 +18,22 @@ struct Choice {
   std::string because;  // one short sentence with numbers
 };
 
-// What a candidate would take, and why it was not taken: "" for the one that was.
-struct Outcome {
+// The cost of a candidate, and why it was not taken: "" for the one that was.
+struct CandidateOutcome {
   Prediction prediction;
   std::string lost;
 };
 
-// A variable that the ranks get, unless somebody has set it.
+// A variable that the ranks get, unless the user has set it.
 struct Variable {
   std::string name;
   std::string value;
   std::string because;
 };
 
-// What a plan may use besides the configuration and the machine.
+// The facts that a plan may use besides the configuration and the machine.
 struct Knowledge {
-  std::optional<Model> model;
+  std::optional<run::ModelDescription> model;
   std::string no_model;      // why it is not known
   bool worker_died = false;  // over the question, which should not happen
   Correction correction;
@@ -43,22 +43,22 @@ struct Knowledge {
 struct Plan {
   config::Loaded config;  // no auto left; the chosen knobs have Origin::planner
   std::vector<Choice> choices;
-  // From here on only where the model is known.
+  // The following is set only where the model is known.
   std::string model;
-  std::optional<Prediction> prediction;  // of what was chosen
-  Correction correction;                 // that is in it
-  std::vector<Outcome> candidates;       // the best first
+  std::optional<Prediction> prediction;      // of the chosen candidate
+  Correction correction;                     // that is in it
+  std::vector<CandidateOutcome> candidates;  // the best first
   std::vector<Scaling> scaling;
   std::optional<double> seconds;   // to the end of training
   double flops_per_sample = 0;     // of the model, forward and backward
   double peak_flops = 0;           // a second, of all devices
-  std::vector<std::string> hints;  // what if
+  std::vector<std::string> hints;  // other choices, and their effect
 
   std::vector<Variable> environment;
-  std::vector<std::string> notes;  // what somebody should know
+  std::vector<std::string> notes;  // sentences that a user should know
 };
 
-// Fills in every `auto` for this machine. What was asked for is kept, or refused: a
+// Fills in every `auto` for this machine. A knob that was set is kept, or refused: a
 // knob that the machine can not give is Fault::hardware if a device is missing or too
 // small, else Fault::config. With allow_auto=false every `auto` that is left is
 // refused, with what would have been chosen. Without a model the batch and the ranks
@@ -68,12 +68,13 @@ struct Plan {
 Plan resolve(config::Loaded wanted, const hardware::Machine& machine, bool allow_auto,
              const Knowledge& knowledge = {});
 
-// All that could be done, the best first, whatever was asked for; nothing without a
-// model. For a person who was refused.
-std::vector<Outcome> survey(config::Loaded wanted, const hardware::Machine& machine,
-                            const Knowledge& knowledge);
+// Returns all candidates, the best first, whatever was asked for; nothing without a
+// model. It is for a user whose recipe was refused.
+std::vector<CandidateOutcome> survey(config::Loaded wanted,
+                                     const hardware::Machine& machine,
+                                     const Knowledge& knowledge);
 
-// docs/run_directory.md: plan.json.
+// Returns plan.json of docs/run_directory.md.
 std::string to_json(const Plan& plan);
 
 }  // namespace lockstep::planner

@@ -18,20 +18,20 @@ constexpr std::array kTable = {
     TableRow{0, 2, 32},
 };
 
-Wish take(Method method, std::string because) {
-  Wish wish;
-  wish.method = method;
-  wish.method_because = std::move(because);
+Preference take(Method method, std::string because) {
+  Preference preference;
+  preference.method = method;
+  preference.method_because = std::move(because);
   if (method == Method::single) {
-    wish.ranks = 1;
-    wish.ranks_because = wish.method_because;
+    preference.ranks = 1;
+    preference.ranks_because = preference.method_because;
   }
-  return wish;
+  return preference;
 }
 
 }  // namespace
 
-Wish simple_policy(const Facts& facts) {
+Preference simple_policy(const Facts& facts) {
   constexpr int kMostThreads = 4;
   if (facts.devices == 0) return take(Method::single, "policy simple: no GPU");
   if (facts.devices == 1) return take(Method::single, "policy simple: 1 GPU");
@@ -43,7 +43,7 @@ Wish simple_policy(const Facts& facts) {
               str("policy simple: ", facts.devices, " GPUs > ", kMostThreads));
 }
 
-Wish flags_policy(const Facts& facts) {
+Preference flags_policy(const Facts& facts) {
   if (facts.devices == 0) return take(Method::single, "policy flags: no GPU");
   if (facts.devices == 1) return take(Method::single, "policy flags: 1 GPU");
   const auto gpus = str("policy flags: ", facts.devices, " GPUs, ");
@@ -58,7 +58,7 @@ Wish flags_policy(const Facts& facts) {
                                   "planner.enable_data_parallel");
 }
 
-Wish zero2_policy(const Facts& facts) {
+Preference zero2_policy(const Facts& facts) {
   if (facts.devices == 0) return take(Method::single, "policy zero2: no GPU");
   if (facts.devices == 1) return take(Method::single, "policy zero2: 1 GPU");
   if (in_this_build(Method::zero2)) {
@@ -76,23 +76,24 @@ TableRow table_row(std::int64_t memory_bytes) {
   return kTable.back();
 }
 
-Wish table_policy(const Facts& facts) {
-  auto wish = zero2_policy(facts);
-  if (facts.devices == 0 || facts.memory_bytes == 0) return wish;
+Preference table_policy(const Facts& facts) {
+  auto preference = zero2_policy(facts);
+  if (facts.devices == 0 || facts.memory_bytes == 0) return preference;
   const auto row = table_row(facts.memory_bytes);
   const auto has =
       str("policy table: a GPU has ", units::format_bytes(facts.memory_bytes), " ");
-  wish.micro = row.micro;
-  wish.accumulation = row.accumulation;
-  wish.batch_because = row.least_bytes > 0
-                           ? str(has, ">= ", row.least_bytes / kGigabyte,
-                                 " GB: ", row.micro, " x ", row.accumulation)
-                           : str(has, "< 6 GB: ", row.micro, " x ", row.accumulation);
+  preference.micro = row.micro;
+  preference.accumulation = row.accumulation;
+  preference.batch_because =
+      row.least_bytes > 0 ? str(has, ">= ", row.least_bytes / kGigabyte,
+                                " GB: ", row.micro, " x ", row.accumulation)
+                          : str(has, "< 6 GB: ", row.micro, " x ", row.accumulation);
   if (facts.can_recompute) {
-    wish.recompute = true;
-    wish.recompute_because = "policy table: blocks are computed again to save memory";
+    preference.recompute = true;
+    preference.recompute_because =
+        "policy table: blocks are computed again to save memory";
   }
-  return wish;
+  return preference;
 }
 
 double usual_speed_up(int ranks) {

@@ -7,11 +7,11 @@
 #include "lockstep/config/planner.h"
 #include "lockstep/planner/cost.h"
 
-// The rules of planner.policy, one function each. A policy wishes; what somebody has
-// named stays as it is.
+// The rules of planner.policy, one function each. A policy wishes; knobs that a user
+// has set stay as they are.
 namespace lockstep::planner {
 
-// What the rules look at.
+// The facts that the rules look at.
 struct Facts {
   int devices = 0;                // GPUs that would train; 0: there is none
   std::int64_t memory_bytes = 0;  // of the smallest of them
@@ -19,8 +19,8 @@ struct Facts {
   config::PlannerConfig knobs;
 };
 
-// What a policy leaves open is left to the rules of resolve.cpp.
-struct Wish {
+// The wishes of a policy. Fields left open are for the rules of resolve.cpp.
+struct Preference {
   std::optional<Method> method;
   std::string method_because;
   std::optional<int> ranks;
@@ -36,25 +36,25 @@ struct Wish {
   std::string offload_because;
 };
 
-// No GPU: the CPU; 1: single; 2 to 4: data_parallel; more: ddp.
-Wish simple_policy(const Facts& facts);
-// No GPU: the CPU; 1: single; several: ddp if enable_distributed, else data_parallel if
-// enable_data_parallel, else single.
-Wish flags_policy(const Facts& facts);
-// 1: single; several: ZeRO-2, or ddp where the build has none.
-Wish zero2_policy(const Facts& facts);
-// Batches by the memory of a GPU, recomputing on, and ranks as zero2 has them.
-Wish table_policy(const Facts& facts);
+// Chooses by GPUs: none: the CPU; 1: single; 2 to 4: data_parallel; more: ddp.
+Preference simple_policy(const Facts& facts);
+// Chooses by GPUs: none: the CPU; 1: single; several: ddp if enable_distributed, else
+// data_parallel if enable_data_parallel, else single.
+Preference flags_policy(const Facts& facts);
+// Chooses by GPUs: 1: single; several: ZeRO-2, or ddp where the build has none.
+Preference zero2_policy(const Facts& facts);
+// Chooses batches by the memory of a GPU, recomputing on, and ranks as zero2 does.
+Preference table_policy(const Facts& facts);
 
 struct TableRow {
   std::int64_t least_bytes;  // of a GPU's memory
   std::int64_t micro;
   std::int64_t accumulation;
 };
-// The row for so much memory.
+// Returns the row for so much memory.
 TableRow table_row(std::int64_t memory_bytes);
 
-// What others usually see with so many ranks; 0: no such expectation.
+// Returns the usual speed-up with so many ranks; 0: no such expectation.
 double usual_speed_up(int ranks);
 
 }  // namespace lockstep::planner

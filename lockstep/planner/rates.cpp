@@ -12,9 +12,9 @@ using config::Precision;
 using hardware::Gpu;
 using hardware::Machine;
 
-// What a training step reaches of a rate: of a sheet's, which no product reaches, and
-// of one that was measured with a large product, which those of a step are not all
-// like.
+// The share of a rate that a training step reaches: of a sheet's, which no product
+// reaches, and of one that was measured with a large product, unlike some of a
+// step's.
 constexpr double kOfSheet = 0.55;
 constexpr double kOfMeasured = 0.75;
 constexpr double kOfCpu = 0.35;
@@ -28,12 +28,12 @@ bool is_half(Precision precision) {
 double at_precision(const SheetRates& sheet, Precision precision) {
   if (is_half(precision)) return sheet.half > 0 ? sheet.half : sheet.fp32;
   if (precision == Precision::tf32) return sheet.tf32 > 0 ? sheet.tf32 : sheet.fp32;
-  // A 64th of fp32's, but on those that are made for it, where it is half.
+  // Most GPUs reach a 64th of fp32's; those made for fp64 reach a half.
   if (precision == Precision::fp64) return sheet.fp32 / 64;
   return sheet.fp32;
 }
 
-// Operations of a multiprocessor in a cycle, by the architecture.
+// The operations of a multiprocessor in a cycle, by the architecture.
 struct PerCycle {
   double half, fp32;
 };
@@ -90,7 +90,7 @@ double lanes_of(const Machine& machine) {
   return lanes;
 }
 
-// One direction of a link, by the bytes that such links really move.
+// Returns the rate of one direction of a link, as such links really move bytes.
 double pcie_bytes(const Gpu& gpu) {
   constexpr int kUsualGeneration = 4;
   constexpr int kUsualWidth = 16;
@@ -99,12 +99,12 @@ double pcie_bytes(const Gpu& gpu) {
   return 0.8e9 * std::pow(2, generation - 3) * width;  // 0.985e9 a lane, less headers
 }
 
-// The bandwidth that an all_reduce showed, and its share that is not a matter of bytes.
+// Returns the bandwidth that an all_reduce showed, with an assumed latency.
 std::optional<LinkRates> measured_link(const Machine& machine, int ranks, bool cuda) {
   if (!machine.measured) return std::nullopt;
   const hardware::MeasuredCollective* best = nullptr;
   for (const auto& one : machine.measured->collectives) {
-    const bool fits = (one.backend == "nccl") == cuda && one.ranks > 1;
+    const bool fits = one.is_of_gpus() == cuda && one.ranks > 1;
     if (!fits || one.seconds <= 0 || one.bytes <= 0) continue;
     const auto far = [&](const auto& c) { return std::abs(c.ranks - ranks); };
     const bool nearer = best == nullptr || far(one) < far(*best) ||

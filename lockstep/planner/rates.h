@@ -8,11 +8,11 @@
 #include "lockstep/config/precision.h"
 #include "lockstep/hardware/machine.h"
 
-// How fast the parts of a machine are: as measured (`lockstep hardware bench`), else as
+// The speed of the parts of a machine: as measured (`lockstep hardware bench`), else as
 // their data sheets say, else estimated, and which of these it was.
 namespace lockstep::planner {
 
-// Dense products of matrices that sum in fp32, operations a second; 0: not there.
+// The rates of dense matrix products that sum in fp32, operations a second; 0: none.
 struct SheetRates {
   std::string_view name;  // in lower case, found anywhere in the driver's name
   double half = 0;        // bf16, or fp16 where there is none
@@ -21,7 +21,7 @@ struct SheetRates {
   double memory = 0;  // bytes a second
 };
 
-// By the driver's name ("NVIDIA A100-SXM4-80GB"); nothing for one that is not listed.
+// Takes the driver's name ("NVIDIA A100-SXM4-80GB"); nothing if it is not listed.
 std::optional<SheetRates> sheet_of(std::string_view gpu_name);
 
 // The peak of one device.
@@ -35,21 +35,21 @@ struct DeviceRates {
 
 DeviceRates gpu_rates(const hardware::Machine& machine, std::size_t index,
                       config::Precision precision);
-// `threads` of the machine's cores.
+// Returns the rates of `threads` of the machine's cores.
 DeviceRates cpu_rates(const hardware::Machine& machine, int threads);
 
-// What ranks exchange tensors over.
+// The link that ranks exchange tensors over.
 struct LinkRates {
   double bytes = 0;    // a second, each rank to the next
   double latency = 0;  // seconds of a message
   std::string source;  // "18 NVLinks", "PCIe 4 x16 through the host"
 };
 
-// The slowest link between the first `ranks` GPUs. A rank more than there are GPUs is
-// as far away as the others.
+// Returns the slowest link between the first `ranks` GPUs. A rank more than there are
+// GPUs is as far away as the others.
 LinkRates gpu_link(const hardware::Machine& machine, int ranks);
 LinkRates cpu_link(const hardware::Machine& machine, int ranks);
-// Between a GPU and the host.
+// Returns the link between a GPU and the host.
 LinkRates host_link(const hardware::Machine& machine, std::size_t index);
 
 }  // namespace lockstep::planner

@@ -129,7 +129,7 @@ std::string seconds_text(double seconds) {
   return fmt::format("{:.0f} us", 1e6 * seconds);
 }
 
-std::string candidate_table(const std::vector<Outcome>& candidates, bool all) {
+std::string candidate_table(const std::vector<CandidateOutcome>& candidates, bool all) {
   Rows rows{{"", "strategy", "ranks", "micro", "x", "recompute", "offload", "memory",
              "step", "samples/s", "why not"}};
   std::set<std::pair<Method, int>> seen;

@@ -45,7 +45,7 @@ bool has_fast_fp16(const Gpu& gpu) {
   return gpu.compute_major >= 7;
 }
 
-// All ranks compute alike.
+// All ranks compute alike, so the weakest GPU decides.
 const Gpu& weakest(const Machine& machine) {
   return *std::min_element(machine.gpus.begin(), machine.gpus.end(),
                            [](const Gpu& a, const Gpu& b) {
@@ -121,9 +121,9 @@ void check_ranks_fit(Resolver& r, const Machine& machine) {
                " or parallel.device=cpu"));
 }
 
-void offer_ranks(Resolver& r, const Machine& machine, const Wish& wish) {
+void offer_ranks(Resolver& r, const Machine& machine, const Preference& preference) {
   const auto& parallel = r.config().parallel;
-  r.offer("parallel.ranks", wish.ranks, wish.ranks_because);
+  r.offer("parallel.ranks", preference.ranks, preference.ranks_because);
   const auto gpus = machine.gpus.size();
   const bool cuda = parallel.device == config::Device::cuda;
   if (parallel.strategy == config::Strategy::single) {
@@ -138,20 +138,21 @@ void offer_ranks(Resolver& r, const Machine& machine, const Wish& wish) {
   }
 }
 
-// A strategy by the name that a recipe has for it.
-void offer_method(Resolver& r, const Wish& wish, int ranks) {
-  if (!wish.method || (*wish.method == Method::single) != (ranks == 1)) return;
-  if (*wish.method >= Method::zero1) return;  // policies offer only what is there
-  r.offer("parallel.strategy", name_of(*wish.method), wish.method_because);
+// Offers a strategy by the name that a recipe has for it.
+void offer_method(Resolver& r, const Preference& preference, int ranks) {
+  if (!preference.method || (*preference.method == Method::single) != (ranks == 1))
+    return;
+  if (*preference.method >= Method::zero1) return;  // policies offer only what is there
+  r.offer("parallel.strategy", name_of(*preference.method), preference.method_because);
 }
 
-void resolve_ranks(Resolver& r, const Machine& machine, const Wish& wish) {
+void resolve_ranks(Resolver& r, const Machine& machine, const Preference& preference) {
   const bool by_name = !r.is_open("parallel.ranks") || !r.is_open("parallel.strategy");
   const bool cuda = r.config().parallel.device == config::Device::cuda;
-  offer_ranks(r, machine, wish);
+  offer_ranks(r, machine, preference);
   check_ranks_fit(r, machine);
   const auto ranks = r.config().parallel.ranks.value();
-  offer_method(r, wish, ranks);
+  offer_method(r, preference, ranks);
   if (ranks == 1) {
     r.offer("parallel.strategy", "single", "there is 1 rank");
   } else {
@@ -219,7 +220,7 @@ void resolve_threads(Resolver& r, const Machine& machine) {
   }
 }
 
-// As many batches as hide a slow one, if they fit into a tenth of the host's memory.
+// Offers batches that hide a slow one, if they fit into a tenth of the host's memory.
 void resolve_prefetch(Resolver& r, const Machine& machine, const Knowledge& knowledge) {
   constexpr int kEnough = 4;
   constexpr double kTenth = 10;
@@ -239,13 +240,15 @@ void resolve_prefetch(Resolver& r, const Machine& machine, const Knowledge& know
   r.offer("data.prefetch", kEnough, "enough to hide a slow batch, little memory");
 }
 
-void resolve_memory(Resolver& r, const Wish& wish) {
-  if (wish.recompute) {
-    r.offer("memory.recompute_every", *wish.recompute ? 1 : 0, wish.recompute_because);
+void resolve_memory(Resolver& r, const Preference& preference) {
+  if (preference.recompute) {
+    r.offer("memory.recompute_every", *preference.recompute ? 1 : 0,
+            preference.recompute_because);
   }
   r.offer("memory.recompute_every", 0, "all activations are kept as long as they fit");
-  if (wish.offload) {
-    r.offer("memory.offload", *wish.offload ? "true" : "false", wish.offload_because);
+  if (preference.offload) {
+    r.offer("memory.offload", *preference.offload ? "true" : "false",
+            preference.offload_because);
   }
   r.offer("memory.offload", "false", "only where nothing else fits");
   if (!r.config().memory.offload.value()) return;
@@ -277,7 +280,7 @@ void resolve_length(Resolver& r) {
   r.offer("eval.every", "epoch", "once for each pass over the data, and at the end");
 }
 
-// With parallel.device_ids: those of its GPUs, as if there were no others.
+// Returns the machine with the GPUs of parallel.device_ids only.
 Machine in_use(Resolver& r, Machine machine) {
   const auto& ids = r.config().parallel.device_ids;
   if (ids.empty() || r.config().parallel.device != config::Device::cuda) return machine;
@@ -321,15 +324,16 @@ Plan resolve(config::Loaded wanted, const Machine& whole, bool allow_auto,
   resolve_device(resolver, whole);
   const auto machine = in_use(resolver, whole);
   resolve_precision(resolver, machine);
-  auto asked = asked_of(resolver.config());
-  std::vector<Outcome> candidates;
-  const auto wish = detail::wish_of(resolver, machine, knowledge, candidates);
-  resolve_ranks(resolver, whole, wish);
+  auto constraints = constraints_of(resolver.config());
+  std::vector<CandidateOutcome> candidates;
+  const auto preference =
+      detail::preference_of(resolver, machine, knowledge, candidates);
+  resolve_ranks(resolver, whole, preference);
   resolve_buckets(resolver);
   resolve_threads(resolver, machine);
-  detail::resolve_batch(resolver, wish);
+  detail::resolve_batch(resolver, preference);
   resolve_prefetch(resolver, machine, knowledge);
-  resolve_memory(resolver, wish);
+  resolve_memory(resolver, preference);
   resolve_graph(resolver);
   resolve_length(resolver);
   resolver.validate();
@@ -337,25 +341,26 @@ Plan resolve(config::Loaded wanted, const Machine& whole, bool allow_auto,
   plan.notes = config::unused_knobs(plan.config);
   if (!allow_auto && !plan.choices.empty()) refuse_auto(plan.choices);
   if (knowledge.model && candidates.empty()) {
-    asked.global = plan.config.config.batch.global.value();
-    const Scene scene{plan.config.config, machine, *knowledge.model,
-                      knowledge.correction};
-    candidates = outcomes(scene, asked);
+    constraints.global = plan.config.config.batch.global.value();
+    const CostInputs inputs{plan.config.config, machine, *knowledge.model,
+                            knowledge.correction};
+    candidates = outcomes(inputs, constraints);
   }
   plan.candidates = std::move(candidates);
-  detail::foresee(plan, machine, knowledge);
+  detail::add_predictions(plan, machine, knowledge);
   return plan;
 }
 
-std::vector<Outcome> survey(config::Loaded wanted, const Machine& whole,
-                            const Knowledge& knowledge) {
+std::vector<CandidateOutcome> survey(config::Loaded wanted, const Machine& whole,
+                                     const Knowledge& knowledge) {
   if (!knowledge.model) return {};
   Resolver resolver(std::move(wanted));
   resolve_device(resolver, whole);
   const auto machine = in_use(resolver, whole);
   resolve_precision(resolver, machine);
-  const Scene scene{resolver.config(), machine, *knowledge.model, knowledge.correction};
-  return outcomes(scene, asked_of(resolver.config()));
+  const CostInputs inputs{resolver.config(), machine, *knowledge.model,
+                          knowledge.correction};
+  return outcomes(inputs, constraints_of(resolver.config()));
 }
 
 }  // namespace lockstep::planner

@@ -1,4 +1,4 @@
-// How many samples go through the model at once, and how often a step does that.
+// Decides how many samples go through the model at once, and how often in a step.
 #include <algorithm>
 
 #include "lockstep/base/text.h"
@@ -36,7 +36,7 @@ bool nothing_named(const config::BatchConfig& batch) {
          batch.accumulation.is_auto();
 }
 
-// The largest size up to `most` that divides the share.
+// Returns the largest size up to `most` that divides the share.
 std::int64_t dividing(std::int64_t share, std::int64_t most) {
   auto size = std::min(share, most);
   while (share % size != 0) --size;
@@ -52,7 +52,7 @@ bool will_search(const config::Config& config) {
                                            !config.parallel.sync_batch_norm);
 }
 
-// Whether the micro-batch is found by trying; `open`: nobody has said how large.
+// Offers to find the micro-batch by trying; `open` means that no size was set.
 void offer_search(Resolver& r, bool open) {
   const auto& config = r.config();
   const bool limited = is_limited(config);
@@ -81,23 +81,24 @@ void offer_search(Resolver& r, bool open) {
   }
 }
 
-std::string how_large(const Resolver& r, const Wish& wish, std::int64_t micro) {
-  if (micro != *wish.micro) {
-    return str(wish.batch_because, "; ", micro, " divides the share of a rank");
+std::string how_large(const Resolver& r, const Preference& preference,
+                      std::int64_t micro) {
+  if (micro != *preference.micro) {
+    return str(preference.batch_because, "; ", micro, " divides the share of a rank");
   }
-  const bool tries = wish.micro_is_guess && will_search(r.config());
-  return wish.batch_because +
+  const bool tries = preference.micro_is_guess && will_search(r.config());
+  return preference.batch_because +
          (tries ? "; memory.find_micro tries what really fits" : "");
 }
 
 }  // namespace
 
-void resolve_batch(Resolver& r, const Wish& wish) {
+void resolve_batch(Resolver& r, const Preference& preference) {
   const auto ranks = r.config().parallel.ranks.value();
   const bool named = !nothing_named(r.config().batch);
-  if (!named && !wish.micro_is_guess) {
-    r.offer("batch.micro", wish.micro, wish.batch_because);
-    r.offer("batch.accumulation", wish.accumulation, wish.batch_because);
+  if (!named && !preference.micro_is_guess) {
+    r.offer("batch.micro", preference.micro, preference.batch_because);
+    r.offer("batch.accumulation", preference.accumulation, preference.batch_because);
   }
   offer_global(r);
   r.validate();  // refuses what does not divide, with the arithmetic
@@ -107,9 +108,9 @@ void resolve_batch(Resolver& r, const Wish& wish) {
           str("batch.global ", global, " / parallel.ranks ", ranks));
   const auto per_rank = batch.per_rank.value();
   const bool open = batch.micro.is_auto() && batch.accumulation.is_auto();
-  if (open && wish.micro) {
-    const auto micro = dividing(per_rank, *wish.micro);
-    r.offer("batch.micro", micro, how_large(r, wish, micro));
+  if (open && preference.micro) {
+    const auto micro = dividing(per_rank, *preference.micro);
+    r.offer("batch.micro", micro, how_large(r, preference, micro));
   }
   if (batch.micro.is_auto()) {
     r.offer("batch.accumulation", 1, "the share of a rank goes through at once");
@@ -117,15 +118,15 @@ void resolve_batch(Resolver& r, const Wish& wish) {
     r.offer("batch.accumulation", per_rank / batch.micro.value(),
             str("batch.per_rank ", per_rank, " / batch.micro ", batch.micro.value()));
   }
-  offer_search(r, open && (wish.micro_is_guess || !wish.micro));
+  offer_search(r, open && (preference.micro_is_guess || !preference.micro));
   const auto accumulation = batch.accumulation.value();
   r.offer("batch.micro", per_rank / accumulation,
           str("batch.per_rank ", per_rank, " / batch.accumulation ", accumulation));
   const bool cuda = r.config().parallel.device == config::Device::cuda;
   const auto micro = batch.micro.value();
   const std::int64_t usual = cuda ? 1024 : 256;
-  if (wish.eval && *wish.eval < usual) {
-    r.offer("batch.eval", std::max(micro, *wish.eval),
+  if (preference.eval && *preference.eval < usual) {
+    r.offer("batch.eval", std::max(micro, *preference.eval),
             str("takes no more memory than a step; batch.micro ", micro,
                 " if that were more"));
   }

@@ -6,12 +6,12 @@
 #include "lockstep/planner/plan.h"
 #include "lockstep/planner/policies.h"
 
-// The policy `measured`: all ways to train a model on a machine, what each would take,
-// and the fastest of those that fit.
+// The policy `measured`: all ways to train a model on a machine, the cost of each, and
+// the fastest of those that fit.
 namespace lockstep::planner {
 
-// What somebody has named; what is not named is searched.
-struct Asked {
+// The knobs that a user has set; the others are searched.
+struct Constraints {
   std::optional<Method> method;
   std::optional<int> ranks;
   std::optional<std::int64_t> global;    // samples of a step
@@ -25,24 +25,25 @@ struct Asked {
   bool can_recompute = true;    // nothing forbids it
 };
 
-Asked asked_of(const config::Config& config);
+Constraints constraints_of(const config::Config& config);
 
-// Where no global batch is named: the usual one, or near it, so that the ranks and what
-// else is named divide it.
+// Returns the global batch if none is set: the usual one, or near it, so that the ranks
+// and other knobs divide it.
 std::int64_t usual_global(const config::BatchConfig& batch, int ranks);
 
-// All of them, the best first: what was asked for, is in this build and fits stands
+// Returns all of them, the best first: those asked for, in this build and fitting come
 // before the rest, the faster before the slower. `lost` says why each was not taken.
-std::vector<Outcome> outcomes(const Scene& scene, const Asked& asked);
+std::vector<CandidateOutcome> outcomes(const CostInputs& inputs,
+                                       const Constraints& constraints);
 
-// Fault::hardware, with the arithmetic and what of `outcomes` would fit, if the weights
-// and what belongs to them are more than a device has: no smaller batch helps then.
-void check_state(const Scene& scene, const Prediction& prediction,
-                 const std::vector<Outcome>& outcomes);
+// Throws Fault::hardware, with the arithmetic and what of `outcomes` would fit, if the
+// weights and their state are more than a device has: no smaller batch helps then.
+void check_state(const CostInputs& inputs, const Prediction& prediction,
+                 const std::vector<CandidateOutcome>& outcomes);
 
-// The first of `outcomes`, with reasons. Fault::hardware with the arithmetic if nothing
-// that was asked for fits.
-Wish measured_policy(const Scene& scene, const Asked& asked,
-                     const std::vector<Outcome>& outcomes);
+// Returns the first of `outcomes`, with reasons. Throws Fault::hardware with the
+// arithmetic if nothing that was asked for fits.
+Preference measured_policy(const CostInputs& inputs, const Constraints& constraints,
+                           const std::vector<CandidateOutcome>& outcomes);
 
 }  // namespace lockstep::planner

@@ -45,9 +45,9 @@ std::vector<std::string> shipped_machines() {
   return names_in(kMachineFiles);
 }
 
-Model shipped_model(const std::string& name) {
-  return model_from_json(text_of(kModelFiles, name, "description of a model"),
-                         name + ".json");
+run::ModelDescription shipped_model(const std::string& name) {
+  return run::model_from_json(text_of(kModelFiles, name, "description of a model"),
+                              name + ".json");
 }
 
 hardware::Machine shipped_machine(const std::string& name) {

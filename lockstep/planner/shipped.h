@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "lockstep/hardware/machine.h"
-#include "lockstep/planner/model.h"
+#include "lockstep/run/model_description.h"
 
 // Descriptions that are part of the program: models/ and machines/ in this folder.
 namespace lockstep::planner {
@@ -12,8 +12,8 @@ namespace lockstep::planner {
 std::vector<std::string> shipped_models();    // "gpt2-124m", ...
 std::vector<std::string> shipped_machines();  // "4xl4", ...
 
-// Fault::config for a name that there is not, with a suggestion.
-Model shipped_model(const std::string& name);
+// Throws Fault::config for an unknown name, with a suggestion.
+run::ModelDescription shipped_model(const std::string& name);
 hardware::Machine shipped_machine(const std::string& name);
 
 }  // namespace lockstep::planner

@@ -14,22 +14,22 @@ using config::Precision;
 constexpr double kBackward = 2;
 // A kept byte is written and read again, and so is its gradient; as much is moved by
 // operators that keep nothing, or that read twice, such as normalisation. GPUs spend
-// more on it, since what does not fit a tile is moved again.
+// more on it, since data that does not fit a tile is moved again.
 constexpr double kTraffic = 8;
 constexpr double kTrafficOfGpu = 13;
-// A host hands an operator over in no less than so long, with its backward pass and the
+// The least time in which a host launches an operator, with its backward pass and the
 // changes of format that mixed precision adds: three each. Seen of ResNets on an H200.
 constexpr double kLaunch = 25e-6;
 constexpr double kLaunches = 3;
 
-// Collectives take a part of what computes beside them.
+// Collectives slow the computation beside them by this part.
 constexpr double kInterference = 0.15;
 // Ranks are never equally fast; all wait for the slowest, which is later with each
 // doubling of their number.
 constexpr double kSkew = 0.01;
 
-bool is_cuda(const Scene& scene) {
-  return scene.config.parallel.device == config::Device::cuda;
+bool is_cuda(const CostInputs& inputs) {
+  return inputs.config.parallel.device == config::Device::cuda;
 }
 
 bool is_mixed(Precision precision) {
@@ -37,18 +37,18 @@ bool is_mixed(Precision precision) {
          precision == Precision::bf16_params;
 }
 
-// The slowest of the ranks' devices, for which the others wait.
-DeviceRates device_rates(const Scene& scene, int ranks) {
-  if (!is_cuda(scene)) {
-    const int cores = std::max(1, scene.machine.physical_cores);
-    const int all = scene.config.parallel.threads.value_or(std::max(1, cores / ranks));
+// Returns the slowest of the ranks' devices, for which the others wait.
+DeviceRates device_rates(const CostInputs& inputs, int ranks) {
+  if (!is_cuda(inputs)) {
+    const int cores = std::max(1, inputs.machine.physical_cores);
+    const int all = inputs.config.parallel.threads.value_or(std::max(1, cores / ranks));
     // More threads than cores share them.
-    return cpu_rates(scene.machine, std::max(1, std::min(all, cores / ranks)));
+    return cpu_rates(inputs.machine, std::max(1, std::min(all, cores / ranks)));
   }
-  auto slowest = gpu_rates(scene.machine, 0, scene.config.precision.mode);
-  const auto count = std::min<std::size_t>(ranks, scene.machine.gpus.size());
+  auto slowest = gpu_rates(inputs.machine, 0, inputs.config.precision.mode);
+  const auto count = std::min<std::size_t>(ranks, inputs.machine.gpus.size());
   for (std::size_t i = 1; i < count; ++i) {
-    const auto one = gpu_rates(scene.machine, i, scene.config.precision.mode);
+    const auto one = gpu_rates(inputs.machine, i, inputs.config.precision.mode);
     if (one.flops * one.efficiency < slowest.flops * slowest.efficiency) slowest = one;
   }
   return slowest;
@@ -61,22 +61,22 @@ struct Work {
   double bytes = 0;     // moved by what is no product
 };
 
-Work work_of(const Scene& scene, const Candidate& candidate) {
+Work work_of(const CostInputs& inputs, const Candidate& candidate) {
   Work work;
-  const bool half = is_mixed(scene.config.precision.mode);
+  const bool half = is_mixed(inputs.config.precision.mode);
   const auto samples = static_cast<double>(candidate.micro);
-  for (const auto& unit : scene.model.units) {
+  for (const auto& unit : inputs.model.units) {
     const double forward = unit.count * unit.forward_flops * samples;
     const auto& kept = half ? unit.kept.half : unit.kept.fp32;
     const double bytes = unit.count * kept.at(candidate.micro);
     const double operators = unit.count * static_cast<double>(unit.operators);
     work.flops += (1 + kBackward) * forward;
     work.launches += kLaunches * operators;
-    work.bytes += (is_cuda(scene) ? kTrafficOfGpu : kTraffic) * bytes;
+    work.bytes += (is_cuda(inputs) ? kTrafficOfGpu : kTraffic) * bytes;
     if (!candidate.recompute || !unit.recomputable) continue;
     work.again += forward;
     work.launches += operators;
-    work.bytes += (is_cuda(scene) ? kTrafficOfGpu / 3 : 1) * bytes;  // forward's part
+    work.bytes += (is_cuda(inputs) ? kTrafficOfGpu / 3 : 1) * bytes;  // forward's part
   }
   return work;
 }
@@ -86,24 +86,24 @@ struct MicroTime {
   bool host_bound = false;
 };
 
-MicroTime micro_time(const Scene& scene, const Candidate& candidate,
+MicroTime micro_time(const CostInputs& inputs, const Candidate& candidate,
                      const DeviceRates& rates) {
-  const auto work = work_of(scene, candidate);
+  const auto work = work_of(inputs, candidate);
   const double busy = (work.flops + work.again) / (rates.flops * rates.efficiency) +
                       work.bytes / rates.memory;
-  if (!is_cuda(scene)) {
+  if (!is_cuda(inputs)) {
     constexpr double kCall = 6e-6;
-    return {(busy + kCall * work.launches) * scene.correction.time};
+    return {(busy + kCall * work.launches) * inputs.correction.time};
   }
-  // A GPU works off what was launched.
-  const double device = busy * scene.correction.time;
-  const double host = kLaunch * work.launches * scene.correction.host_time;
+  // A GPU works off the operators that were launched.
+  const double device = busy * inputs.correction.time;
+  const double host = kLaunch * work.launches * inputs.correction.host_time;
   return {std::max(device, host), host > device};
 }
 
-// Bytes of parameters, gradients and states that an update reads and writes.
-double update_bytes(const Scene& scene, const Candidate& candidate) {
-  const auto memory = memory_cost(scene, candidate);
+// Returns the bytes of parameters, gradients and states that an update touches.
+double update_bytes(const CostInputs& inputs, const Candidate& candidate) {
+  const auto memory = memory_cost(inputs, candidate);
   const bool sharded = candidate.method != Method::single &&
                        candidate.method != Method::data_parallel &&
                        candidate.method != Method::ddp;
@@ -117,32 +117,32 @@ struct Exchange {
   double can_hide = 0;  // behind computing
 };
 
-double gradient_bytes(const Scene& scene) {
-  const auto mode = scene.config.precision.mode;
+double gradient_bytes(const CostInputs& inputs) {
+  const auto mode = inputs.config.precision.mode;
   const bool compressed =
-      scene.config.parallel.compression != config::Compression::none;
+      inputs.config.parallel.compression != config::Compression::none;
   const double width = mode == Precision::fp64                        ? 8
                        : mode == Precision::bf16_params || compressed ? 2
                                                                       : 4;
-  return width * static_cast<double>(scene.model.num_parameters());
+  return width * static_cast<double>(inputs.model.num_parameters());
 }
 
-double parameter_bytes(const Scene& scene) {
-  const auto mode = scene.config.precision.mode;
+double parameter_bytes(const CostInputs& inputs) {
+  const auto mode = inputs.config.precision.mode;
   const double width = mode == Precision::fp64 ? 8 : is_mixed(mode) ? 2 : 4;
-  return width * static_cast<double>(scene.model.num_parameters());
+  return width * static_cast<double>(inputs.model.num_parameters());
 }
 
-// `backward`: seconds of the last backward pass, which buckets travel beside.
-Exchange exchange_of(const Scene& scene, const Candidate& candidate, double backward,
-                     double compute) {
+// `backward` is the time of the last backward pass, beside which buckets travel.
+Exchange exchange_of(const CostInputs& inputs, const Candidate& candidate,
+                     double backward, double compute) {
   const double n = candidate.ranks;
   if (n <= 1) return {};
-  const auto link = is_cuda(scene) ? gpu_link(scene.machine, candidate.ranks)
-                                   : cpu_link(scene.machine, candidate.ranks);
-  const double gradients = gradient_bytes(scene);
+  const auto link = is_cuda(inputs) ? gpu_link(inputs.machine, candidate.ranks)
+                                    : cpu_link(inputs.machine, candidate.ranks);
+  const double gradients = gradient_bytes(inputs);
   const double bucket = std::max(
-      1.0, static_cast<double>(scene.config.parallel.bucket_bytes.value_or(25 << 20)));
+      1.0, static_cast<double>(inputs.config.parallel.bucket_bytes.value_or(25 << 20)));
   const double messages = std::max(1.0, gradients / bucket);
   const double part = (n - 1) / n / link.bytes;  // of one gather or scatter, a byte
   const double latency = messages * link.latency * 2 * (n - 1);
@@ -156,19 +156,19 @@ Exchange exchange_of(const Scene& scene, const Candidate& candidate, double back
     }
     case Method::zero1: {
       const double scatter = gradients * part + latency / 2;
-      const double gather = parameter_bytes(scene) * part + latency / 2;
+      const double gather = parameter_bytes(inputs) * part + latency / 2;
       return {scatter + gather, std::min(scatter * (1 - last), backward)};
     }
     case Method::zero2: {
       const double scatter = accumulation * (gradients * part + latency / 2);
-      const double gather = parameter_bytes(scene) * part + latency / 2;
+      const double gather = parameter_bytes(inputs) * part + latency / 2;
       const double beside = backward * accumulation;
       return {scatter + gather, std::min(scatter * (1 - last), beside)};
     }
     case Method::zero3: {
       const double all =
           accumulation *
-          ((gradients + 2 * parameter_bytes(scene)) * part + 1.5 * latency);
+          ((gradients + 2 * parameter_bytes(inputs)) * part + 1.5 * latency);
       return {all, std::min(all * (1 - last), compute)};
     }
     default: {
@@ -178,67 +178,68 @@ Exchange exchange_of(const Scene& scene, const Candidate& candidate, double back
   }
 }
 
-double offload_seconds(const Scene& scene, const Candidate& candidate, double compute) {
-  if (!candidate.offload || !is_cuda(scene)) return 0;
+double offload_seconds(const CostInputs& inputs, const Candidate& candidate,
+                       double compute) {
+  if (!candidate.offload || !is_cuda(inputs)) return 0;
   auto all = candidate;
   all.offload = false;
-  const auto bytes =
-      memory_cost(scene, all).activations * static_cast<double>(candidate.accumulation);
-  const double copies = 2 * bytes / host_link(scene.machine, 0).bytes;
+  const auto bytes = memory_cost(inputs, all).activations *
+                     static_cast<double>(candidate.accumulation);
+  const double copies = 2 * bytes / host_link(inputs.machine, 0).bytes;
   return std::max(0.0, copies - compute);
 }
 
 }  // namespace
 
-TimeCost time_cost(const Scene& scene, const Candidate& candidate) {
-  const auto rates = device_rates(scene, candidate.ranks);
-  const auto [micro, host_bound] = micro_time(scene, candidate, rates);
+TimeCost time_cost(const CostInputs& inputs, const Candidate& candidate) {
+  const auto rates = device_rates(inputs, candidate.ranks);
+  const auto [micro, host_bound] = micro_time(inputs, candidate, rates);
   TimeCost cost;
   cost.host_bound = host_bound;
   cost.compute = micro * static_cast<double>(candidate.accumulation);
-  cost.update = update_bytes(scene, candidate) / rates.memory * scene.correction.time;
+  cost.update = update_bytes(inputs, candidate) / rates.memory * inputs.correction.time;
   const double backward = micro * kBackward / (1 + kBackward);
-  const auto exchange = exchange_of(scene, candidate, backward, cost.compute);
+  const auto exchange = exchange_of(inputs, candidate, backward, cost.compute);
   cost.exchange = exchange.seconds;
   cost.exposed =
       exchange.seconds - exchange.can_hide + kInterference * exchange.can_hide;
   cost.wait = kSkew * std::log2(candidate.ranks) * cost.compute;
-  cost.offload = offload_seconds(scene, candidate, cost.compute);
+  cost.offload = offload_seconds(inputs, candidate, cost.compute);
   return cost;
 }
 
-double peak_flops(const Scene& scene, int ranks) {
-  if (!is_cuda(scene)) return ranks * device_rates(scene, ranks).flops;
+double peak_flops(const CostInputs& inputs, int ranks) {
+  if (!is_cuda(inputs)) return ranks * device_rates(inputs, ranks).flops;
   double sum = 0;
-  const auto count = std::min<std::size_t>(ranks, scene.machine.gpus.size());
+  const auto count = std::min<std::size_t>(ranks, inputs.machine.gpus.size());
   for (std::size_t i = 0; i < count; ++i) {
-    sum += gpu_rates(scene.machine, i, scene.config.precision.mode).flops;
+    sum += gpu_rates(inputs.machine, i, inputs.config.precision.mode).flops;
   }
   return sum;
 }
 
-Prediction predict(const Scene& scene, const Candidate& candidate) {
+Prediction predict(const CostInputs& inputs, const Candidate& candidate) {
   Prediction prediction{.candidate = candidate,
-                        .memory = memory_cost(scene, candidate),
-                        .time = time_cost(scene, candidate)};
-  prediction.limit = memory_limit(scene, candidate).bytes;
+                        .memory = memory_cost(inputs, candidate),
+                        .time = time_cost(inputs, candidate)};
+  prediction.limit = memory_limit(inputs, candidate).bytes;
   prediction.samples_per_second =
       static_cast<double>(candidate.global()) / prediction.time.step();
   return prediction;
 }
 
-std::vector<Scaling> scaling_of(const Scene& scene, const Candidate& candidate) {
+std::vector<Scaling> scaling_of(const CostInputs& inputs, const Candidate& candidate) {
   auto alone = candidate;
   alone.ranks = 1;
   alone.method = Method::single;
-  const double one = predict(scene, alone).samples_per_second;
+  const double one = predict(inputs, alone).samples_per_second;
   std::vector<Scaling> list;
   for (const int ranks : std::set<int>{1, 2, 4, 8, candidate.ranks}) {
     auto several = candidate;
     several.ranks = ranks;
     if (ranks == 1) several.method = Method::single;
     if (ranks > 1 && several.method == Method::single) several.method = Method::ddp;
-    list.push_back({ranks, predict(scene, several).samples_per_second / one});
+    list.push_back({ranks, predict(inputs, several).samples_per_second / one});
   }
   return list;
 }

@@ -25,13 +25,13 @@ class LossScaler {
   bool active() const noexcept { return active_; }
   double scale() const noexcept { return scale_; }
 
-  // After every step, done or skipped. A fixed factor stays. Throws Fault::config at an
-  // overflow with a factor that is at precision.min_scale already.
+  // To be called after every step, done or skipped. A fixed factor stays. Throws
+  // Fault::config at an overflow with a factor that is at precision.min_scale already.
   void update(bool overflow);
 
   std::int64_t num_overflows() const noexcept { return num_overflows_; }
 
-  // For checkpoints: numbers, as tensors without dimension.
+  // Returns numbers for checkpoints, as tensors without dimension.
   std::vector<std::pair<std::string, torch::Tensor>> state() const;
   void load(const std::vector<std::pair<std::string, torch::Tensor>>& state);
 

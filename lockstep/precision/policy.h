@@ -6,24 +6,24 @@
 
 namespace lockstep::precision {
 
-// Which dtype computes what on a device.
+// The dtypes that a device computes with.
 struct Policy {
   config::Precision mode = config::Precision::fp32;
   torch::Device device = torch::kCPU;
 
-  // Of the parameters and of what goes into the model.
+  // Returns the dtype of the parameters and of the model's inputs.
   torch::Dtype dtype() const noexcept {
     if (mode == config::Precision::fp64) return torch::kFloat64;
     if (mode == config::Precision::bf16_params) return torch::kBFloat16;
     return torch::kFloat32;
   }
-  // Of the loss and of what it is computed from.
+  // Returns the dtype of the loss and of its inputs.
   torch::Dtype loss_dtype() const noexcept {
     return mode == config::Precision::fp64 ? torch::kFloat64 : torch::kFloat32;
   }
 };
 
-// Sets what is process-wide: whether float32 products may use TF32. Throws
+// Sets the process-wide switch: whether float32 products may use TF32. Throws
 // Fault::config for a mode that the device can not do.
 void apply(const Policy& policy);
 

@@ -10,7 +10,7 @@ namespace {
 
 using torch::Tensor;
 
-// Small whole numbers that differ between ranks and places.
+// Returns small whole numbers that differ between ranks and places.
 Tensor values_of(int rank, std::int64_t count) {
   return (torch::arange(count, torch::kInt64) % 5 + rank % 3 + 1).to(torch::kFloat32);
 }
@@ -21,7 +21,7 @@ Tensor sum_of(int ranks, std::int64_t count) {
   return sum;
 }
 
-// The slowest rank's time of each, the median of them.
+// Returns the median of the slowest rank's times.
 double median_of_slowest(const std::vector<double>& own, comm::Communicator& cpu) {
   auto times = torch::tensor(own, torch::kFloat64);
   cpu.all_reduce(times, comm::Reduce::max).wait();
@@ -72,7 +72,7 @@ std::string check_all_reduce(comm::World& world) {
 std::vector<hardware::MeasuredCollective> measure_all_reduce(
     comm::World& world, const std::vector<std::int64_t>& bytes, const Effort& effort) {
   const auto problem = check_all_reduce(world);
-  // The others wait in vain for a rank that leaves, and say so: it is the first.
+  // The others wait in vain for a rank that leaves, and report it: it is the first.
   if (!problem.empty()) throw Error(Fault::hardware, "measure: ", problem);
   std::vector<hardware::MeasuredCollective> measured;
   for (const auto size : bytes) {

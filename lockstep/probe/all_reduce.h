@@ -10,13 +10,13 @@
 
 namespace lockstep::probe {
 
-// Sums whose every value is known, of several lengths, on all ranks. What went wrong on
-// this rank, "" if nothing.
+// Computes sums whose every value is known, of several lengths, on all ranks. Returns
+// the problem on this rank, "" if there is none.
 //
 // Collective.
 std::string check_all_reduce(comm::World& world);
 
-// Times sums of so many bytes each. What is measured is the same on all ranks.
+// Times sums of so many bytes each. The results are the same on all ranks. Throws
 // Fault::hardware where a sum is wrong.
 //
 // Collective.

@@ -12,7 +12,7 @@ namespace {
 
 using torch::Tensor;
 
-// By all threads, each its part: a copy by one core is slower than the memory.
+// Copies with all threads, each its part: a copy by one core is slower than the memory.
 double host_copy(std::int64_t bytes, double seconds) {
   const auto from = torch::ones({bytes}, torch::kUInt8);
   const auto to = torch::zeros({bytes}, torch::kUInt8);
@@ -30,14 +30,14 @@ double host_copy(std::int64_t bytes, double seconds) {
          seconds_of(copy, torch::kCPU, seconds);
 }
 
-// Bytes that arrive in a second.
+// Returns the bytes that arrive in a second.
 double copy_rate(const Tensor& to, const Tensor& from, const torch::Device& gpu,
                  double seconds) {
   const auto work = [&] { to.copy_(from, /*non_blocking=*/true); };
   return static_cast<double>(from.nbytes()) / seconds_of(work, gpu, seconds);
 }
 
-// So that copies leave room for what else there is.
+// Limits the size so that copies leave room for other memory.
 std::int64_t fitting(std::int64_t wanted, std::int64_t available) {
   constexpr std::int64_t kLeast = 1 << 20;
   return std::max(kLeast, std::min(wanted, available / 8));
@@ -49,7 +49,7 @@ double matrix_flops(const torch::Device& device, torch::Dtype dtype, std::int64_
                     double seconds) {
   const torch::NoGradGuard no_grad;
   const auto options = torch::dtype(dtype).device(device);
-  // Not ones: a GPU clocks higher when few bits change.
+  // The values are not ones: a GPU clocks higher when few bits change.
   const auto a = torch::randn({rows, rows}, options);
   const auto b = torch::randn({rows, rows}, options);
   auto c = torch::empty({rows, rows}, options);

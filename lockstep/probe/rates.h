@@ -9,16 +9,17 @@
 
 namespace lockstep::probe {
 
-// Multiplications and additions a second of the product of two square matrices.
+// Returns the multiplications and additions a second of the product of two square
+// matrices.
 double matrix_flops(const torch::Device& device, torch::Dtype dtype, std::int64_t rows,
                     double seconds);
 
-// What the host's memory and cores do, with as many threads as torch has: copies of
+// Measures the host's memory and cores, with as many threads as torch has: copies of
 // memory (bytes read and written), products in fp32.
 hardware::Measured measure_host(const Effort& effort);
 
-// One GPU: copies within its memory, from and to pinned memory of the host, products.
-// Fault::hardware if it is not there.
+// Measures one GPU: copies within its memory, from and to pinned memory of the host,
+// products. Throws Fault::hardware if it is not there.
 hardware::MeasuredGpu measure_gpu(int index, const Effort& effort);
 
 }  // namespace lockstep::probe

@@ -7,8 +7,8 @@
 
 namespace lockstep::probe {
 
-// How much is done for a number. The default suits a person who waits; quick() is for
-// tests and the impatient.
+// The effort of a measurement. The default suits a user who waits; quick() is for
+// tests.
 struct Effort {
   double seconds = 0.5;                 // of each measurement, about
   std::int64_t copied_bytes = 1 << 30;  // by one copy, where there is that much room
@@ -19,11 +19,12 @@ struct Effort {
   static Effort quick();
 };
 
-// Waits until `device` has done what it was told to.
+// Waits until `device` has finished its work.
 void finish(const torch::Device& device);
 
-// Seconds that `work` takes on `device` when it is done again and again: the median of
-// five rounds, which last about `seconds` together, after some that do not count.
+// Returns the seconds that `work` takes on `device` when it is done again and again:
+// the median of five rounds, which last about `seconds` together, after some that do
+// not count.
 double seconds_of(const std::function<void()>& work, const torch::Device& device,
                   double seconds);
 

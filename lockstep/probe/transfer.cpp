@@ -9,7 +9,7 @@ namespace {
 
 using torch::Tensor;
 
-// Words that differ from each other and from those of another seed.
+// Returns words that differ from each other and from those of another seed.
 Tensor pattern(std::int64_t words, std::int64_t seed) {
   constexpr std::int64_t kOdd = 0x1E3779B97F4A7C15;
   return torch::arange(words, torch::kInt64).mul_(kOdd).add_(seed * kOdd + seed);

@@ -40,7 +40,7 @@ class Verify {
     return compared(got, torch::outer(a, b) * 4);
   }
 
-  // All of it is written before any of it is read.
+  // Writes all of it before any of it is read.
   std::string memory() const {
     constexpr std::int64_t kChunkBytes = 256 << 20;
     const auto words = std::max<std::int64_t>(options_.memory_bytes, kWord) / kWord;

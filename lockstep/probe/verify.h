@@ -16,10 +16,10 @@ struct VerifyOptions {
   Damage damage = {};                   // for tests
 };
 
-// Does the device compute what is known in advance, keep what it is given, and do the
-// same twice? Products of matrices whose every value is known exactly, in fp32 and
-// bf16; patterns and their inverse in memory; a product and a sum of arbitrary numbers
-// twice, to the last bit. A step that throws has failed with that text.
+// Checks that the device computes known results, keeps its memory, and repeats itself:
+// products of matrices whose every value is known exactly, in fp32 and bf16; patterns
+// and their inverse in memory; a product and a sum of arbitrary numbers twice, to the
+// last bit. A step that throws has failed with that text.
 std::vector<hardware::GpuCheckStep> verify(const torch::Device& device,
                                            const VerifyOptions& options);
 

@@ -9,7 +9,7 @@
 namespace lockstep::storage {
 namespace {
 
-// A manifest of a checkpoint that is good at a glance; nothing if it is not.
+// Returns the manifest of a checkpoint that passes a quick check; empty if it does not.
 std::optional<Manifest> good_manifest(const Path& checkpoint) {
   try {
     return verify(checkpoint, Depth::quick);
@@ -48,8 +48,8 @@ void replace_link(FileSystem& files, const Path& checkpoints, std::string_view n
   files.rename(fresh, checkpoints / name);
 }
 
-// Which is the best, now that `step` has been saved. The manifests of all others are
-// read only if the link says nothing, or if the best one was saved again.
+// Returns the best step, now that `step` has been saved. The manifests of all others
+// are read only if the link says nothing, or if the best one was saved again.
 std::optional<std::int64_t> best_with(const Path& checkpoints, std::int64_t step) {
   const auto place = step_directory(checkpoints, step);
   const auto linked = target_of(checkpoints, kBest);

@@ -18,8 +18,8 @@ struct StepEntry {
   Path path;
 };
 
-// By step, oldest first; whether they are good is another question. None if the
-// directory does not exist.
+// Returns the steps, oldest first, without verifying them. None if the directory does
+// not exist.
 std::vector<StepEntry> list_steps(const Path& checkpoints);
 
 enum class Depth {
@@ -28,13 +28,13 @@ enum class Depth {
   full     // every byte, and that the files say the same as the manifest
 };
 
-// The manifest of a good checkpoint, which is of the step that its directory is named
-// after. Fault::io names the file, and the tensor where there is one, and what is wrong
-// with it; Fault::config: a newer format. One that passes in full gets a mark, if its
-// directory can be written to.
+// Returns the manifest of a good checkpoint, which is of the step that its directory is
+// named after. Fault::io names the file, and the tensor where there is one, and what is
+// wrong with it; Fault::config: a newer format. One that passes in full gets a mark, if
+// its directory can be written to.
 Manifest verify(const Path& checkpoint, Depth depth);
 
-// What is known of the bytes of a checkpoint, from a file of its directory that any
+// The state of verification of a checkpoint, from a file of its directory that any
 // change of its files (size, times, another file of the same name) makes void.
 enum class Mark {
   none,
@@ -55,16 +55,16 @@ struct Found {
   std::vector<Skipped> skipped;  // newer ones that are not good
 };
 
-// The good one with the highest step.
+// Returns the good one with the highest step.
 Found newest_valid(const Path& checkpoints, Depth depth);
 
-// Names that are links to steps. They are kept by publish() and prune(); a name whose
-// link is missing or leads nowhere is found from the manifests.
+// Names that are links to steps. publish() and prune() maintain them; a name whose link
+// is missing or leads nowhere is found from the manifests.
 inline constexpr std::string_view kLast = "last";
 inline constexpr std::string_view kBest = "best";
 std::optional<Path> named(const Path& checkpoints, std::string_view name);
 
-// Which checkpoints stay. A checkpoint stays if one rule keeps it.
+// The rules of retention. A checkpoint stays if one rule keeps it.
 struct Keep {
   std::int64_t last = 3;                    // the newest; at least 1
   std::int64_t best = 0;                    // by metric
@@ -78,8 +78,8 @@ struct Candidate {
   std::optional<Metric> metric;
 };
 
-// The steps that go, oldest first. One that is not good counts for no rule and stays
-// only if there is no good one; the newest good one always stays.
+// Returns the steps to remove, oldest first. One that is not good counts for no rule
+// and stays only if there is no good one; the newest good one always stays.
 std::vector<std::int64_t> steps_to_remove(std::vector<Candidate> candidates,
                                           const Keep& keep);
 
@@ -87,7 +87,7 @@ struct Pruned {
   std::vector<Path> removed;
   std::vector<Path> kept;
   std::vector<Skipped> damaged;     // those that counted for no rule, and why
-  std::vector<Skipped> unreadable;  // nor did these, which stay: nobody knows them
+  std::vector<Skipped> unreadable;  // nor did these, which stay: their state is unknown
   std::int64_t freed_bytes = 0;
 };
 
@@ -96,22 +96,23 @@ struct PruneOptions {
   Mark trust = Mark::read;  // such a mark is as good as reading
 };
 
-// Applies the rules. What a rule keeps is verified, by its mark or in full, before
-// anything goes; one that is not good counts for no rule. One of a newer format, or
-// that could not be read (the disk, a server, permissions), counts for none, either,
-// and stays. A link to a checkpoint that goes is pointed at the next best, or removed.
+// Applies the rules. A checkpoint that a rule keeps is verified, by its mark or in
+// full, before anything goes; one that is not good counts for no rule. One of a newer
+// format, or that could not be read (the disk, a server, permissions), counts for none,
+// either, and stays. A link to a checkpoint that goes is pointed at the next best, or
+// removed.
 Pruned prune(FileSystem& files, const Path& checkpoints, const Keep& keep,
              const PruneOptions& options = {});
 
-// For the start of a run, when nobody writes here: removes what an interrupted save or
-// removal left, and puts a checkpoint back whose replacement was interrupted. Says what
-// it did, a line each.
+// For the start of a run, when no process writes here: removes the leftovers of an
+// interrupted save or removal, and puts a checkpoint back whose replacement was
+// interrupted. Returns a line for each action.
 std::vector<std::string> clean_up(FileSystem& files, const Path& checkpoints);
 
-// For a run that goes on after step `after` (-1: from its beginning): what this
-// directory has of later steps is of a past that did not happen, or is damaged. It is
-// moved to set_aside_<n>/, where no rule and no resume looks, and nothing is lost.
-// Returns that directory; nothing if there was nothing to move.
+// For a run that goes on after step `after` (-1: from its beginning): the checkpoints
+// of later steps here are of an abandoned past, or damaged. They are moved to
+// set_aside_<n>/, where no rule and no resume looks, and nothing is lost. Returns that
+// directory; empty if there was nothing to move.
 std::optional<Path> set_aside(FileSystem& files, const Path& checkpoints,
                               std::int64_t after);
 

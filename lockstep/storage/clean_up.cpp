@@ -93,7 +93,8 @@ void remove_checkpoint(FileSystem& files, const Path& checkpoints, std::int64_t 
   const auto aside = checkpoints / hidden_name(step, Suffix::removed);
   remove_tree(files, aside);
   files.rename(place, aside);
-  // Before its files go, or a power cut could leave the name with half of them.
+  // The rename is synced before the files go, or a power cut could leave the name with
+  // half of them.
   files.sync_directory(checkpoints);
   remove_tree(files, aside);
 }
@@ -125,7 +126,7 @@ std::optional<Path> set_aside(FileSystem& files, const Path& checkpoints,
   for (const auto& entry : entries) {
     files.rename(entry.path, aside / step_name(entry.step));
   }
-  // The new names before the old ones are gone for good.
+  // The new names are synced before the old ones are gone for good.
   files.sync_directory(aside);
   files.sync_directory(checkpoints);
   repair_links(files, checkpoints);

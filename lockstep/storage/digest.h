@@ -12,7 +12,7 @@
 
 namespace lockstep::storage {
 
-// XXH3-128: finds what a disk or a cable did to bytes; it does not stop a forger.
+// XXH3-128: finds damage by a disk or a cable; it does not stop a forger.
 struct Digest {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
@@ -23,7 +23,7 @@ struct Digest {
 Digest digest_of(std::span<const std::byte> bytes);
 Digest digest_of(std::string_view text);
 
-// Of a file, made from those of its blocks in order.
+// Returns the digest of a file from those of its blocks, in order.
 Digest digest_of(const std::vector<Digest>& blocks);
 
 // The digests of the blocks of a stream whose bytes come in pieces.
@@ -40,10 +40,10 @@ class BlockDigests {
   std::unique_ptr<State> state_;
 };
 
-// 32 lower-case hexadecimal digits, the high half first, as xxhsum prints them.
+// Returns 32 lower-case hexadecimal digits, the high half first, as xxhsum prints them.
 std::string to_hex(const Digest& digest);
 
-// The other way; nothing for any other text, upper-case digits included.
+// Reads the text of to_hex(); empty for any other text, upper-case digits included.
 std::optional<Digest> digest_from_hex(std::string_view hex);
 
 }  // namespace lockstep::storage

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-// What a checkpoint asks of a disk. Reading is not here: it needs no seam, because a
-// test of a crash reads what the crash left.
+// The operations that a checkpoint needs of a disk. Reading is not here: it needs no
+// seam, because a test of a crash reads what the crash left.
 namespace lockstep::storage {
 
 using Path = std::filesystem::path;
@@ -26,7 +26,7 @@ class OutputFile {
   // Makes sure that there is room for `bytes` now, so that a full disk is met before
   // the work.
   virtual void reserve(std::int64_t bytes) = 0;
-  // All of `bytes`, at that place of the file.
+  // Writes all of `bytes` at that offset of the file.
   virtual void write(std::int64_t offset, Bytes bytes) = 0;
   virtual void truncate(std::int64_t bytes) = 0;
   virtual void sync() = 0;
@@ -48,31 +48,31 @@ class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  // A new file; one that exists is an error.
+  // Makes a new file; one that exists is an error.
   virtual std::unique_ptr<OutputFile> create(const Path& path, Caching caching) = 0;
-  // False if it exists. The parent must.
+  // Returns false if it exists. The parent must exist.
   virtual bool make_directory(const Path& path) = 0;
-  // Files and links at `to` are replaced.
+  // Replaces files and links at `to`.
   virtual void rename(const Path& from, const Path& to) = 0;
   // Swaps two names in one step; false where the file system can not.
   virtual bool exchange(const Path& a, const Path& b) = 0;
-  // A file, a link or an empty directory.
+  // Removes a file, a link or an empty directory.
   virtual void remove(const Path& path) = 0;
   virtual void link(const std::string& target, const Path& path) = 0;
-  // What was created, renamed and removed in it stays so.
+  // Makes the creations, renames and removals in it durable.
   virtual void sync_directory(const Path& path) = 0;
 
-  // The real one.
+  // Returns the real file system.
   static FileSystem& real();
 };
 
-// A directory and all that is in it, file by file. Links are not followed.
+// Removes a directory and all that is in it, file by file. Links are not followed.
 void remove_tree(FileSystem& files, const Path& path);
 
-// The names in a directory, sorted; none if it does not exist.
+// Returns the names in a directory, sorted; none if it does not exist.
 std::vector<std::string> names_in(const Path& directory);
 
-// A small file, written and synced.
+// Writes and syncs a small file.
 void write_file(FileSystem& files, const Path& path, std::string_view content);
 
 }  // namespace lockstep::storage

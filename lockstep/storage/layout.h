@@ -15,31 +15,31 @@ using Shape = std::vector<std::int64_t>;
 // elements are stored: {0, 2, 3, 1} for channels last. Empty: row-major.
 using Order = std::vector<std::int64_t>;
 
-// The dtypes of safetensors by the format's own names: "F32", "BF16", "BOOL", ...
-// Nothing for a name that the format does not have.
+// Returns the bits of a dtype of safetensors by the format's own name: "F32", "BF16",
+// "BOOL", ... Empty for a name that the format does not have.
 std::optional<std::int64_t> bits_of(std::string_view dtype);
 
-// The product; nothing if it overflows or a dimension is negative.
+// Returns the product; empty if it overflows or a dimension is negative.
 std::optional<std::int64_t> num_elements(const Shape& shape);
 
-// Of `count` elements; nothing if it overflows, ends inside a byte, or the dtype is
-// unknown.
+// Returns the bytes of `count` elements; empty if they overflow or end inside a byte,
+// or the dtype is unknown.
 std::optional<std::int64_t> num_bytes(std::string_view dtype, std::int64_t count);
 
-// Empty for row-major, however it is spelled.
+// Returns an empty order for row-major, however it is spelled.
 Order normal(Order order);
 
-// Whether it names each of `dimensions` once, or is empty.
+// Returns whether it names each of `dimensions` once, or is empty.
 bool is_order(const Order& order, std::size_t dimensions);
 
-// For every dimension of `shape`, how many elements of the order lie between
+// Returns for every dimension of `shape` how many elements of the order lie between
 // neighbours.
 std::vector<std::int64_t> strides_of(const Shape& shape, const Order& order);
 
-// "[64, 3, 7, 7]".
+// Returns "[64, 3, 7, 7]".
 std::string to_text(const Shape& shape);
 
-// Goes through the elements [begin, ...) of one order and says where each of them is in
+// Goes through the elements [begin, ...) of one order and gives the position of each in
 // another.
 class Walk {
  public:

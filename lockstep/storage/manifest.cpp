@@ -42,7 +42,8 @@ Metric metric_from(const Json& json) {
           .larger_is_better = better == "larger"};
 }
 
-// What a resumed run continues with, if the state says so, is the step of the manifest.
+// A resumed run continues with state.steps, if there is one: it must be the manifest's
+// step.
 void check_state(const Json& json, std::int64_t step) {
   const auto& state = json.at("state");
   if (!state.is_object()) throw Error(Fault::io, "state is no JSON object");
@@ -51,7 +52,7 @@ void check_state(const Json& json, std::int64_t step) {
   throw Error(Fault::io, "state.steps is ", steps->dump(), ", but step is ", step);
 }
 
-// Rethrows what `read` throws with the name of the tensor, which is the `index`-th.
+// Rethrows exceptions of `read` with the name of the tensor, which is the `index`-th.
 template <typename Read>
 TensorRecord named_tensor(const Json& json, std::size_t index, const Read& read) {
   const auto name = json.is_object() ? json.find("name") : json.end();

@@ -10,10 +10,11 @@
 #include "lockstep/storage/digest.h"
 #include "lockstep/storage/layout.h"
 
-// What a checkpoint holds, and where. docs/checkpoint_format.md describes the file.
+// The content of a checkpoint and its place. docs/checkpoint_format.md describes the
+// file.
 namespace lockstep::storage {
 
-// "format" in manifest.json. A reader refuses a newer one.
+// The value of "format" in manifest.json. A reader refuses a newer one.
 inline constexpr int kManifestFormat = 1;
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::int64_t kBlockBytes = 4 << 20;
@@ -47,7 +48,7 @@ struct TensorRecord {
   std::int64_t num_bytes() const;
 };
 
-// What decides which checkpoint is the best. Finite.
+// The metric that decides which checkpoint is the best. Finite.
 struct Metric {
   std::string name;
   double value = 0;
@@ -63,7 +64,7 @@ struct Manifest {
   std::string time;  // iso_time()
   std::int64_t world_size = 1;
   std::optional<Metric> metric;
-  std::string state = "{}";  // a JSON object: whatever is no tensor
+  std::string state = "{}";  // a JSON object: everything that is no tensor
   std::string config;        // as config.yaml has it
   std::map<std::string, std::string> versions;
   std::int64_t block_bytes = kBlockBytes;
@@ -75,19 +76,21 @@ struct Manifest {
   std::int64_t total_bytes() const;  // of the files
 };
 
-// The name that a piece has in its safetensors file: that of the tensor if it is all of
-// it in row-major order, else "name[begin:end]".
+// Returns the name that a piece has in its safetensors file: that of the tensor if it
+// is all of it in row-major order, else "name[begin:end]".
 std::string entry_name(const TensorRecord& tensor, const Piece& piece);
 
-// Fault::io, beginning with `place`, unless every tensor is covered exactly once, every
-// piece lies in its file, names are unique and plain, and numbers do not overflow.
+// Throws Fault::io, beginning with `place`, unless every tensor is covered exactly
+// once, every piece lies in its file, names are unique and plain, and numbers do not
+// overflow.
 void check(const Manifest& manifest, const std::string& place);
 
-// The text of manifest.json: the first line holds the digest of all that follows.
+// Returns the text of manifest.json: the first line holds the digest of all that
+// follows.
 std::string to_text(const Manifest& manifest);
 
-// The other way, with check(). Fault::io, beginning with `place`, for anything that
-// to_text() did not write; Fault::config for a newer format.
+// Reads the text of to_text(), with check(). Throws Fault::io, beginning with `place`,
+// for anything that to_text() did not write; Fault::config for a newer format.
 Manifest manifest_from_text(std::string_view text, const std::string& place);
 
 }  // namespace lockstep::storage

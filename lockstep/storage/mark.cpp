@@ -24,7 +24,8 @@ bool is_before(const timespec& a, const timespec& b) {
   return std::tie(a.tv_sec, a.tv_nsec) < std::tie(b.tv_sec, b.tv_nsec);
 }
 
-// The clock that files get their times from: it moves in steps of some milliseconds.
+// Returns the clock that files get their times from: it moves in steps of some
+// milliseconds.
 timespec clock_of_files() {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME_COARSE, &now);
@@ -39,7 +40,7 @@ Fingerprint fingerprint(const Path& checkpoint, const Manifest& manifest) {
   for (const auto& file : manifest.files) {
     struct stat info {};
     if (::stat((checkpoint / file.name).c_str(), &info) != 0) return {};
-    // The time of the inode, too: it can not be set back.
+    // The inode's change time is included, too: it can not be set back.
     result.text +=
         str(file.name, " ", info.st_size, " ", info.st_ino, " ", text_of(info.st_mtim),
             " ", text_of(info.st_ctim), " ", to_hex(file.digest()), "\n");

@@ -27,8 +27,8 @@ bool is_allowed(const std::string& name) {
       "torch.storage.UntypedStorage",
       "torch.serialization._get_layout"};
   if (kAllowed.count(name) > 0) return true;
-  // torch.FloatStorage, and dtypes such as torch.float8_e5m2; what is none of ours is
-  // refused when it is used.
+  // torch.FloatStorage, and dtypes such as torch.float8_e5m2; an unknown one is refused
+  // when it is used.
   return name.starts_with("torch.") && name.find('.', 6) == std::string::npos &&
          (name.ends_with("Storage") || name.find("int") == 6 ||
           name.find("float") == 6 || name.find("uint") == 6 || name == "torch.bool" ||
@@ -211,7 +211,7 @@ class Unpickler {
     stack_.push_back(found->second);
   }
 
-  // True at the end.
+  // Returns true at the end.
   bool step(unsigned char code) {
     switch (code) {
       case 0x80:  // protocol

@@ -24,7 +24,7 @@ const Names& storage_classes() {
   return kClasses;
 }
 
-// Of a class of storages, or of a dtype.
+// Returns the dtype of a class of storages, or of a dtype's name.
 std::string dtype_of(const std::string& name) {
   static const Names kDtypes = {{"float32", "F32"},
                                 {"float64", "F64"},
@@ -65,7 +65,7 @@ std::vector<std::int64_t> integers_of(const PickleValue& value) {
   return result;
 }
 
-// The last element that it reaches is in its storage.
+// Checks that the last element that it reaches is in its storage.
 void check_extent(const TorchTensor& tensor) {
   const auto count = num_elements(tensor.shape);
   const auto bytes = count ? num_bytes(tensor.dtype, *count) : std::nullopt;

@@ -16,7 +16,7 @@ Path parent_of(const Path& path) {
   return plain.has_parent_path() ? plain.parent_path() : Path(".");
 }
 
-// Pieces of one tensor, from several files, into one record.
+// Merges pieces of one tensor, from several files, into one record.
 void merge(Manifest& manifest, const TensorRecord& part, std::size_t file,
            std::map<std::string, std::size_t>& places) {
   const auto [place, is_new] = places.emplace(part.name, manifest.tensors.size());
@@ -49,7 +49,7 @@ Manifest combined(Manifest manifest, const std::vector<WrittenFile>& written) {
   std::sort(manifest.tensors.begin(), manifest.tensors.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
   for (auto& tensor : manifest.tensors) {
-    // Empty pieces before the one that begins at the same element.
+    // Empty pieces come before the one that begins at the same element.
     std::sort(tensor.pieces.begin(), tensor.pieces.end(),
               [](const auto& a, const auto& b) {
                 return std::tie(a.begin, a.count) < std::tie(b.begin, b.count);
@@ -86,7 +86,7 @@ Path put_in_place(FileSystem& files, const Path& checkpoints, std::int64_t step)
     return {};
   }
   if (files.exchange(partial, place)) return partial;
-  // In two steps; a crash between them is put right by settle().
+  // This takes two steps; a crash between them is put right by settle().
   const auto aside = checkpoints / hidden_name(step, Suffix::replaced);
   files.rename(place, aside);
   files.sync_directory(checkpoints);

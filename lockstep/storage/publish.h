@@ -9,12 +9,12 @@
 #include "lockstep/storage/file_system.h"
 #include "lockstep/storage/manifest.h"
 
-// How a checkpoint comes to be. Rank 0 begins; then every rank writes its files; rank 0
-// collects the records and publishes. Until then nothing that a reader looks at has
-// changed, whenever a process ends or the power goes.
+// A checkpoint is written by all ranks. Rank 0 begins; then every rank writes its
+// files; rank 0 collects the records and publishes. Until then nothing that a reader
+// looks at has changed, whenever a process ends or the power goes.
 namespace lockstep::storage {
 
-// What one rank writes of a tensor.
+// The part of a tensor that one rank writes.
 struct PieceToWrite {
   std::string name;
   std::string dtype;
@@ -27,7 +27,7 @@ struct PieceToWrite {
   friend bool operator==(const PieceToWrite&, const PieceToWrite&) = default;
 };
 
-// What rank 0 has to know of a file that a rank wrote.
+// The record of a file that a rank wrote, for rank 0.
 struct WrittenFile {
   FileRecord file;
   std::vector<TensorRecord>
@@ -41,7 +41,7 @@ struct WriteOptions {
   std::int64_t block_bytes = kBlockBytes;  // a power of two
   Caching caching = Caching::direct;
   std::vector<Digest> digests;  // of the blocks, where the caller knows them already
-  // Before every large write. What it throws ends the writing.
+  // Called before every large write. An exception of it ends the writing.
   std::function<void()> may_go_on;
 };
 
@@ -52,20 +52,20 @@ class RankFile {
   // `name` is for example "rank_0.safetensors".
   RankFile(std::string name, std::vector<PieceToWrite> pieces);
 
-  // In the order in which they are in the file: wide dtypes first, then by name. One
+  // Returns the pieces in the order of the file: wide dtypes first, then by name. Each
   // begins where the one before it ends.
   const std::vector<PieceToWrite>& pieces() const noexcept { return pieces_; }
   std::int64_t offset_of(std::size_t piece) const { return offsets_.at(piece); }
-  // What the file begins with.
+  // Returns the bytes that the file begins with.
   std::string_view header() const noexcept { return header_; }
 
   std::int64_t num_bytes() const noexcept { return num_bytes_; }
-  // A multiple of kDirectAlignment, as the address of an image is; what is behind
-  // num_bytes() does not get into the file.
+  // Returns a multiple of kDirectAlignment, as the address of an image is; bytes behind
+  // num_bytes() do not get into the file.
   std::int64_t image_bytes() const noexcept;
 
-  // Writes, syncs and closes. The image is hashed on the way, unless its digests are
-  // known, and stays as it is until this returns.
+  // Writes, syncs and closes the file. The image is hashed on the way, unless its
+  // digests are known, and stays as it is until this returns.
   WrittenFile write(FileSystem& files, const Path& directory, Bytes image,
                     WriteOptions options = {}) const;
 
@@ -77,23 +77,24 @@ class RankFile {
   std::int64_t num_bytes_ = 0;
 };
 
-// "step_120" in `checkpoints`; ".step_120.partial" while it is being written.
+// Returns "step_120" in `checkpoints`; ".step_120.partial" while it is being written.
 Path step_directory(const Path& checkpoints, std::int64_t step);
 Path partial_directory(const Path& checkpoints, std::int64_t step);
 
-// Makes the directory for the ranks' files, empty, and its parent if need be; what an
-// earlier attempt at this step left is removed. No rank may write before.
+// Makes the directory for the ranks' files, empty, and its parent if need be; leftovers
+// of an earlier attempt at this step are removed. No rank may write before.
 Path begin_save(FileSystem& files, const Path& checkpoints, std::int64_t step);
 
-// From the ranks' files a checkpoint: `head` is a manifest without files and tensors.
-// Fault::internal if the files do not cover every tensor exactly once. Then manifest,
-// rename, and the links `last` and `best`. A checkpoint of the same step is replaced:
-// until the new one stands there, the old one does. Returns its directory.
+// Makes a checkpoint from the ranks' files: `head` is a manifest without files and
+// tensors. Fault::internal if the files do not cover every tensor exactly once. Then it
+// writes the manifest, renames, and sets the links `last` and `best`. A checkpoint of
+// the same step is replaced: until the new one stands there, the old one does. Returns
+// its directory.
 Path publish(FileSystem& files, const Path& checkpoints, Manifest head,
              const std::vector<WrittenFile>& written);
 
-// After a failure on any rank: removes what was written. Never throws; what can not be
-// removed now is left to clean_up().
+// After a failure on any rank: removes the written files. Never throws; files that can
+// not be removed now are left to clean_up().
 void abandon_save(FileSystem& files, const Path& checkpoints,
                   std::int64_t step) noexcept;
 

@@ -61,8 +61,9 @@ bool is_power_of_two(std::int64_t value) {
   return value > 0 && (value & (value - 1)) == 0;
 }
 
-// Large enough that the disk is busy. One at a time: several threads that make a file
-// longer wait for each other, and in Linux they spin while they do.
+// A part is large enough that the disk is busy. One is written at a time: several
+// threads that make a file longer wait for each other, and in Linux they spin while
+// they do.
 constexpr std::size_t kPartBytes = 8 << 20;
 
 void write_parts(OutputFile& file, Bytes bytes,
@@ -151,7 +152,7 @@ WrittenFile RankFile::write(FileSystem& files, const Path& directory, Bytes imag
   try {
     write_parts(*file, direct ? image : content, options.may_go_on);
   } catch (...) {
-    enough = true;  // nobody waits for a hash of what was not written
+    enough = true;  // the hash of unwritten bytes is not needed
     throw;
   }
   if (direct && num_bytes_ % kDirectAlignment != 0) file->truncate(num_bytes_);

@@ -14,7 +14,8 @@
 namespace lockstep::storage {
 namespace {
 
-// Of a block. Whoever turns `unseen` into `busy` reads and verifies it; others wait.
+// The state of a block. The thread that turns `unseen` into `busy` reads and verifies
+// it; others wait.
 enum State : std::uint8_t { unseen, busy, good, damaged };
 
 struct OpenFile {
@@ -52,7 +53,7 @@ struct Reader::Impl {
   }
 };
 
-// True: it is the caller's to verify. False: it is verified.
+// Returns true if the caller has to verify the block, false if it is verified.
 bool Reader::Impl::claim(std::atomic<std::uint8_t>& state, std::size_t file,
                          std::size_t block) {
   while (true) {

@@ -10,7 +10,7 @@
 
 namespace lockstep::storage {
 
-// Which elements of a tensor are wanted: [begin, begin + count), counted in `order`.
+// The wanted elements of a tensor: [begin, begin + count), counted in `order`.
 struct ElementRange {
   std::int64_t begin = 0;
   std::int64_t count = 0;
@@ -18,13 +18,13 @@ struct ElementRange {
 };
 
 // A published checkpoint. Reads the blocks that hold the wanted elements and no others;
-// each block is verified once, by whoever touches it first.
+// each block is verified once, by the thread that touches it first.
 //
 // Threads: any number read at once.
 class Reader {
  public:
-  // Reads the manifest and opens the files. Fault::io, naming the file, if something is
-  // missing or has another size.
+  // Reads the manifest and opens the files. Throws Fault::io, naming the file, if
+  // something is missing or has another size.
   explicit Reader(const Path& checkpoint);
   ~Reader();
   Reader(Reader&&) noexcept;
@@ -32,15 +32,15 @@ class Reader {
   const Path& path() const noexcept;
   const Manifest& manifest() const noexcept;
 
-  // Fault::io, naming the checkpoint, if there is no such tensor.
+  // Throws Fault::io, naming the checkpoint, if there is no such tensor.
   const TensorRecord& tensor(std::string_view name) const;
 
   // Fills `out`, which has the size of the range. Fault::io names file and tensor when
-  // bytes are not what was written.
+  // bytes differ from those written.
   void read(std::string_view name, const ElementRange& range,
             std::span<std::byte> out) const;
 
-  // All of it, in row-major order.
+  // Reads the whole tensor in row-major order.
   void read(std::string_view name, std::span<std::byte> out) const;
 
   std::int64_t bytes_read() const noexcept;  // from disk, so far

@@ -22,7 +22,7 @@ void keep_best(const std::vector<Candidate>& good, std::int64_t number,
   for (const auto& candidate : good) {
     if (candidate.metric) ranked.emplace_back(*candidate.metric, candidate.step);
   }
-  // Of equals the older one: it is where `best` points.
+  // Among equals the older one wins: it is where `best` points.
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
     return a.first.better_than(b.first);
   });
@@ -51,7 +51,7 @@ class Inventory {
     }
   }
 
-  // What goes, when all that stays by a rule is known to be good.
+  // Returns the steps to remove, when all that stay by a rule are known to be good.
   std::vector<std::int64_t> steps_to_remove(const Keep& keep) {
     while (true) {
       const auto gone = storage::steps_to_remove(candidates_, keep);

@@ -31,32 +31,32 @@ struct SafetensorsHeader {
   const SafetensorsEntry* find(std::string_view name) const;
 };
 
-// The format's own limit.
+// The limit that the format sets.
 inline constexpr std::int64_t kHeaderLimit = 100'000'000;
 
-// `head` is the file, or its begin with the whole header. Strict: what is not in the
-// format, holes and overlaps between tensors, a size that the dtype and shape do not
-// give, names that come twice, bytes behind the last tensor. Fault::io, beginning with
-// `place`.
+// `head` is the file, or its begin with the whole header. Strict; it refuses anything
+// outside the format, holes and overlaps between tensors, a size that the dtype and
+// shape do not give, names that come twice, bytes behind the last tensor. Throws
+// Fault::io, beginning with `place`.
 SafetensorsHeader parse_safetensors(std::string_view head, std::int64_t file_bytes,
                                     const std::string& place);
 
 // Reads no more than the header.
 SafetensorsHeader read_safetensors_header(const std::filesystem::path& path);
 
-// Wide dtypes first, then by name: every tensor is then aligned to its element without
-// holes.
+// Sorts wide dtypes first, then by name: every tensor is then aligned to its element
+// without holes.
 bool comes_before(const SafetensorsEntry& a, const SafetensorsEntry& b);
 
 // Gives the entries their places, one after the other.
 void place(std::vector<SafetensorsEntry>& entries);
 
-// The bytes before the tensors, for entries that have their places: the length, and the
-// JSON padded with spaces to a multiple of eight.
+// Returns the bytes before the tensors, for entries that have their places: the length,
+// and the JSON padded with spaces to a multiple of eight.
 std::string header_text(const std::vector<SafetensorsEntry>& entries,
                         const std::map<std::string, std::string>& metadata = {});
 
-// The bytes of a file from `begin` on, in pieces of some megabytes.
+// Receives the bytes of a file from `begin` on, in pieces of some megabytes.
 using Give = std::function<void(std::span<const std::byte>)>;
 void read_in_pieces(const std::filesystem::path& path, std::int64_t begin,
                     std::int64_t bytes, const Give& give);

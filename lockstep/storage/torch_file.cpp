@@ -27,7 +27,7 @@ bool has_tensors(const PickleValue& value) {
   });
 }
 
-// The dict itself, or the one that it holds under a usual name.
+// Returns the dict itself, or the one that it holds under a usual name.
 const PickleValue* state_dict_in(const PickleValue& top) {
   if (top.kind != Kind::dict) return nullptr;
   if (has_tensors(top)) return &top;
@@ -41,7 +41,7 @@ const PickleValue* state_dict_in(const PickleValue& top) {
   return nullptr;
 }
 
-// Where element `index` of the row-major order is in the storage.
+// Returns the place of element `index` of the row-major order in the storage.
 std::int64_t element_of(const TorchTensor& tensor, std::int64_t index) {
   auto at = tensor.offset;
   for (auto i = tensor.shape.size(); i-- > 0;) {

@@ -16,7 +16,7 @@ namespace lockstep::storage {
 // file.
 struct TorchTensor {
   std::string name;
-  std::string dtype;  // as safetensors names it
+  std::string dtype;  // by the name of safetensors
   Shape shape;
   std::vector<std::int64_t> strides;
   std::int64_t offset = 0;  // of its first element in the storage
@@ -24,13 +24,13 @@ struct TorchTensor {
   std::int64_t storage_bytes = 0;
 };
 
-// Whether its elements lie in row-major order without gaps; others cost the memory of
-// the storage to read.
+// Returns whether its elements lie in row-major order without gaps; others cost the
+// memory of the storage to read.
 bool is_row_major(const TorchTensor& tensor);
 
-// Whether a file begins as those of torch.save() do: a zip file, or a pickle by itself,
-// as PyTorch wrote before 1.6, which TorchFile refuses with what to do. False for one
-// that can not be read.
+// Returns whether a file begins as those of torch.save() do: a zip file, or a pickle by
+// itself, as PyTorch wrote before 1.6, which TorchFile refuses with a remedy. False for
+// one that can not be read.
 bool is_torch_file(const Path& path);
 
 // A file that Python's torch.save() wrote of a state dict, or of a dict that holds one
@@ -41,17 +41,17 @@ bool is_torch_file(const Path& path);
 // Threads: any number.
 class TorchFile {
  public:
-  // Fault::io, with what is wrong, for anything else.
+  // Throws Fault::io, with the reason, for anything else.
   explicit TorchFile(const Path& path);
   ~TorchFile();
   TorchFile(TorchFile&&) noexcept;
 
   const std::vector<TorchTensor>& tensors() const noexcept;
 
-  // Keys of the state dict whose values are no tensors.
+  // Returns the keys of the state dict whose values are no tensors.
   const std::vector<std::string>& left_out() const noexcept;
 
-  // Elements [begin, begin + count) in row-major order.
+  // Reads elements [begin, begin + count) in row-major order.
   void read(const TorchTensor& tensor, std::int64_t begin, std::int64_t count,
             std::span<std::byte> out) const;
 
@@ -61,8 +61,8 @@ class TorchFile {
 };
 
 // Writes a state dict that torch.load(weights_only=True) reads, whole or not at all,
-// with the memory of one piece; as write_safetensors(). Fault::config for a dtype that
-// such a file has no plain name for.
+// with the memory of one piece, as write_safetensors() does. Throws Fault::config for a
+// dtype that such a file has no plain name for.
 void write_torch_file(
     const Path& path, const std::vector<SafetensorsEntry>& entries,
     const std::function<void(const SafetensorsEntry&, const Give&)>& fill);

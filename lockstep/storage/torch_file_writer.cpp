@@ -24,7 +24,7 @@ std::string little_endian(std::uint64_t value, int width) {
   return bytes;
 }
 
-// What a pickle of a state dict consists of.
+// Writes the operations of a state dict's pickle.
 class PickleWriter {
  public:
   std::string state_dict(const std::vector<SafetensorsEntry>& entries,
@@ -98,7 +98,7 @@ class ZipWriter {
       extra = little_endian(1, 2) + little_endian(16, 2) + little_endian(size, 8) +
               little_endian(size, 8);
     }
-    // The bytes begin at a multiple of kAlign; "FB" is what PyTorch calls the filler.
+    // The bytes begin at a multiple of kAlign; PyTorch calls the filler "FB".
     const auto names = 30 + static_cast<std::int64_t>(name.size() + extra.size()) + 4;
     const auto filler = (kAlign - (at_ + names) % kAlign) % kAlign;
     extra += "FB" + little_endian(filler, 2) +

@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::int64_t kManifestLimit = 256 << 20;
 
-// Whether it is there, where that can be told: a disk that does not answer says nothing
-// about a checkpoint.
+// Returns whether it exists, where that can be told: a disk that does not answer says
+// nothing about a checkpoint.
 bool is_found(const Path& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) == 0) return true;
@@ -50,7 +50,7 @@ void check_size(const Path& path, const FileRecord& file) {
   }
 }
 
-// Every piece has its entry, and there are no others.
+// Checks that every piece has its entry, and that there are no others.
 void check_header(const Manifest& manifest, std::size_t index, const Path& path) {
   const auto header = read_safetensors_header(path);
   std::map<std::string_view, const SafetensorsEntry*> entries;
@@ -112,7 +112,7 @@ void check_bytes(const Manifest& manifest, const Stretch& stretch, const Path& p
   }
 }
 
-// The step that the directory is named after, if it is named after one.
+// Returns the step that the directory is named after, if it is named after one.
 std::optional<std::int64_t> step_of_place(const Path& checkpoint) {
   const auto plain = checkpoint.has_filename() ? checkpoint : checkpoint.parent_path();
   const auto name = plain.filename().string();
@@ -128,7 +128,7 @@ void check_step(const Manifest& manifest, const Path& checkpoint) {
               step_name(manifest.step), " only");
 }
 
-// Where a disk is fast, one thread that hashes is not.
+// A single hashing thread is slower than a fast disk.
 constexpr std::size_t kThreads = 4;
 
 void check_bytes(const Manifest& manifest, const Path& checkpoint) {
@@ -186,7 +186,7 @@ Manifest verify(const Path& checkpoint, Depth depth) {
   if (mark == Mark::read) return manifest;
   try {
     write_mark(FileSystem::real(), checkpoint, Mark::read, before);
-  } catch (const Error&) {  // somebody else's, or read-only: it is read again next time
+  } catch (const Error&) {  // another user's, or read-only: it is read again next time
   }
   return manifest;
 }

@@ -44,7 +44,7 @@ class ZipReader {
     return file_.text(begin, size);
   }
 
-  // Little-endian; 0 is beyond the end.
+  // Reads a little-endian number; 0 beyond the end.
   static std::uint64_t number(std::string_view bytes, std::size_t at,
                               std::size_t width) {
     std::uint64_t value = 0;
@@ -85,7 +85,7 @@ class ZipReader {
     return {clamped(begin), clamped(size)};
   }
 
-  // The sizes and the place that did not fit into 32 bits, in this order.
+  // Takes the sizes and the place that did not fit into 32 bits, in this order.
   static void take_64(std::string_view extra, std::uint64_t& full,
                       std::uint64_t& packed, std::uint64_t& place) {
     for (std::size_t at = 0; at + 4 <= extra.size();) {

@@ -25,7 +25,7 @@ using config::PartKind;
 using config::TaskName;
 using data::SampleSpec;
 
-// What the data set says of a target.
+// The data set's description of a target.
 struct Target {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -40,7 +40,7 @@ struct Target {
   }
 };
 
-// Which task, where, and how.
+// The inputs that a task is made from.
 struct Plan {
   const Config& config;
   const SampleSpec& spec;
@@ -167,8 +167,7 @@ std::shared_ptr<Task> multi_label(const Plan& plan) {
 std::shared_ptr<Task> regression(const Plan& plan) {
   RegressionLossOptions loss{.huber_delta = plan.config.task.huber_delta};
   const auto criterion = plan.criterion(PartKind::regression);
-  if (criterion == Criterion::mae) loss.kind = ErrorKind::absolute;
-  if (criterion == Criterion::huber) loss.kind = ErrorKind::huber;
+  if (criterion != Criterion::automatic) loss.kind = criterion;
   const auto& target = plan.target;
   const auto numel = target.numel();
   return make_regression({.fields = plan.fields,

@@ -21,7 +21,7 @@ Tensor count_of(const Answers& answers) {
   return torch::full({}, answers.targets.numel(), answers.targets.options());
 }
 
-// True where the answer is right and counts.
+// Returns true where the answer is right and counts.
 Tensor counting(const Tensor& right, const Tensor& valid) {
   return valid.defined() ? right & valid : right;
 }
@@ -39,7 +39,7 @@ class Accuracy : public SumMetric {
   }
 };
 
-// The right answer is among the k most likely ones.
+// Counts the right answers among the k most likely ones.
 class TopK : public SumMetric {
  public:
   TopK(std::int64_t k, std::int64_t num_classes)
@@ -47,7 +47,8 @@ class TopK : public SumMetric {
 
  protected:
   Tensor sums_of(const Answers& answers) const override {
-    // More of them, as in a padded vocabulary, are only more that may be wrong.
+    // More scores than classes, as in a padded vocabulary, are only more that may be
+    // wrong.
     if (answers.outputs.size(1) < classes_) {
       check_columns(answers.outputs, classes_, "classes");
     }
@@ -67,7 +68,8 @@ class TopK : public SumMetric {
   std::int64_t k_, classes_;
 };
 
-// How many targets fall into each of `bins`. Not bincount, which waits for the device.
+// Returns how many targets fall into each of `bins`. Not bincount, which waits for the
+// device.
 Tensor counts_in(std::int64_t bins, const Tensor& index, const Tensor& valid) {
   const auto options = index.options().dtype(torch::kFloat64);
   const auto ones =
@@ -75,7 +77,7 @@ Tensor counts_in(std::int64_t bins, const Tensor& index, const Tensor& valid) {
   return torch::zeros({bins}, options).index_add_(0, index, ones);
 }
 
-// Of each class: its right answers, its targets and the answers that name it.
+// Counts for each class its right answers, its targets and the answers that name it.
 class PerClass : public SumMetric {
  public:
   explicit PerClass(std::int64_t num_classes) : classes_(num_classes) {}
@@ -152,7 +154,7 @@ class F1 : public PerClass {
   EvalMetric kind_;
 };
 
-// How often each class was taken for each other: confusion_i_j, i is right.
+// Counts how often each class was taken for each other: confusion_i_j, i is right.
 class Confusion : public SumMetric {
  public:
   explicit Confusion(std::int64_t num_classes) : classes_(num_classes) {}
@@ -200,8 +202,8 @@ class Perplexity : public SumMetric {
   }
 };
 
-// What a target costs to write down, in bits, for each byte of its text: comparable
-// between vocabularies.
+// The bits that a target costs for each byte of its text: comparable between
+// vocabularies.
 class BitsPerByte : public SumMetric {
  protected:
   Tensor sums_of(const Answers& answers) const override {

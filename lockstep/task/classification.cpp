@@ -18,7 +18,7 @@ class Classification : public detail::ClassLoss {
                    .per_sample = options.per_sample}),
         options_(options) {}
 
-  // Right answers, and where some do not count: those that do.
+  // Sums right answers and, where some do not count, those that do.
   std::int64_t num_training_sums() const noexcept override {
     if (!options_.trains_metrics) return 0;
     return can_ignore() ? 2 : 1;

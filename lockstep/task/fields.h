@@ -11,7 +11,8 @@
 
 namespace lockstep::task {
 
-// Where a loss finds what it compares: in the outputs of a model and in a batch.
+// The names of the tensors that a loss compares: in the outputs of a model and in a
+// batch.
 struct Fields {
   std::string output = "output";
   std::string target = "target";
@@ -19,15 +20,15 @@ struct Fields {
   std::string weight = "";  // of targets; "": 1
 };
 
-// Those that are in a batch.
+// Returns those that are in a batch.
 std::vector<std::string> fields_of_batch(const Fields& fields);
 
-// The mask and the weights of a batch, for targets of this shape. Where they have fewer
-// dimensions, an entry is that of all targets below it: (B) is one for each sample.
-// Throws Fault::config if the shapes do not fit.
+// Returns the mask and the weights of a batch, for targets of this shape. Where they
+// have fewer dimensions, an entry is that of all targets below it: (B) is one for each
+// sample. Throws Fault::config if the shapes do not fit.
 Counted counted_in(const Named& batch, const Fields& fields, at::IntArrayRef shape);
 
-// What an evaluation is asked for, beside what a task always measures.
+// The metrics of an evaluation, beside those that a task always measures.
 struct Measured {
   std::vector<config::EvalMetric> metrics = {};
   std::int64_t top_k = 5;

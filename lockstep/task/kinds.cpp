@@ -14,7 +14,7 @@ using config::EvalMetric;
 using config::PartKind;
 using Kinds = std::vector<PartKind>;
 
-// "a classification", "a classification and a multi_label".
+// Returns "a classification", "a classification and a multi_label".
 std::string list_of(const Kinds& kinds) {
   std::vector<std::string> names;
   for (const auto kind : kinds) names.push_back(str("a ", name_of(kind), " task"));

@@ -11,7 +11,7 @@ using config::EvalMetric;
 using detail::mean_or_nan;
 using torch::Tensor;
 
-// (N, labels) bool: what was said and what is right, where it counts.
+// (N, labels) bool: the predictions and the targets, where they count.
 struct Said {
   Tensor yes, is;  // both only where it counts
 
@@ -37,8 +37,8 @@ class Accuracy : public SumMetric {
   }
 };
 
-// Of each label: how often it was found, is there, and was said to be. A label that
-// neither is there nor is said to be has no F1.
+// Counts for each label how often it was found, is present, and was predicted. A label
+// that is neither present nor predicted has no F1.
 class F1 : public SumMetric {
  public:
   F1(std::int64_t num_labels, EvalMetric kind) : labels_(num_labels), kind_(kind) {}

@@ -8,12 +8,12 @@
 
 namespace lockstep::task {
 
-// How many labels are right, where a score above 0 says that one is there, and how many
+// Returns how many labels are right, where a score above 0 predicts one, and how many
 // count: (2) float64.
 torch::Tensor right_labels(const Answers& answers);
 
-// Accuracy, then those of eval.metrics, for scores of labels: (N, labels), targets the
-// same. Throws Fault::config for one that labels do not have.
+// Makes accuracy, then the metrics of eval.metrics, for scores of labels: (N, labels),
+// targets the same. Throws Fault::config for one that labels do not have.
 MetricList make_label_metrics(const std::vector<config::EvalMetric>& wanted,
                               std::int64_t num_labels);
 

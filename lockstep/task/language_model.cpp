@@ -12,7 +12,7 @@ namespace {
 
 using config::EvalMetric;
 
-// Without those that are always there.
+// Leaves out those that are always there.
 Measured others(Measured measured) {
   std::erase_if(measured.metrics, [](EvalMetric name) {
     return name == EvalMetric::perplexity || name == EvalMetric::bits_per_byte;

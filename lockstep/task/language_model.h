@@ -9,10 +9,10 @@
 
 namespace lockstep::task {
 
-// The next token. The output is (B, T, vocabulary) scores, the target (B, T) tokens:
-// the data set has moved them by one already. Fields::mask limits the loss to a span,
-// such as the answer to a question. Primary: perplexity. While training there is
-// nothing but the loss: no step looks for the most likely token.
+// A task that predicts the next token. The output is (B, T, vocabulary) scores, the
+// target (B, T) tokens: the data set has moved them by one already. Fields::mask limits
+// the loss to a span, such as the answer to a question. Primary: perplexity. While
+// training there is nothing but the loss: no step looks for the most likely token.
 struct LanguageModelOptions {
   Fields fields = {};
   std::string bytes = "";  // field with the bytes of each target; "": none

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "lockstep/base/error.h"
+
 // Operators are those whose shapes LibTorch knows without Python, so that a model with
 // its loss can be described before there is memory for it. Some of PyTorch's own losses
 // are not.
@@ -10,12 +12,13 @@ namespace {
 
 using torch::Tensor;
 
-// Nothing is ignored: no target has it. Not PyTorch's -100, which is a label that
-// people use, and not the least int64, of which an int would keep a 0.
+// Nothing is ignored: no target has it. Not PyTorch's -100, which is a label in use,
+// and not the least int64, of which an int would keep a 0.
 constexpr std::int64_t kNoIndex = std::numeric_limits<std::int32_t>::min();
 
-// Filled, not multiplied by the mask: a loss that does not count may be an infinity.
-// And not torch::where, which copies its scalar to the device and waits for that.
+// The loss is filled, not multiplied by the mask: a loss that does not count may be an
+// infinity. And not torch::where, which copies its scalar to the device and waits for
+// that.
 Tensor or_zero(const Tensor& each, const Tensor& valid) {
   return valid.defined() ? each.masked_fill(valid.bitwise_not(), 0) : each;
 }
@@ -27,7 +30,7 @@ Tensor sum_of(Tensor each, const Counted& counted) {
   return or_zero(each, counted.mask).sum();
 }
 
-// `each` is what a target weighs by itself; undefined: 1.
+// `each` is the weight of a target by itself; undefined: 1.
 Tensor weight_of(const Tensor& each, const Counted& counted) {
   Tensor weights = each;
   if (counted.weights.defined()) {
@@ -40,8 +43,8 @@ Tensor weight_of(const Tensor& each, const Counted& counted) {
   return or_zero(weights, counted.mask).sum(torch::kFloat64);
 }
 
-// Of a power of 0 with an exponent below 1 there is no gradient: a little is added,
-// which changes no value.
+// A power of 0 with an exponent below 1 has no gradient: a little is added, which
+// changes no value.
 Tensor hardness(const Tensor& log_p, double gamma) {
   return (-log_p.expm1() + std::numeric_limits<float>::min()).pow(gamma);
 }
@@ -151,10 +154,11 @@ Tensor binary_cross_entropy_weight(const Tensor& targets,
 Tensor regression_loss(const Tensor& outputs, const Tensor& targets,
                        const RegressionLossOptions& options, const Counted& counted) {
   const auto error = outputs - or_zero(targets, counted.mask).to(outputs.scalar_type());
-  if (options.kind == ErrorKind::squared) return sum_of(error.square(), counted);
-  if (options.kind == ErrorKind::absolute) {
+  if (options.kind == config::Criterion::mse) return sum_of(error.square(), counted);
+  if (options.kind == config::Criterion::mae) {
     return sum_of(error * error.detach().sgn(), counted);
   }
+  LOCKSTEP_CHECK(options.kind == config::Criterion::huber);
   // s * (e - s / 2) with s = e up to delta: e^2 / 2, then a line; its slope is s.
   const auto delta = options.huber_delta;
   const auto slope = error.detach().clamp(-delta, delta);

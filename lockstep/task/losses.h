@@ -10,14 +10,15 @@
 namespace lockstep::task {
 
 // Losses are sums over the targets that count, in the dtype of the scores. Beside each
-// stands what these targets weigh, from the targets alone, as float64: the sum divided
-// by it is what PyTorch's reduction 'mean' gives. A weight is undefined where every
-// target counts as one.
+// stands the weight of these targets, from the targets alone, as float64: the sum
+// divided by it is PyTorch's reduction 'mean'. A weight is undefined where every target
+// counts as one.
 //
-// None of them waits for the device, so nothing is selected by a mask: what does not
-// count is replaced by zeros. A pass without any row has a sum of 0, with gradients.
+// None of them waits for the device, so nothing is selected by a mask: values that do
+// not count are replaced by zeros. A pass without any row has a sum of 0, with
+// gradients.
 
-// Which targets count, and how much. Both are of the shape of the targets.
+// The targets that count, and their weights. Both are of the shape of the targets.
 struct Counted {
   torch::Tensor mask = {};     // bool; undefined: all count
   torch::Tensor weights = {};  // undefined: 1
@@ -41,7 +42,7 @@ torch::Tensor cross_entropy_weight(const torch::Tensor& targets,
                                    const CrossEntropyOptions& options,
                                    const Counted& counted = {});
 
-// The targets of cross_entropy() that count; undefined: all.
+// Returns the targets of cross_entropy() that count; undefined: all.
 torch::Tensor valid_classes(const torch::Tensor& targets,
                             const std::optional<std::int64_t>& ignore_index,
                             const torch::Tensor& mask);
@@ -61,8 +62,8 @@ torch::Tensor binary_cross_entropy_weight(const torch::Tensor& targets,
                                           const BinaryCrossEntropyOptions& options,
                                           const Counted& counted = {});
 
-// What is known of labels. bool and uint8 can not say that one is missing, so that all
-// are known without a look at them.
+// The known labels. bool and uint8 can not mark one as missing, so that all are known
+// without a look at them.
 struct Labels {
   torch::Tensor values;  // 0 where it does not count
   torch::Tensor valid;   // undefined: all
@@ -70,10 +71,8 @@ struct Labels {
 Labels known_labels(const torch::Tensor& targets, config::Uncertain uncertain,
                     const torch::Tensor& mask = {});
 
-enum class ErrorKind { squared, absolute, huber };
-
 struct RegressionLossOptions {
-  ErrorKind kind = ErrorKind::squared;
+  config::Criterion kind = config::Criterion::mse;  // one of those of a regression
   double huber_delta = 1;
 };
 

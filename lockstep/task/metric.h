@@ -12,7 +12,7 @@
 
 namespace lockstep::task {
 
-// Which of two values is the better one.
+// Tells which of two values is the better one.
 enum class Better { less, more };
 
 struct MetricValue {
@@ -23,7 +23,7 @@ struct MetricValue {
   bool is_detail = false;  // one of many, of a class for instance: not for the console
 };
 
-// What a metric is given of one forward pass, on the device.
+// The input of a metric from one forward pass, on the device.
 struct Answers {
   torch::Tensor outputs;     // (N, classes) or (N, labels) scores, or (N, ...) values
   torch::Tensor targets;     // (N) int64, or of the shape of the outputs
@@ -43,7 +43,8 @@ class Metric {
 
   virtual void add(const Answers& answers) = 0;
 
-  // Over the ranks of `cpu`. Collective: also by a rank that has added nothing.
+  // Returns the values over the ranks of `cpu`. Collective: also by a rank that has
+  // added nothing.
   virtual std::vector<MetricValue> values(comm::Communicator& cpu) = 0;
 };
 
@@ -54,11 +55,12 @@ class SumMetric : public Metric {
   std::vector<MetricValue> values(comm::Communicator& cpu) final;
 
  protected:
-  // What one pass adds, on the device; always of the same size.
+  // Returns the sums that one pass adds, on the device; always of the same size.
   virtual torch::Tensor sums_of(const Answers& answers) const = 0;
-  // Of no target at all: what values_of() gets if there was none.
+  // Returns the size of the sums: values_of() gets so many zeros if there was no
+  // target.
   virtual std::int64_t num_sums() const = 0;
-  // From the sums over everything, on the host.
+  // Computes the values from the sums over everything, on the host.
   virtual std::vector<MetricValue> values_of(const torch::Tensor& sums) const = 0;
 
  private:
@@ -67,14 +69,14 @@ class SumMetric : public Metric {
 
 using MetricList = std::vector<std::unique_ptr<Metric>>;
 
-// What a task measures in an evaluation: lists of metrics, each with what it is given.
+// The metrics of a task in an evaluation: lists of metrics, each with its input.
 class MetricSet {
  public:
   using Answer = std::function<Answers(const Named& outputs, const Named& batch)>;
 
   // `prefix` comes before the names of their values: "vqa_".
   void add(MetricList metrics, Answer answer, std::string prefix = "");
-  // Those of a task which is part of another.
+  // Adds the metrics of a task which is part of another.
   void add(MetricSet other, const std::string& prefix);
 
   void observe(const Named& outputs, const Named& batch);

@@ -58,7 +58,7 @@ class MultiLabel : public detail::OneLoss {
         targets, options_.loss, counted_in(batch, where(), targets.sizes()))};
   }
 
-  // Right labels, and those that count.
+  // Sums right labels, and those that count.
   std::int64_t num_training_sums() const noexcept override {
     return options_.trains_metrics ? 2 : 0;
   }
@@ -79,7 +79,7 @@ class MultiLabel : public detail::OneLoss {
     auto wanted = options_.measured.metrics;
     const bool has =
         std::find(wanted.begin(), wanted.end(), EvalMetric::auroc) != wanted.end();
-    // Scores are kept for it, so that it is not there if something else is primary.
+    // Scores are kept for it, so that it is absent if another metric is primary.
     if (!has && options_.measured.primary.empty()) {
       wanted.insert(wanted.begin(), EvalMetric::auroc);
     }

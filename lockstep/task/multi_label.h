@@ -8,7 +8,7 @@
 
 namespace lockstep::task {
 
-// Any number of labels for each sample, each there or not.
+// A task with any number of labels for each sample, each present or not.
 //
 // The output is (B, labels) or (B, ..., labels) scores, whose sigmoid is a probability.
 // The target is of the same shape: 0 or 1, -1 where it is uncertain and NaN where it is

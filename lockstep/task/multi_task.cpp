@@ -53,7 +53,7 @@ class MultiTask : public Task {
   }
 
   double coefficient(std::size_t loss, std::int64_t step) const override {
-    const auto& [part, of_part] = places_[loss];
+    const auto& [part, of_part] = indices_[loss];
     const auto& about = options_.parts[part];
     const auto begin = about.coefficient;
     const auto end = about.final_coefficient.value_or(begin);
@@ -116,8 +116,8 @@ class MultiTask : public Task {
   }
 
  private:
-  // Under which name a value of the first part is reported: a loss has the one that it
-  // got here, not that of a metric.
+  // Returns the name under which a value of the first part is reported: a loss has the
+  // one that it got here, not that of a metric.
   std::string name_of_first(const std::string& name) const {
     const auto& part = options_.parts[0];
     const auto& own = part.task->losses();
@@ -125,7 +125,7 @@ class MultiTask : public Task {
       if (name != (own.size() == 1 ? "loss" : "loss_" + own[i].name)) continue;
       return losses_.size() == 1 ? "loss" : "loss_" + losses_[i].name;
     }
-    // What several losses of a part come to is not reported: all losses are, together.
+    // The sum of several losses of a part is not reported: only that of all losses is.
     return name == "loss" ? name : part.name + "_" + name;
   }
 
@@ -137,16 +137,16 @@ class MultiTask : public Task {
       loss.name = own.size() == 1 ? part.name : part.name + "_" + loss.name;
       loss.coefficient *= part.coefficient;
       losses_.push_back(std::move(loss));
-      places_.push_back({index, i});
+      indices_.push_back({index, i});
     }
   }
 
   MultiTaskOptions options_;
   std::vector<LossSpec> losses_;
-  struct Place {
+  struct LossIndex {
     std::size_t part, loss;
   };
-  std::vector<Place> places_;  // of each loss
+  std::vector<LossIndex> indices_;  // of each loss
   Primary primary_;
 };
 

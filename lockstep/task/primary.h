@@ -8,13 +8,13 @@
 
 namespace lockstep::task {
 
-// The values that an evaluation of the task has beside its losses: their names and what
-// is better; the numbers are those of no target at all.
+// Returns the values that an evaluation of the task has beside its losses: their names
+// and which is better; the numbers are those of no target at all.
 std::vector<MetricValue> measured_values(const Task& task);
 
-// What is better of the value `name` of an evaluation: "loss", of several losses also
-// "loss_<name>", or a metric. Throws Fault::config, with the knob that asked for it and
-// with those that there are, if it has none of this name.
+// Returns which is better of the value `name` of an evaluation: "loss", with several
+// losses also "loss_<name>", or a metric. Throws Fault::config, with the knob that
+// asked for it and the known names, if it has none of this name.
 Primary find_primary(const Task& task, const std::string& name, std::string_view knob);
 
 }  // namespace lockstep::task

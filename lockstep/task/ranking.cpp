@@ -28,7 +28,7 @@ struct Areas {
   bool has_positives = false, has_negatives = false;
 };
 
-// Equal scores are one step of a curve, so that of two with the same one half counts.
+// Equal scores are one step of a curve, so that a tie of two counts as one half.
 Areas areas_of(std::vector<Scored> scored) {
   std::sort(scored.begin(), scored.end(),
             [](const Scored& a, const Scored& b) { return a.first > b.first; });
@@ -52,7 +52,7 @@ Areas areas_of(std::vector<Scored> scored) {
   return areas;
 }
 
-// The parts of all ranks, one after the other.
+// Returns the parts of all ranks, one after the other.
 Tensor from_all(comm::Communicator& cpu, const Tensor& own) {
   if (cpu.size() == 1) return own;
   const auto lengths = torch::empty({cpu.size()}, torch::kInt64);
@@ -109,7 +109,7 @@ class Ranking : public Metric {
     check_room(cpu);
     Gathered all{from_all(cpu, joined(scores_, torch::kFloat32)),
                  from_all(cpu, joined(positive_, torch::kInt8))};
-    // What is not a number has no rank.
+    // A NaN has no rank.
     const auto counts = all.positive.ge(0);
     const bool ranked =
         all.scores.isfinite().logical_or(counts.bitwise_not()).all().item<bool>();
@@ -124,7 +124,7 @@ class Ranking : public Metric {
     Tensor scores, positive;  // flat, (rows, columns)
   };
 
-  // (N, columns) int8: 1 or 0, -1 where it does not count.
+  // Returns (N, columns) int8: 1 or 0, -1 where it does not count.
   Tensor positive_in(const Answers& answers) const {
     const auto columns = options_.num_columns;
     auto valid = answers.valid;
@@ -190,14 +190,14 @@ class Ranking : public Metric {
     return areas;
   }
 
-  // Nothing where a column has none.
+  // Returns nothing where a column has none.
   static std::optional<double> one(const Areas& areas, bool is_roc) {
     if (!areas.has_positives || (is_roc && !areas.has_negatives)) return std::nullopt;
     return is_roc ? areas.roc : areas.precision;
   }
 
   double macro(const std::vector<Areas>& columns, bool is_roc) const {
-    // Of two classes one says all.
+    // With two classes, one column says all.
     if (options_.of_classes && columns.size() == 2) {
       return one(columns[1], is_roc).value_or(kNothing);
     }

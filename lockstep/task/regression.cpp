@@ -13,7 +13,7 @@ namespace {
 using config::EvalMetric;
 using torch::Tensor;
 
-// Of the shape of the targets: (B, 1) for targets of (B).
+// Returns outputs of the shape of the targets: (B, 1) for targets of (B).
 Tensor outputs_in(const Named& outputs, const Tensor& targets, const Fields& fields) {
   const auto& said = outputs.at(fields.output);
   if (said.sizes() == targets.sizes()) return said;
@@ -60,8 +60,8 @@ class Regression : public detail::OneLoss {
   }
 
   EvalMetric standard() const noexcept {
-    return options_.loss.kind == ErrorKind::squared ? EvalMetric::rmse
-                                                    : EvalMetric::mae;
+    return options_.loss.kind == config::Criterion::mse ? EvalMetric::rmse
+                                                        : EvalMetric::mae;
   }
 
  private:

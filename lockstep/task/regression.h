@@ -8,8 +8,9 @@
 
 namespace lockstep::task {
 
-// Numbers. The output has as many as the target, (B) or (B, ...). Primary: the square
-// root of the mean squared error if that is the loss, else the mean absolute error.
+// A task that predicts numbers. The output has as many as the target, (B) or (B, ...).
+// Primary: the square root of the mean squared error if that is the loss, else the mean
+// absolute error.
 struct RegressionOptions {
   Fields fields = {};
   RegressionLossOptions loss = {};

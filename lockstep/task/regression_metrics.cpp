@@ -16,14 +16,14 @@ Tensor or_zero(const Tensor& each, const Tensor& valid) {
   return valid.defined() ? each.masked_fill(valid.bitwise_not(), 0) : each;
 }
 
-// In float64, and 0 where it does not count.
+// Returns the errors in float64, and 0 where a target does not count.
 Tensor errors_of(const Answers& answers) {
   const auto error =
       answers.outputs.to(torch::kFloat64) - answers.targets.to(torch::kFloat64);
   return or_zero(error, answers.valid);
 }
 
-// Where it counts: 1.
+// Returns 1 where a target counts.
 Tensor ones_of(const Answers& answers) {
   return or_zero(torch::ones_like(answers.targets, torch::kFloat64), answers.valid);
 }
@@ -50,7 +50,7 @@ class MeanError : public SumMetric {
   EvalMetric kind_;
 };
 
-// The share of the variance that is explained. Of a constant target it is 1 if all
+// The share of the variance that is explained. For a constant target it is 1 if all
 // answers are right, else 0, as in scikit-learn.
 class R2 : public SumMetric {
  public:

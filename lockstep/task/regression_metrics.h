@@ -8,9 +8,9 @@
 
 namespace lockstep::task {
 
-// Those of eval.metrics, for numbers: outputs and targets of one shape, `num_values` of
-// them for each sample. r2 is the mean over these of each one's. Throws Fault::config
-// for one that numbers do not have.
+// Makes the metrics of eval.metrics, for numbers: outputs and targets of one shape,
+// `num_values` of them for each sample. r2 is the mean over these of each one's. Throws
+// Fault::config for one that numbers do not have.
 MetricList make_regression_metrics(const std::vector<config::EvalMetric>& wanted,
                                    std::int64_t num_values);
 

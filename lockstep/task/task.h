@@ -22,13 +22,13 @@ struct LossSpec {
   std::int64_t per_sample = 1;  // targets of a sample, if all of them count
 };
 
-// What everything that watches a run follows.
+// The metric that everything that watches a run follows.
 struct Primary {
   std::string name;  // of a value of metrics(), or "loss", or "loss_<name>" of several
   Better better = Better::more;
 };
 
-// What is known of a pass beside its tensors.
+// The properties of a pass beside its tensors.
 struct Pass {
   bool training = true;  // class weights and label smoothing count only then
   torch::Dtype dtype = torch::kFloat32;  // in which losses are summed
@@ -37,11 +37,10 @@ struct Pass {
 // Scalars in the order of losses(), on the device.
 using Sums = c10::SmallVector<torch::Tensor, 4>;
 
-// What is computed from a model's outputs and a batch, and what is said of it: losses,
-// metrics, and the metric that counts. It knows nothing of ranks, shares and
-// micro-batches: a loss is a sum over the targets that count, which the step divides by
-// what all targets of the global batch weigh. So padding, missing labels and unequal
-// shares are right by construction.
+// Computes losses and metrics from a model's outputs and a batch, and names the primary
+// metric. It knows nothing of ranks, shares and micro-batches: a loss is a sum over the
+// targets that count, which the step divides by the weight of all targets of the global
+// batch. So padding, missing labels and unequal shares are right by construction.
 //
 // A task of your own is a class like those in classification.cpp.
 //
@@ -52,36 +51,37 @@ class Task {
 
   virtual std::string_view name() const noexcept = 0;  // "classification"
 
-  // In a fixed order, the same on every rank.
+  // Returns the losses in a fixed order, the same on every rank.
   virtual const std::vector<LossSpec>& losses() const noexcept = 0;
 
-  // The tensors of a batch that it looks at; others are not brought to the device for
-  // it.
+  // Returns the tensors of a batch that it uses; others are not copied to the device
+  // for it.
   virtual std::vector<std::string> fields() const { return {"target"}; }
 
-  // The sum of each loss over the targets of the pass that count, with gradients.
+  // Returns the sum of each loss over the targets of the pass that count, with
+  // gradients.
   virtual Sums sums(const Named& outputs, const Named& batch,
                     const Pass& pass) const = 0;
 
-  // What these targets weigh, from the batch alone: the number of those that count, or
-  // the sum of their weights, as float64. Undefined where every target counts as one:
-  // then no rank has to ask the others. Which are undefined depends on the kind of the
-  // tensors only, so that all ranks come to the same.
+  // Returns the weight of these targets, from the batch alone: the number of those that
+  // count, or the sum of their weights, as float64. Undefined where every target counts
+  // as one: then no rank has to ask the others. Which are undefined depends on the kind
+  // of the tensors only, so that all ranks come to the same.
   virtual Sums weights(const Named& batch, const Pass& pass) const;
 
-  // The part of a loss in what is trained, in a step that counts from 0.
+  // Returns the part of a loss in what is trained, in a step that counts from 0.
   virtual double coefficient(std::size_t loss, std::int64_t step) const;
 
-  // Sums that are kept while training, beside the losses: what the console shows. Each
-  // pass adds to `sums`, a float64 tensor on the device of this size.
+  // The number of sums that are kept while training, beside the losses, for the
+  // console. Each pass adds to `sums`, a float64 tensor on the device of this size.
   virtual std::int64_t num_training_sums() const noexcept { return 0; }
   virtual void add_training_sums(const Named& outputs, const Named& batch,
                                  torch::Tensor& sums) const;
-  // What they say; `count` is the number of targets, as losses()[0] counts them.
+  // Returns their values; `count` is the number of targets, as losses()[0] counts them.
   virtual std::vector<MetricValue> training_values(const double* sums,
                                                    double count) const;
 
-  // What an evaluation measures, beside the losses.
+  // Returns the metrics of an evaluation, beside the losses.
   virtual MetricSet metrics() const { return {}; }
 
   virtual Primary primary() const { return {"loss", Better::less}; }

@@ -8,24 +8,25 @@
 #include <c10/util/Exception.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/library_error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/memory/out_of_memory.h"
 #include "lockstep/parallel/sync_batch_norm.h"
-#include "lockstep/train/out_of_memory.h"
 
 namespace lockstep::train {
 namespace {
 
-using monitor::Phase;
+using run::Phase;
 
-// What autograd says of a NaN while train.anomaly looks for them; it has no type of its
-// own.
+// Returns whether the error is autograd's report of a NaN (train.anomaly), which has no
+// type of its own.
 bool is_anomaly(const std::exception& error) {
   return std::string_view(error.what()).find(" returned nan values in its ") !=
          std::string_view::npos;
 }
 
-// A warning of autograd's, that of an anomaly, has the stack frames of the forward pass
-// below its first line.
+// Logs the first line of a warning only: autograd's anomaly warning has the stack
+// frames of the forward pass below it.
 class OneLineWarnings : public c10::WarningHandler {
  public:
   void process(const c10::Warning& warning) override {
@@ -33,12 +34,6 @@ class OneLineWarnings : public c10::WarningHandler {
     log::warning("train", text.substr(0, text.find('\n')));
   }
 };
-
-// Libraries add where they were.
-std::string first_line_of(const std::exception& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
-}
 
 }  // namespace
 
@@ -60,7 +55,7 @@ const std::vector<comm::Ballot>& Attempts::compute(const data::Batch& batch,
     recovery_.begin(parts_.tally);
     parts_.strategy.begin_step();  // a rank that fails here has left the others
     parts_.reporter.beat(steps, is_new ? Phase::warming_up : Phase::training);
-    parts_.profiler.did(waiting());  // for buffers of rank 0
+    parts_.profiler.end_phase(waiting());  // for buffers of rank 0
     const bool fits = attempt(batch, steps, loss_scale);
     auto ballot = tell();
     if (!fits) ballot.flags |= comm::kOutOfMemory;
@@ -68,7 +63,7 @@ const std::vector<comm::Ballot>& Attempts::compute(const data::Batch& batch,
     if (parts_.world.size() > 1) parts_.reporter.beat(steps, Phase::exchanging);
     parts_.strategy.finish(/*failed=*/!fits);
     const auto& ballots = votes.count();
-    parts_.profiler.did(waiting());
+    parts_.profiler.end_phase(waiting());
     if ((comm::Votes::any(ballots) & comm::kOutOfMemory) != 0) {
       if (parts_.graph.release()) {
         recovery_.put_back(parts_.tally);
@@ -88,14 +83,14 @@ const std::vector<comm::Ballot>& Attempts::compute(const data::Batch& batch,
   }
 }
 
-// Alone there is nobody to wait for.
-Profiler::Phase Attempts::waiting() const {
-  return parts_.world.data().size() > 1 ? Profiler::Phase::communication
-                                        : Profiler::Phase::backward;
+// A single rank has no other to wait for.
+profile::Profiler::Phase Attempts::waiting() const {
+  return parts_.world.data().size() > 1 ? profile::Profiler::Phase::communication
+                                        : profile::Profiler::Phase::backward;
 }
 
 bool Attempts::is_held(const data::Batch& batch, std::int64_t steps) {
-  if (parts_.profiler.is_profiling()) return false;  // somebody looks inside
+  if (parts_.profiler.is_profiling()) return false;  // the profiler looks inside
   return parts_.graph.takes(batch, steps, weights_);
 }
 
@@ -108,7 +103,7 @@ const std::vector<comm::Ballot>& Attempts::replay(const data::Batch& batch,
   votes.cast(tell());
   if (parts_.world.size() > 1) parts_.reporter.beat(steps, Phase::exchanging);
   const auto& ballots = votes.count();
-  parts_.profiler.did(waiting());
+  parts_.profiler.end_phase(waiting());
   note_success(steps);
   weights_ = comm::Votes::sum_of_weights(ballots);  // of the next batch
   return ballots;
@@ -138,7 +133,7 @@ bool Attempts::attempt(const data::Batch& batch, std::int64_t steps,
                   ", found by train.anomaly); lower optim.lr, or look at what that "
                   "function gets");
     }
-    if (!may_fail || !is_out_of_memory(error)) throw;
+    if (!may_fail || !memory::is_out_of_memory(error)) throw;
     log::warning("train", fmt::format("out of memory in step {}: {}", steps + 1,
                                       first_line_of(error)));
     return false;
@@ -146,31 +141,26 @@ bool Attempts::attempt(const data::Batch& batch, std::int64_t steps,
 }
 
 void Attempts::recover(const std::vector<comm::Ballot>& ballots, std::int64_t steps) {
-  Recovery::Shortage shortage{.step = steps};
+  memory::Recovery::Shortage shortage{.step = steps};
   for (std::size_t rank = 0; rank < ballots.size(); ++rank) {
     if ((ballots[rank].flags & comm::kOutOfMemory) != 0) {
       shortage.ranks.push_back(static_cast<int>(rank));
     }
   }
   RankWindow own;
-  own.memory = memory_of(parts_.world.data().device());
+  own.memory = memory::memory_of(parts_.world.data().device());
   for (const auto& rank : gather(own, parts_.world.cpu())) {
     shortage.memory.push_back(rank.memory);
   }
   const auto remedy = recovery_.after(shortage, parts_.tally);
   parts_.step.set_micro_batch(recovery_.micro_batch());
-  parts_.reporter.out_of_memory(steps + 1, shortage.ranks[0], remedy);
-  if (parts_.world.rank() != 0) return;
   const bool differs = parallel::has_batch_norm(parts_.model) && !told_of_batch_norm_;
   told_of_batch_norm_ = true;
-  log::warning(
-      "train",
-      fmt::format("rank {} was out of memory in step {}: it is done again with "
-                  "{}{}",
-                  shortage.ranks[0], steps + 1, remedy,
-                  differs ? "; batch normalisation sees these, so results "
-                            "differ from those with more memory"
-                          : ""));
+  parts_.reporter.out_of_memory(
+      steps + 1, shortage.ranks[0], remedy,
+      differs ? "; batch normalisation sees these, so results differ from those with "
+                "more memory"
+              : "");
 }
 
 }  // namespace lockstep::train

@@ -5,9 +5,9 @@
 
 #include "lockstep/comm/join.h"
 #include "lockstep/config/config.h"
+#include "lockstep/memory/recovery.h"
 #include "lockstep/parallel/strategy.h"
-#include "lockstep/train/profiler.h"
-#include "lockstep/train/recovery.h"
+#include "lockstep/profile/profiler.h"
 #include "lockstep/train/report.h"
 #include "lockstep/train/seen_shapes.h"
 #include "lockstep/train/step.h"
@@ -28,36 +28,36 @@ class Attempts {
     models::Model& model;
     parallel::Strategy& strategy;
     Step& step;
-    Tally& tally;
+    task::Tally& tally;
     comm::World& world;
     Reporter& reporter;
-    Profiler& profiler;
+    profile::Profiler& profiler;
     StepGraph& graph;
   };
   explicit Attempts(const Parts& parts);
 
-  // What a rank has to tell the others of the step; it is asked after each attempt.
+  // Returns what this rank tells the others about the step; called after each attempt.
   using Tell = std::function<comm::Ballot()>;
 
-  // Of the step after `steps`. The gradients are those of the global batch when it
-  // returns; so are the ballots, those of all ranks.
+  // Computes the step after `steps`. When it returns, the gradients are those of the
+  // global batch. Returns the ballots of all ranks.
   const std::vector<comm::Ballot>& compute(const data::Batch& batch, std::int64_t steps,
                                            double loss_scale, const Tell& tell);
 
-  // Whether a graph makes the step after `steps` over this batch.
+  // Returns whether a graph makes the step after `steps` over this batch.
   bool is_held(const data::Batch& batch, std::int64_t steps);
-  // compute() by that graph.
+  // Does what compute() does, by that graph.
   const std::vector<comm::Ballot>& replay(const data::Batch& batch, std::int64_t steps,
                                           const Tell& tell);
 
  private:
-  Profiler::Phase waiting() const;
+  profile::Profiler::Phase waiting() const;
   void note_success(std::int64_t steps);
   bool attempt(const data::Batch& batch, std::int64_t steps, double loss_scale);
   void recover(const std::vector<comm::Ballot>& ballots, std::int64_t steps);
 
   Parts parts_;
-  Recovery recovery_;
+  memory::Recovery recovery_;
   SeenShapes shapes_;
   std::optional<comm::Weights> weights_;  // of this step's targets, if known before
   bool told_of_batch_norm_ = false;

@@ -5,7 +5,10 @@
 #include <string_view>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/base/text.h"
 #include "lockstep/checkpoint/load.h"
 #include "lockstep/comm/same.h"
@@ -25,7 +28,7 @@ void check_recompute(const config::Config& config, const models::Model& model) {
     throw Error(Fault::config, "memory.recompute_every: ", config.model.name,
                 " has no blocks that could be computed again; set it to 0");
   }
-  // It would exchange its statistics once more, in the middle of a backward pass.
+  // BatchNorm would exchange statistics once more, in the middle of a backward pass.
   if (config.parallel.sync_batch_norm) {
     throw Error(Fault::config,
                 "memory.recompute_every: blocks with parallel.sync_batch_norm can not "
@@ -33,7 +36,7 @@ void check_recompute(const config::Config& config, const models::Model& model) {
   }
 }
 
-// Nobody sees the layers inside of a script.
+// The layers inside of a script are not visible to us.
 void check_torchscript(const config::Config& config) {
   if (config.model.name != "torchscript") return;
   const bool params = config.precision.mode == config::Precision::bf16_params;
@@ -95,7 +98,7 @@ void check_own_task(const config::Config& config) {
               "and metrics; leave out what the recipe says of them");
 }
 
-// It is written in the dtype of the parameters.
+// A model's own backward pass is written in the dtype of the parameters.
 void check_own_backward(const config::Config& config, models::Model& model) {
   const auto mode = config.precision.mode;
   const bool casts = mode == config::Precision::bf16 || mode == config::Precision::fp16;
@@ -108,32 +111,17 @@ void check_own_backward(const config::Config& config, models::Model& model) {
 
 }  // namespace
 
-optim::RunLength length_of(const config::Config& config, std::int64_t num_samples) {
-  const auto options = data::train_options(config, {});
-  const auto samples = data::samples_per_epoch(num_samples, options);
-  const auto per_epoch = (samples + options.batch - 1) / options.batch;
-  const auto steps = config.train.steps.value();
-  return {.steps = steps > 0 ? steps : config.train.epochs.value() * per_epoch,
-          .steps_per_epoch = per_epoch,
-          .global_batch = options.batch};
-}
-
-std::int64_t last_step_of(const config::Config& config, const optim::RunLength& run) {
-  const auto few = config.train.fast_dev_run;
-  return few > 0 ? std::min(few, run.steps) : run.steps;
-}
-
 Built build(const config::Config& config, const torch::Device& device, Shared& shared) {
   const std::lock_guard lock(shared.setting_up);
   Built built;
-  if (shared.extras.task) check_own_task(config);
+  if (shared.hooks.task) check_own_task(config);
   built.policy = set_up_process(config, device);
   const auto& spec = shared.train_data->spec();
   const auto shape = shape_of(spec);
-  const auto& own = shared.extras.build_model;
+  const auto& own = shared.hooks.build_model;
   built.model = own ? own(shape) : models::build(config.model, shape);
   precision::convert(*built.model, built.policy);
-  // After it: weights of the run's own dtype are not rounded on their way.
+  // Weights are loaded after the conversion: those in the run's dtype are not rounded.
   if (!config.model.weights.empty()) {
     checkpoint::load_weights(
         config.model.weights, *built.model,
@@ -144,8 +132,8 @@ Built build(const config::Config& config, const torch::Device& device, Shared& s
   check_torchscript(config);
   check_recompute(config, *built.model);
   built.model->recompute_every(config.memory.recompute_every.value());
-  built.task = shared.extras.task ? shared.extras.task
-                                  : task_of(config, *shared.train_data, built.policy);
+  built.task = shared.hooks.task ? shared.hooks.task
+                                 : task_of(config, *shared.train_data, built.policy);
   return built;
 }
 
@@ -164,15 +152,15 @@ std::shared_ptr<const task::Task> task_of(const config::Config& config,
   return task::make_task(config, train.spec(), on_device);
 }
 
-std::shared_ptr<Offload> offload_of(const config::Config& config,
-                                    const parallel::Strategy& strategy,
-                                    const torch::Device& device) {
+std::shared_ptr<memory::Offload> offload_of(const config::Config& config,
+                                            const parallel::Strategy& strategy,
+                                            const torch::Device& device) {
   if (!config.memory.offload.value()) return nullptr;
-  Offload::Options options{.device = device, .resident = {}};
+  memory::Offload::Options options{.device = device, .resident = {}};
   for (const auto& parameter : strategy.parameters()) {
     options.resident.push_back(parameter.tensor);
   }
-  return std::make_shared<Offload>(options);
+  return std::make_shared<memory::Offload>(options);
 }
 
 void check_same_data(comm::World& world, const Shared& shared) {
@@ -186,6 +174,60 @@ void seed_apart(const comm::World& world, std::uint64_t seed, const Shared& shar
   constexpr std::uint64_t kApart = 0x9E3779B97F4A7C15ULL;
   const auto own = seed + kApart * static_cast<std::uint64_t>(world.rank());
   if (world.size() > 1 && shared.ranks == 1) torch::manual_seed(own);
+}
+
+std::int64_t largest_micro_batch(const config::Config& config, const comm::World& world,
+                                 std::int64_t samples) {
+  const auto ranks = static_cast<std::int64_t>(world.size());
+  const auto share = (config.batch.global.value() + ranks - 1) / ranks;
+  const bool looks = config.memory.find_micro.value();
+  return std::min(looks ? share : config.batch.micro.value(), samples);
+}
+
+config::ScheduleConfig with_goal(config::ScheduleConfig schedule,
+                                 const task::Primary& primary) {
+  if (schedule.goal == config::Goal::automatic) {
+    schedule.goal =
+        primary.better == task::Better::more ? config::Goal::max : config::Goal::min;
+  }
+  const bool falls = primary.better == task::Better::less;
+  if (schedule.name == config::Schedule::plateau &&
+      schedule.goal == config::Goal::max && falls) {
+    throw Error(Fault::config, "schedule.goal: max waits for ", primary.name,
+                " to rise, but it is better the lower it is: every improvement would "
+                "lower the rate; leave it at auto");
+  }
+  return schedule;
+}
+
+bool may_capture(const config::Config& config) {
+  return config.train.graph != config::Graph::off &&
+         config.parallel.strategy != config::Strategy::data_parallel;
+}
+
+void log_start(const Start& start) {
+  const auto& [config, shared, built, strategy, last_step, seconds] = start;
+  const auto& hooks = shared.hooks;
+  const auto data = hooks.train_data ? "samples of the program" : config.data.name;
+  const auto model = hooks.build_model ? "a model of the program" : config.model.name;
+  const auto samples = shared.train_data->size();
+  log::info("train", fmt::format("{}, {}, {}, {} threads, seed {}", strategy.name(),
+                                 built.policy.device.str(),
+                                 config::name_of(config.precision.mode),
+                                 config.parallel.threads.value(), config.run.seed));
+  log::info("data", fmt::format("{}: {} training and {} test samples, read in {:.2f} s",
+                                data, samples, shared.eval_data->size(), seconds));
+  log::info("train",
+            fmt::format("{}: {} parameters; {} steps", model,
+                        parallel::count_elements(strategy.parameters()), last_step));
+  log::info("task", fmt::format("{}, the metric that counts is {}", built.task->name(),
+                                built.task->primary().name));
+  if (config.batch.global.value() > samples) {
+    log::warning("train",
+                 fmt::format("batch.global is {}, but there are only {} samples: "
+                             "every step takes all of them",
+                             config.batch.global.value(), samples));
+  }
 }
 
 }  // namespace lockstep::train

@@ -4,19 +4,14 @@
 
 #include "lockstep/comm/join.h"
 #include "lockstep/config/config.h"
+#include "lockstep/memory/offload.h"
 #include "lockstep/models/model.h"
 #include "lockstep/optim/schedule.h"
 #include "lockstep/precision/policy.h"
 #include "lockstep/task/task.h"
-#include "lockstep/train/offload.h"
 #include "lockstep/train/shared.h"
 
 namespace lockstep::train {
-
-// How many steps a run over so many samples has.
-optim::RunLength length_of(const config::Config& config, std::int64_t num_samples);
-// And after how many it ends: with train.fast_dev_run before its schedule does.
-std::int64_t last_step_of(const config::Config& config, const optim::RunLength& run);
 
 struct Built {
   precision::Policy policy;
@@ -24,29 +19,54 @@ struct Built {
   std::shared_ptr<const task::Task> task;
 };
 
-// Process-wide settings, the model and the task, by one rank of a process at a time.
+// Makes process-wide settings, the model and the task; one rank of a process at a time.
 // Throws Fault::config for a knob that these can not follow.
 Built build(const config::Config& config, const torch::Device& device, Shared& shared);
 
-// What a model is built for.
+// Returns the shape that a model is built for.
 models::Shape shape_of(const data::SampleSpec& spec);
 
-// The task of a config, with what it weighs on the device.
+// Returns the task of a config, with its weights on the device.
 std::shared_ptr<const task::Task> task_of(const config::Config& config,
                                           const data::Dataset& train,
                                           const precision::Policy& policy);
 
-// Nodes may have copies of the data of their own, and the number of steps follows from
-// the samples: throws if they differ. Collective.
+// Throws if the data of the nodes differ: each may have its own copy, and the number of
+// steps follows from the samples. Collective.
 void check_same_data(comm::World& world, const Shared& shared);
 
-// memory.offload; none if it is off.
-std::shared_ptr<Offload> offload_of(const config::Config& config,
-                                    const parallel::Strategy& strategy,
-                                    const torch::Device& device);
+// Returns what memory.offload asks for; null if it is off.
+std::shared_ptr<memory::Offload> offload_of(const config::Config& config,
+                                            const parallel::Strategy& strategy,
+                                            const torch::Device& device);
 
-// What a model of one's own draws from torch's generators from now on is each rank's
-// own; ours draw by sample. Ranks that are threads share the generators.
+// Gives each rank its own random numbers for a user's model that draws from torch's
+// generators; our models draw by sample. Ranks that are threads share the generators.
 void seed_apart(const comm::World& world, std::uint64_t seed, const Shared& shared);
+
+// Returns the samples of a micro-batch: what was named, or planned; all of a rank's
+// share where the largest that fits is looked for.
+std::int64_t largest_micro_batch(const config::Config& config, const comm::World& world,
+                                 std::int64_t samples);
+
+// Returns the schedule with its goal: `auto` follows the task's metric. Fault::config
+// for a plateau that waits for the wrong direction.
+config::ScheduleConfig with_goal(config::ScheduleConfig schedule,
+                                 const task::Primary& primary);
+
+// Returns whether CUDA graphs may hold steps: replicas share autograd's thread, so no
+// graph holds what one of them does.
+bool may_capture(const config::Config& config);
+
+// The facts that the log states when a run starts.
+struct Start {
+  const config::Config& config;
+  const Shared& shared;
+  const Built& built;
+  const parallel::Strategy& strategy;
+  std::int64_t last_step = 0;
+  double seconds = 0;  // since the data was asked for
+};
+void log_start(const Start& start);
 
 }  // namespace lockstep::train

@@ -1,7 +1,6 @@
 #include "lockstep/train/checkpoints.h"
 
 #include <algorithm>
-#include <map>
 
 #include <fmt/format.h>
 
@@ -12,13 +11,13 @@
 #include "lockstep/base/library_error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/text.h"
-#include "lockstep/base/units.h"
 #include "lockstep/base/version.h"
 #include "lockstep/checkpoint/load.h"
-#include "lockstep/monitor/events.h"
+#include "lockstep/comm/broadcast_text.h"
+#include "lockstep/run/events.h"
+#include "lockstep/run/knobs.h"
 #include "lockstep/storage/publish.h"
 #include "lockstep/storage/reader.h"
-#include "lockstep/train/detail/told_by_first.h"
 
 namespace lockstep::train {
 namespace {
@@ -42,12 +41,12 @@ checkpoint::LoadRules rules_of(const config::CheckpointConfig& config) {
   return {config.allow_missing, config.ignore};
 }
 
-// What belongs to a rank, not to the model: it is there or not.
+// Returns whether a piece belongs to a rank, not to the model: it may be missing.
 bool is_of_a_rank(const std::string& name) {
   return text::starts_with(name, "rank.");
 }
 
-// The newest good one; `said` gets a line for each that is not good.
+// Returns the newest good checkpoint; `said` gets a line for each that is not good.
 std::optional<storage::Found> newest_in(const Path& folder, std::string& said) {
   auto found = storage::newest_valid(folder, storage::Depth::full);
   for (const auto& skipped : found.skipped) {
@@ -58,8 +57,8 @@ std::optional<storage::Found> newest_in(const Path& folder, std::string& said) {
   return found;
 }
 
-// A path into this very run: where it began, of a command that is given again, or where
-// somebody wants to go back to. The same words can not mean both.
+// A path into this very run is ambiguous: a command that is given again names where it
+// began, a user who wants to go back names the same.
 void say_where_it_stands(const Path& wanted, const Path& folder, std::int64_t newest,
                          std::string& said) {
   std::error_code ignored;
@@ -75,10 +74,10 @@ void say_where_it_stands(const Path& wanted, const Path& folder, std::int64_t ne
       wanted.string(), newest);
 }
 
-// What this run has to do with the checkpoint that it goes on from.
+// The relation of this run to the checkpoint that it resumes from.
 constexpr std::string_view kForeign = "", kOwn = "own", kOver = "over";
 
-// By rank 0: kOver if this run's own events say that it ended at that step.
+// On rank 0, returns kOver if this run's own events say that it ended at that step.
 std::string_view kinship(const Checkpoints::Parts& parts, const Path& from,
                          const RunState& at) {
   if (parts.world.rank() != 0) return kForeign;
@@ -86,27 +85,8 @@ std::string_view kinship(const Checkpoints::Parts& parts, const Path& from,
   const auto own = std::filesystem::weakly_canonical(parts.run.checkpoints(), ignored);
   const auto place = std::filesystem::weakly_canonical(from, ignored).parent_path();
   if (own != place) return kForeign;
-  const auto done = monitor::last_done(parts.run.events());
+  const auto done = run::last_done(parts.run.events());
   return done && done->over && done->steps == at.steps ? kOver : kOwn;
-}
-
-// The knobs of a config.yaml, as "optim.lr".
-std::map<std::string, std::string> knobs_in(const std::string& yaml) {
-  std::map<std::string, std::string> knobs;
-  std::string section;
-  for (const auto& line : text::split(yaml, '\n')) {
-    // What follows is where a value came from.
-    const auto plain = text::trim(std::string_view(line).substr(0, line.find(" #")));
-    const auto colon = plain.find(':');
-    if (colon == std::string_view::npos) continue;
-    if (line.front() != ' ') {
-      section = plain.substr(0, colon);
-    } else {
-      knobs[str(section, ".", plain.substr(0, colon))] =
-          text::trim(plain.substr(colon + 1));
-    }
-  }
-  return knobs;
 }
 
 }  // namespace
@@ -119,30 +99,22 @@ Checkpoints::Checkpoints(const Parts& parts)
   find();
 }
 
-// By rank 0: the newest good one of this run, else of where the config says. A run that
-// the launcher has started again goes on from its own, whatever it began with.
+// Returns, on rank 0, the newest good checkpoint of this run, else of where the config
+// says. A run that the launcher has restarted resumes from its own.
 std::filesystem::path Checkpoints::look(std::string& said) const {
   const auto& wanted = parts_.config.checkpoint.resume;
   const auto& folder = parts_.run.checkpoints();
-  auto& files = storage::FileSystem::real();
-  for (const auto& line : storage::clean_up(files, folder)) {
-    log::info("checkpoint", line);
-  }
   const bool anew = wanted == "never" && parts_.restarts == 0;
   const auto own = anew ? std::nullopt : newest_in(folder, said);
   const auto step = own ? own->manifest.step : -1;
   if (wanted != "never" && wanted != "auto") {
     say_where_it_stands(wanted, folder, step, said);
   }
-  if (const auto aside = storage::set_aside(files, folder, step)) {
-    said += fmt::format("checkpoints after step {} are in {} now\n",
-                        std::max<std::int64_t>(0, step), aside->string());
-  }
   if (own || wanted == "auto" || wanted == "never") return own ? *own->path : Path();
   return look_elsewhere(said);
 }
 
-// Where checkpoint.resume says.
+// Returns the checkpoint at the path in checkpoint.resume.
 std::filesystem::path Checkpoints::look_elsewhere(std::string& said) const {
   const Path path(parts_.config.checkpoint.resume);
   if (std::filesystem::exists(path / storage::kManifestName)) {
@@ -158,11 +130,13 @@ std::filesystem::path Checkpoints::look_elsewhere(std::string& said) const {
               "; `lockstep checkpoint list RUN` shows those of a run");
 }
 
-void Checkpoints::find() {
-  std::string path, said, fault, error;
+// Runs `text` on rank 0 and returns what it returned, or throws what it threw, on every
+// rank.
+std::string Checkpoints::from_first(const std::function<std::string()>& text) const {
+  std::string result, fault, error;
   if (parts_.world.rank() == 0) {
     try {
-      path = look(said).string();
+      result = text();
     } catch (const Error& failed) {
       fault = std::to_string(static_cast<int>(failed.fault()));
       error = failed.what();
@@ -172,19 +146,25 @@ void Checkpoints::find() {
     }
   }
   auto& cpu = parts_.world.cpu();
-  error = detail::told_by_first(error, cpu);
-  fault = detail::told_by_first(fault, cpu);
+  error = comm::broadcast_text(error, cpu);
+  fault = comm::broadcast_text(fault, cpu);
   if (!error.empty()) throw Error(static_cast<Fault>(std::stoi(fault)), error);
+  return comm::broadcast_text(result, cpu);
+}
+
+void Checkpoints::find() {
+  std::string said;
+  from_ = from_first([&] { return look(said).string(); });
   for (const auto& line : text::split(said, '\n')) {
     if (!line.empty()) log::warning("checkpoint", std::string(line));
   }
-  from_ = detail::told_by_first(path, cpu);
+  auto& cpu = parts_.world.cpu();
   if (from_.empty()) return;
   const auto manifest = storage::verify(from_, storage::Depth::quick);
   resumed_ = run_state_from_json(manifest.state, from_.string());
   const auto kin =
-      detail::told_by_first(std::string(kinship(parts_, from_, *resumed_)), cpu);
-  // One of another run is none that this run has, however far it is.
+      comm::broadcast_text(std::string(kinship(parts_, from_, *resumed_)), cpu);
+  // A checkpoint of another run is not this run's last one, whatever its step.
   if (kin != kForeign) last_step_ = resumed_->steps;
   had_ended_ = kin == kOver;
   log::info("checkpoint", fmt::format("going on after step {}, from {}, saved {}",
@@ -193,9 +173,9 @@ void Checkpoints::find() {
 }
 
 void Checkpoints::say_what_differs(const storage::Manifest& manifest) const {
-  const auto then = knobs_in(manifest.config);
+  const auto then = run::parse_knobs(manifest.config);
   std::vector<std::string> changed;
-  for (const auto& [key, value] : knobs_in(config_text_)) {
+  for (const auto& [key, value] : run::parse_knobs(config_text_)) {
     const auto before = then.find(key);
     if (before == then.end()) {
       changed.push_back(str(key, "=", value, " (it had none)"));
@@ -213,8 +193,8 @@ void Checkpoints::say_what_differs(const storage::Manifest& manifest) const {
 
 namespace {
 
-// Sums since the last report are those of another task if there are more or fewer: the
-// next report begins anew then.
+// Returns the pieces without the sums since the last report if their number differs:
+// another task saved them, and the next report begins anew.
 checkpoint::Pieces of_this_task(checkpoint::Pieces own,
                                 const storage::Manifest& manifest) {
   bool differs = false;
@@ -237,14 +217,14 @@ checkpoint::Pieces of_this_task(checkpoint::Pieces own,
 
 void Checkpoints::load(parallel::Strategy& strategy, const checkpoint::Pieces& own) {
   if (!resumed_) return;
-  strategy.use_order(resumed_->order);
+  strategy.state().use_order(resumed_->order);
   const storage::Reader reader(from_);
   auto manifest = reader.manifest();
   std::erase_if(manifest.tensors, [](const auto& t) { return is_of_a_rank(t.name); });
   const auto rules = rules_of(parts_.config.checkpoint);
-  checkpoint::check(manifest, strategy.expected(), rules);
-  checkpoint::load(reader, strategy.to_load(), rules);
-  strategy.use_unused_steps(resumed_->unused_steps);
+  checkpoint::check(manifest, strategy.state().expected(), rules);
+  checkpoint::load(reader, strategy.state().to_load(), rules);
+  strategy.state().use_unused_steps(resumed_->unused_steps);
   const auto ranks = reader.manifest().world_size;
   if (ranks == parts_.world.size()) {
     return checkpoint::load(reader, of_this_task(own, reader.manifest()), rules);
@@ -255,12 +235,36 @@ void Checkpoints::load(parallel::Strategy& strategy, const checkpoint::Pieces& o
                         ranks, parts_.world.size()));
 }
 
+void Checkpoints::begin() {
+  from_first([&] {
+    auto& files = storage::FileSystem::real();
+    const auto folder = parts_.run.checkpoints();
+    for (const auto& line : storage::clean_up(files, folder)) {
+      log::info("checkpoint", line);
+    }
+    // The last step of this run's own checkpoints, not of one from another run.
+    const auto step = last_step_;
+    if (const auto aside = storage::set_aside(files, folder, step)) {
+      log::warning("checkpoint",
+                   fmt::format("checkpoints after step {} are in {} now",
+                               std::max<std::int64_t>(0, step), aside->string()));
+    }
+    return std::string();
+  });
+}
+
+bool Checkpoints::wants_last(std::int64_t steps, bool cut_short) const {
+  const auto& config = parts_.config.checkpoint;
+  const bool regular = config.every > 0 && steps % config.every == 0;
+  return steps > 0 && (cut_short || regular || config.save_last) && last_step_ != steps;
+}
+
 bool Checkpoints::is_due(std::int64_t step) const {
   const auto every = parts_.config.checkpoint.every;
   return (asked_ || (every > 0 && step % every == 0)) && step != last_step_;
 }
 
-comm::Flags Checkpoints::tell() const {
+comm::Flags Checkpoints::flags() const {
   auto flags = saver_.flags();
   const auto interval = parts_.config.checkpoint.interval;
   const bool late = parts_.world.rank() == 0 && interval.count() > 0 &&
@@ -270,15 +274,17 @@ comm::Flags Checkpoints::tell() const {
   return flags;
 }
 
-void Checkpoints::observe(const std::vector<comm::Ballot>& ballots) {
+void Checkpoints::on_ballots(const std::vector<comm::Ballot>& ballots) {
   asked_ = (comm::Votes::any(ballots) & comm::kSave) != 0;
   if (const auto outcome = saver_.observe(ballots)) conclude(*outcome);
 }
 
-void Checkpoints::conclude(const checkpoint::Saver::Outcome& outcome) {
+void Checkpoints::conclude(const checkpoint::Saver::SaveOutcome& outcome) {
+  const bool stops = parts_.config.checkpoint.on_failure == config::OnSaveFailure::stop;
   parts_.reporter.checkpoint({.step = outcome.step,
                               .saved = outcome.saved,
                               .text = outcome.text,
+                              .goes_on = !stops,
                               .bytes = outcome.bytes,
                               .held_bytes = outcome.held_bytes,
                               .blocked_seconds = outcome.blocked_seconds,
@@ -286,23 +292,15 @@ void Checkpoints::conclude(const checkpoint::Saver::Outcome& outcome) {
   if (outcome.saved) {
     longest_ = std::max(longest_, outcome.work_seconds);
     last_ = outcome.text;
-    log::info(
-        "checkpoint",
-        fmt::format("{} in {:.2f} s, {} of this rank; training waited {:.1f} ms",
-                    outcome.text, outcome.seconds, units::format_bytes(outcome.bytes),
-                    1e3 * outcome.blocked_seconds));
     return;
   }
   last_step_ = -1;
-  const auto text =
-      fmt::format("no checkpoint of step {}: {}", outcome.step, outcome.text);
-  if (parts_.config.checkpoint.on_failure == config::OnSaveFailure::stop) {
-    throw Error(Fault::io, "checkpoint: ", text, " (checkpoint.on_failure is stop)");
-  }
-  log::warning("checkpoint", text + "; training goes on, those before it stay");
+  if (!stops) return;
+  throw Error(Fault::io, "checkpoint: no checkpoint of step ", outcome.step, ": ",
+              outcome.text, " (checkpoint.on_failure is stop)");
 }
 
-void Checkpoints::save(const parallel::Strategy& strategy, const Save& save) {
+void Checkpoints::save(parallel::Strategy& strategy, const Save& save) {
   if (saver_.is_busy() && parts_.config.checkpoint.on_busy == config::OnBusy::skip) {
     if (parts_.world.rank() == 0) {
       log::warning("checkpoint",
@@ -313,7 +311,7 @@ void Checkpoints::save(const parallel::Strategy& strategy, const Save& save) {
     return;
   }
   finish();
-  auto pieces = strategy.to_save();
+  auto pieces = strategy.state().to_save();
   pieces.insert(pieces.end(), save.own.begin(), save.own.end());
   storage::Manifest head{.step = save.state.steps,
                          .time = iso_time(Clock::system().wall()),
@@ -333,11 +331,11 @@ void Checkpoints::save(const parallel::Strategy& strategy, const Save& save) {
 void Checkpoints::make_way(std::int64_t step) {
   const bool waits = parts_.config.checkpoint.on_busy == config::OnBusy::wait;
   if (!waits || !is_due(step) || !saver_.is_busy()) return;
-  parts_.reporter.beat(step - 1, monitor::Phase::saving);
+  parts_.reporter.beat(step - 1, run::Phase::saving);
   finish();
 }
 
-// Ranks go on exchanging ballots until it is there.
+// Ranks go on exchanging ballots until the checkpoint is complete.
 void Checkpoints::finish() {
   auto& votes = parts_.world.votes();
   while (saver_.is_busy()) {
@@ -360,7 +358,7 @@ bool Checkpoints::load_best(parallel::Strategy& strategy, std::int64_t step) {
       problem = without_frames(error);
     }
   }
-  path = detail::told_by_first(path, parts_.world.cpu());
+  path = comm::broadcast_text(path, parts_.world.cpu());
   if (path.empty()) {
     if (parts_.world.rank() != 0) return false;
     log::warning("checkpoint", fmt::format("checkpoint.load_best: {}; the last weights "
@@ -370,8 +368,8 @@ bool Checkpoints::load_best(parallel::Strategy& strategy, std::int64_t step) {
   }
   const storage::Reader reader{path};
   if (reader.manifest().step == step) return false;
-  checkpoint::load(reader, strategy.to_load(), {});
-  strategy.use_unused_steps(
+  checkpoint::load(reader, strategy.state().to_load(), {});
+  strategy.state().use_unused_steps(
       run_state_from_json(reader.manifest().state, path).unused_steps);
   log::info("checkpoint", fmt::format("the best weights are those of step {}, from {}",
                                       reader.manifest().step, path));

@@ -12,17 +12,17 @@ namespace lockstep::train {
 // Stream: the current one, which must not be the default one.
 class CudaGraph {
  public:
-  // Whether this build has them.
+  // Returns whether this build has CUDA graphs.
   static bool is_available() noexcept;
 
-  // `shares` with another one the memory of what is made while it captures.
+  // Shares the memory of tensors that are made during capture with the graph `shares`.
   explicit CudaGraph(const CudaGraph* shares = nullptr);
   ~CudaGraph();
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
 
-  // Holds what `launch` launches, which does not run now. Once. Passes on what it
-  // throws; then graphs that share its memory are not replayed any more.
+  // Captures what `launch` launches, which does not run now. Call it once. Rethrows
+  // what it throws; then graphs that share its memory are not replayed any more.
   void capture(const std::function<void()>& launch);
   void replay();
 

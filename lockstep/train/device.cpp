@@ -5,6 +5,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/memory/device_memory.h"
 
 namespace lockstep::train {
 
@@ -59,7 +60,7 @@ precision::Policy set_up_process(const config::Config& config,
                                  const torch::Device& device) {
   const precision::Policy policy{config.precision.mode, device};
   make_current(device);
-  if (!device.is_cpu()) limit_device_memory(device, config.memory.fraction);
+  if (!device.is_cpu()) memory::limit_device_memory(device, config.memory.fraction);
   at::set_num_threads(config.parallel.threads.value());
   torch::manual_seed(config.run.seed);
   torch::autograd::AnomalyMode::set_enabled(config.train.anomaly);

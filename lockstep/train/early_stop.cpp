@@ -27,7 +27,7 @@ bool EarlyStop::improves(const task::MetricValue& metric) const {
                                   : metric.value < *best_ - config_.min_delta;
 }
 
-std::optional<task::MetricValue> EarlyStop::find(const Means& means) const {
+std::optional<task::MetricValue> EarlyStop::find(const task::Means& means) const {
   if (metric_ == "loss")
     return task::MetricValue{"loss", means.loss, task::Better::less};
   for (const auto& one : means.values) {
@@ -36,13 +36,13 @@ std::optional<task::MetricValue> EarlyStop::find(const Means& means) const {
   return std::nullopt;
 }
 
-std::optional<storage::Metric> EarlyStop::watched(const Means& means) const {
+std::optional<storage::Metric> EarlyStop::watched(const task::Means& means) const {
   const auto found = find(means);
   if (!found || !std::isfinite(found->value)) return std::nullopt;
   return storage::Metric{metric_, found->value, is_higher_better(*found)};
 }
 
-bool EarlyStop::observe(const Means& means) {
+bool EarlyStop::observe(const task::Means& means) {
   const auto found = find(means);
   if (!found) {
     std::vector<std::string> names{"loss"};

@@ -17,7 +17,7 @@ double lr_of(const optim::Schedule& schedule, std::int64_t step,
   return schedule.lr(step, step / std::max<std::int64_t>(1, length.steps_per_epoch));
 }
 
-// The schedule of a run of that length; nothing where it would have been refused.
+// Returns the schedule of a run of that length; none where it would be refused.
 std::optional<optim::Schedule> schedule_of(const config::Config& config,
                                            optim::RunLength length,
                                            std::int64_t steps) {

@@ -9,21 +9,21 @@
 
 namespace lockstep::train {
 
-// Whether a run that has come to its end has something left to do when it is started
-// again. All ranks have the same numbers, so all come to the same.
+// These decide whether a run that has come to its end has something left to do when it
+// is started again. All ranks have the same numbers, so all decide alike.
 
-// The knobs that early stopping goes by, as text: for checkpoints.
+// Returns the knobs of early stopping as text, for checkpoints.
 std::string early_stop_knobs(const config::EarlyStopConfig& config);
-// Whether the best of a checkpoint is one of the metric that is watched now: that of
-// another one, or of a version with another default, says nothing.
+// Returns whether the best value of a checkpoint is of the metric that is watched now:
+// that of another metric says nothing.
 bool watched_the_same(const RunState& at, const config::EarlyStopConfig& config);
 
-// Why the run that goes on from `at` is over; "" if it is to train on: it is longer
+// Returns why the run that resumes from `at` is over; "" if it trains on: it is longer
 // now, or was ended early by knobs that are others now and would not end it.
 std::string why_over(const RunState& at, const config::Config& config,
                      std::int64_t last_step);
 
-// What to say of the learning rate if the run is of another length than when `at` was
+// Returns a note on the learning rate if the run has another length than when `at` was
 // saved, and its schedule spans the whole run; "" if the steps so far would have been
 // the same.
 std::string about_schedule(const RunState& at, const config::Config& config,

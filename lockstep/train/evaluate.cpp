@@ -12,13 +12,13 @@
 #include "lockstep/data/device_feed.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/open.h"
-#include "lockstep/train/out_of_memory.h"
+#include "lockstep/memory/out_of_memory.h"
 #include "lockstep/train/step.h"
 
 namespace lockstep::train {
 namespace {
 
-// Evaluation mode as long as it lives.
+// Keeps the model in evaluation mode as long as it lives.
 class EvalMode {
  public:
   explicit EvalMode(models::Model& model) : model_(model) { model_.eval(); }
@@ -35,7 +35,7 @@ bool stop_is_agreed(const EvalContext& context) {
   auto& votes = context.world.votes();
   // Another rank may be busy with something longer: saving, for example.
   if (context.beat && context.world.size() > 1) {
-    context.beat(monitor::Phase::exchanging);
+    context.beat(run::Phase::exchanging);
   }
   votes.cast(context.ballot ? context.ballot() : comm::Ballot{});
   return (comm::Votes::any(votes.count()) & comm::kStop) != 0;
@@ -62,16 +62,16 @@ class LossSums {
     samples_ += samples;
   }
 
-  // Over the ranks. A loss without any target that counts is NaN, and no part of what
-  // is trained. Collective.
-  Means means(comm::World& world, std::int64_t step) const {
+  // Returns the means over the ranks. A loss without any target that counts is NaN, and
+  // not part of the total. Collective.
+  task::Means means(comm::World& world, std::int64_t step) const {
     auto all = torch::empty({2 * size_ + 1}, torch::kFloat64);
     all.narrow(0, 0, 2 * size_).copy_(sums_.flatten());
     all[2 * size_] = static_cast<double>(samples_);
     if (world.size() > 1) world.cpu().all_reduce(all).wait();
     const auto* sum = all.const_data_ptr<double>();
     constexpr auto kNothing = std::numeric_limits<double>::quiet_NaN();
-    Means means;
+    task::Means means;
     means.count = static_cast<std::int64_t>(sum[2 * size_]);
     bool any = false;
     for (std::int64_t i = 0; i < size_; ++i) {
@@ -96,9 +96,9 @@ class LossSums {
   std::int64_t samples_ = 0;
 };
 
-// Says which values are no number: one that has nothing to measure would else look like
+// Logs which values are NaN: a metric that has nothing to measure would else look like
 // a bad model.
-void warn_of_nan(const Means& means) {
+void warn_of_nan(const task::Means& means) {
   constexpr std::size_t kMostNamed = 5;
   std::vector<std::string> names;
   if (std::isnan(means.loss)) names.emplace_back("loss");
@@ -126,7 +126,7 @@ class Passes {
         policy_(context.policy),
         forward_(model, policy_),
         stage_({.spec = dataset.spec(),
-                .wanted = wanted_by(model.inputs(), task_.fields()),
+                .wanted = data::wanted_by(model.inputs(), task_.fields()),
                 .format = model.memory_format(),
                 .device = policy_.device}),
         losses_(task_, policy_.device),
@@ -151,7 +151,7 @@ class Passes {
     }
   }
 
-  Means result(comm::World& world, std::int64_t step) {
+  task::Means result(comm::World& world, std::int64_t step) {
     auto means = losses_.means(world, step);
     for (auto& value : metrics_.values(world.cpu())) {
       means.values.push_back(std::move(value));
@@ -165,7 +165,7 @@ class Passes {
     Named outputs;
     task::Sums sums, weights;
   };
-  // Nothing if there was no memory for it: then pieces are smaller from now on.
+  // Returns nothing if there was no memory for it: pieces are smaller from then on.
   std::optional<Piece> try_piece(const data::Batch& batch, std::int64_t begin,
                                  std::int64_t count) {
     const task::Pass pass{false, policy_.loss_dtype()};
@@ -176,9 +176,9 @@ class Passes {
       piece.weights = task_.weights(*piece.staged, pass);
       return piece;
     } catch (const std::exception& error) {
-      if (!retries_ || !is_out_of_memory(error) || count == 1) throw;
+      if (!retries_ || !memory::is_out_of_memory(error) || count == 1) throw;
       at_once_ = (count + 1) / 2;
-      empty_cache(policy_.device);
+      memory::empty_cache(policy_.device);
       log::warning("eval", fmt::format("out of memory with {} samples at once: {} from "
                                        "now on (batch.eval)",
                                        count, at_once_));
@@ -189,7 +189,7 @@ class Passes {
   const task::Task& task_;
   const precision::Policy& policy_;
   Forward forward_;
-  Stage stage_;
+  data::BatchStage stage_;
   LossSums losses_;
   task::MetricSet metrics_;
   const bool retries_;
@@ -198,17 +198,17 @@ class Passes {
 
 }  // namespace
 
-std::optional<Means> evaluate(models::Model& model, const data::Dataset& dataset,
-                              const EvalContext& context) {
+std::optional<task::Means> evaluate(models::Model& model, const data::Dataset& dataset,
+                                    const EvalContext& context) {
   const EvalMode mode(model);
   const torch::NoGradGuard no_grad;
   const int ranks = context.world.size();
   const auto share = std::min(context.config.batch.eval.value(), dataset.size());
-  const data::Place place{context.world.rank(), ranks};
+  const data::LoaderRank place{context.world.rank(), ranks};
   data::Loader loader(dataset,
                       data::eval_options(context.config, place, share * ranks));
   data::DeviceFeed feed(loader, context.policy.device,
-                        wanted_by(model.inputs(), context.task.fields()));
+                        data::wanted_by(model.inputs(), context.task.fields()));
   Passes passes(model, dataset, context, share);
   std::int64_t batches = 0;
   while (const auto* batch = feed.next()) {
@@ -217,7 +217,7 @@ std::optional<Means> evaluate(models::Model& model, const data::Dataset& dataset
     const bool is_new = context.shapes != nullptr &&
                         context.shapes->is_new(batch->inputs.sizes(), share);
     if (context.beat) {
-      context.beat(is_new ? monitor::Phase::warming_up : monitor::Phase::evaluating);
+      context.beat(is_new ? run::Phase::warming_up : run::Phase::evaluating);
     }
     passes.add(*batch);
   }

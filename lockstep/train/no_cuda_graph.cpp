@@ -1,4 +1,4 @@
-// What a build without CUDA links instead of cuda_graph.cpp.
+// A build without CUDA links this file instead of cuda_graph.cpp.
 #include "lockstep/base/error.h"
 #include "lockstep/train/cuda_graph.h"
 

@@ -11,7 +11,7 @@
 namespace lockstep::train {
 namespace {
 
-// Fewer steps than this say nothing about who is slow.
+// Fewer steps than this say nothing about which rank is slow.
 constexpr std::int64_t kFewestSteps = 5;
 
 std::vector<double> each(const std::vector<RankWindow>& ranks,
@@ -38,10 +38,10 @@ void Progress::step(const data::Batch& batch, const parallel::ExchangeTimes* tim
   window_.exchange_wait_seconds += times->waited;
 }
 
-TrainReport Progress::report(const At& at, Tally& tally) {
+TrainReport Progress::report(const At& at, task::Tally& tally) {
   window_.data_wait_seconds = loader_.waited_seconds() - waited_before_;
-  window_.memory = at.memory ? *at.memory : memory_of(world_.data().device());
-  const auto passes = at.passes.value_or(Profiler::Passes());
+  window_.memory = at.memory ? *at.memory : memory::memory_of(world_.data().device());
+  const auto passes = at.passes.value_or(profile::Profiler::Passes());
   window_.forward_seconds = passes.forward;
   window_.backward_seconds = passes.backward;
   auto means = world_.size() == 1 ? tally.means() : tally.means(world_.cpu());
@@ -62,6 +62,7 @@ TrainReport Progress::report(const At& at, Tally& tally) {
                      .seconds = std::max(seconds_between(begin_, now), 1e-9),
                      .steps = steps_,
                      .backend = std::string(world_.data().backend()),
+                     .is_modelled = world_.data().traits().is_modelled,
                      .ranks = gather(window_, world_.cpu())};
   report.straggler = find_straggler(report.ranks);
   reporter_.train(report);
@@ -124,12 +125,6 @@ void Progress::name_straggler(const TrainReport& report) const {
   const auto bound = config_.watch.straggler;
   if (bound >= 1 || late.late_seconds <= bound * report.seconds) return;
   reporter_.straggler(report);
-  if (world_.rank() != 0) return;
-  log::warning(
-      "train",
-      fmt::format("rank {} late {:.0f} ms a step, {} ({:.0f} % of the time)", late.rank,
-                  1e3 * late.late_seconds / static_cast<double>(report.steps),
-                  late.cause, 100 * late.late_seconds / report.seconds));
 }
 
 // All ranks see the same numbers, so they come to the same shares.
@@ -140,7 +135,7 @@ void Progress::balance(const TrainReport& report) {
       each(report.ranks,
            [](const RankWindow& rank) { return static_cast<double>(rank.samples); }));
   if (!weights) return;
-  loader_.reshare(batches_ + loader_.room(), *weights);
+  loader_.reshare(batches_ + loader_.prefetch_depth(), *weights);
   std::vector<std::string> shares;
   std::int64_t sum = 0;
   for (const auto weight : *weights) sum += weight;
@@ -148,10 +143,8 @@ void Progress::balance(const TrainReport& report) {
     shares.push_back(fmt::format(
         "{:.1f} %", 100 * static_cast<double>(weight) / static_cast<double>(sum)));
   }
-  const auto text = text::join(shares, ", ");
-  reporter_.balance(report.step, report.step + loader_.room(), text);
-  log::info("train", fmt::format("shares of the batch from step {} on: {}",
-                                 report.step + loader_.room() + 1, text));
+  reporter_.balance(report.step, report.step + loader_.prefetch_depth(),
+                    text::join(shares, ", "));
 }
 
 }  // namespace lockstep::train

@@ -10,15 +10,15 @@
 #include "lockstep/data/loader.h"
 #include "lockstep/parallel/balance.h"
 #include "lockstep/parallel/engine.h"
-#include "lockstep/train/profiler.h"
+#include "lockstep/profile/profiler.h"
 #include "lockstep/train/report.h"
 #include "lockstep/train/step.h"
 #include "lockstep/train/window.h"
 
 namespace lockstep::train {
 
-// Keeps what the ranks did between two reports, and draws the conclusions: metrics, who
-// the others waited for, whether the loader is too slow, new shares of the batch.
+// Keeps what ranks did between two reports, and draws conclusions: metrics, the rank
+// that others waited for, whether the loader is too slow, new shares of the batch.
 //
 // Collective: report().
 class Progress {
@@ -26,13 +26,13 @@ class Progress {
   Progress(const config::Config& config, comm::World& world, Reporter& reporter,
            data::Loader& loader);
 
-  // Time that is not training's has passed, before the first step for instance.
+  // Leaves out time that is not training's, before the first step for instance.
   void skip(SteadyTime::duration time) { begin_ += time; }
   void start(SteadyTime now) { begin_ = now; }
 
   void step(const data::Batch& batch, const parallel::ExchangeTimes* times);
 
-  // Where a run stands.
+  // The position of a run at a report.
   struct At {
     std::int64_t step = 0;
     std::int64_t total_steps = 0;
@@ -41,11 +41,11 @@ class Progress {
     std::optional<double> gradient_norm;
     std::int64_t targets_per_sample = 1;
     bool targets_are_tokens = false;
-    std::optional<Profiler::Passes> passes;  // since the last report
-    std::optional<DeviceMemory> memory;      // else what the device says
+    std::optional<profile::Profiler::Passes> passes;  // since the last report
+    std::optional<memory::DeviceMemory> memory;       // else what the device says
   };
-  // The numbers since the last report, of all ranks; reading them waits for the device.
-  TrainReport report(const At& at, Tally& tally);
+  // Returns the numbers of all ranks since the last report; waits for the device.
+  TrainReport report(const At& at, task::Tally& tally);
 
  private:
   // The reports since the last judgement, put together.

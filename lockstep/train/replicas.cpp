@@ -15,7 +15,7 @@
 namespace lockstep::train {
 namespace {
 
-// What went wrong first: what comes after it is only its echo in the other ranks.
+// Keeps the first failure: later ones are only its echo in the other ranks.
 class FirstFailure {
  public:
   void note(std::exception_ptr failure) {
@@ -33,13 +33,13 @@ class FirstFailure {
 
 }  // namespace
 
-Result train_replicas(const config::Config& config, const monitor::RunDirectory& run,
+Result train_replicas(const config::Resolved& config, const run::RunDirectory& run,
                       const std::vector<torch::Device>& devices,
                       monitor::Console& console, const StopRequest& stop,
-                      const Extras& extras) {
+                      const RunHooks& hooks) {
   const int ranks = static_cast<int>(devices.size());
-  const auto shared = open_shared(config, extras, ranks);
-  auto worlds = comm::join_threads(devices, config.comm);
+  const auto shared = open_shared(*config, hooks, ranks);
+  auto worlds = comm::join_threads(devices, config->comm);
   choose_vector_code();
   FirstFailure failure;
   Result result;
@@ -47,7 +47,7 @@ Result train_replicas(const config::Config& config, const monitor::RunDirectory&
     auto& world = worlds[static_cast<std::size_t>(rank)];
     try {
       log::set_rank(rank);
-      Reporter reporter(run, config.monitor, console,
+      Reporter reporter(run, config->monitor, console,
                         {.rank = rank,
                          .ranks = ranks,
                          .is_replica = true,

@@ -16,7 +16,7 @@
 namespace lockstep::train {
 namespace {
 
-using monitor::Field;
+using run::Field;
 
 bool has(const config::MonitorConfig& config, config::Sink sink) {
   return std::find(config.sinks.begin(), config.sinks.end(), sink) !=
@@ -28,14 +28,14 @@ std::string shown(const task::MetricValue& metric) {
                          : fmt::format("{:.4f}", metric.value);
 }
 
-const task::MetricValue* metric_of(const Means& means, const std::string& name) {
+const task::MetricValue* metric_of(const task::Means& means, const std::string& name) {
   const auto found = std::find_if(means.values.begin(), means.values.end(),
                                   [&](const auto& one) { return one.name == name; });
   return found == means.values.end() ? nullptr : &*found;
 }
 
-// Every loss by its name, where there are several, and the metric that counts.
-std::string shown_beside_loss(const Means& means, const std::string& primary) {
+// Returns every loss by its name, where there are several, and the metric that counts.
+std::string shown_beside_loss(const task::Means& means, const std::string& primary) {
   std::string text;
   for (const auto& one : means.values) {
     const bool is_loss = one.name.starts_with("loss_");
@@ -46,12 +46,7 @@ std::string shown_beside_loss(const Means& means, const std::string& primary) {
   return text;
 }
 
-// Numbers of a network that is not there never go without its name.
-bool is_modelled(const std::string& backend) {
-  return backend == "modelled";
-}
-
-std::string device_memory(const DeviceMemory& memory) {
+std::string device_memory(const memory::DeviceMemory& memory) {
   return fmt::format("{} allocated, {} reserved, of {}",
                      units::format_bytes(memory.allocated_bytes),
                      units::format_bytes(memory.reserved_bytes),
@@ -74,7 +69,7 @@ std::vector<Field> split_fields(const monitor::PhaseSplit& split) {
   return fields;
 }
 
-std::vector<files::Path> heartbeat_files(const monitor::RunDirectory& run) {
+std::vector<files::Path> heartbeat_files(const run::RunDirectory& run) {
   std::vector<files::Path> paths{std::filesystem::absolute(run.heartbeat())};
   const char* launchers = std::getenv("LOCKSTEP_HEARTBEAT");
   if (launchers != nullptr && *launchers != '\0' && paths[0] != launchers) {
@@ -93,7 +88,7 @@ std::string how_it_ended(const Result& result) {
   return result.out_of_time ? "train.max_time reached" : "done";
 }
 
-// Both meanings: what this attempt took, and what the run has taken in all.
+// Returns both times: that of this attempt, and that of the run in all.
 std::string time_of(const Result& result) {
   const double here = result.train_seconds - result.earlier_train_seconds;
   if (result.earlier_train_seconds == 0) {
@@ -105,7 +100,7 @@ std::string time_of(const Result& result) {
       result.seconds, here, result.train_seconds);
 }
 
-// The steps of this attempt: only theirs were timed.
+// Divides by the steps of this attempt: only theirs were timed.
 double a_step(const Result& result, double seconds) {
   const auto made = result.steps - result.resumed_at.value_or(0);
   return seconds / static_cast<double>(std::max<std::int64_t>(made, 1));
@@ -141,7 +136,7 @@ std::string model_table(const models::Model& model) {
 
 std::string to_table(const Result& result) {
   std::vector<std::vector<std::string>> rows{{"result", how_it_ended(result)}};
-  if (is_modelled(result.backend)) rows.push_back({"network", "modelled"});
+  if (result.is_modelled) rows.push_back({"network", "modelled"});
   if (result.eval) {
     const auto& eval = *result.eval;
     const auto of = result.eval_is_of_average ? " (of the average, ema)" : "";
@@ -226,13 +221,12 @@ std::string to_json(const Result& result) {
   }
   fields.push_back({"weights", result.weights});
   if (!result.average.empty()) fields.push_back({"average", result.average});
-  if (is_modelled(result.backend)) fields.push_back({"backend", result.backend});
-  return monitor::to_json_line(fields);
+  if (result.is_modelled) fields.push_back({"backend", result.backend});
+  return run::to_json_line(fields);
 }
 
-Reporter::Reporter(const monitor::RunDirectory& run,
-                   const config::MonitorConfig& config, monitor::Console& console,
-                   const Who& who)
+Reporter::Reporter(const run::RunDirectory& run, const config::MonitorConfig& config,
+                   monitor::Console& console, const Who& who)
     : console_(console),
       first_(who.rank == 0),
       is_replica_(who.is_replica),
@@ -240,22 +234,22 @@ Reporter::Reporter(const monitor::RunDirectory& run,
       show_(first_ && has(config, config::Sink::console) && !quiet_) {
   const bool beats = first_ || !is_replica_;
   for (const auto& path : beats ? heartbeat_files(run) : std::vector<files::Path>()) {
-    heartbeats_.push_back(std::make_unique<monitor::HeartbeatWriter>(
+    heartbeats_.push_back(std::make_unique<run::HeartbeatWriter>(
         path, who.rank, is_replica_ ? 1 : who.ranks));
   }
   if (first_) events_.emplace(run.events());
   if (first_) efficiency_ = monitor::read_efficiency(run.plan());
-  // Not yet: a run that turns out to be over leaves its files as they are.
+  // It is opened later: a run that turns out to be over leaves its files as they are.
   if (first_) {
     open_telemetry_ = [this, run, config, gpus = who.gpus] {
-      // What a person can do at the end is no progress: said without `console`, too.
+      // A hint for the user is no progress: it is printed without `console`, too.
       const auto say = [this](const std::string& note) {
         if (!quiet_) console_.print(note + "\n");
       };
       telemetry_ = std::make_unique<monitor::Telemetry>(run, config, gpus, say);
     };
   }
-  beat(0, monitor::Phase::starting);
+  beat(0, run::Phase::starting);
 }
 
 monitor::Telemetry& Reporter::telemetry() {
@@ -268,7 +262,7 @@ void Reporter::model(const models::Model& model) {
 }
 
 void Reporter::started(std::int64_t total_steps, int ranks) {
-  beat(0, monitor::Phase::training);
+  beat(0, run::Phase::training);
   if (!first_) return;
   const auto attempt = telemetry().attempt();  // counts those before
   events_->write("started", {{"rank", std::int64_t{0}},
@@ -278,22 +272,18 @@ void Reporter::started(std::int64_t total_steps, int ranks) {
   console_.start();
 }
 
+// Returns the numbers of the windows (train/window.h), and those derived from them.
 std::vector<Field> Reporter::fields_of(const TrainReport& report) const {
-  const auto& own = report.ranks.at(0);  // what is written is rank 0's
   std::vector<Field> more{{"epoch", report.epoch},
                           {"lr", report.lr},
-                          {"samples_per_second", report.samples_per_second()},
-                          {"data_wait_seconds", own.data_wait_seconds},
-                          {"memory_bytes", own.memory.allocated_bytes},
-                          {"memory_reserved_bytes", own.memory.reserved_bytes},
-                          {"memory_peak_bytes", own.memory.peak_bytes}};
+                          {"samples_per_second", report.samples_per_second()}};
+  for (auto& one : train::fields_of(report.ranks, report.steps)) {
+    more.push_back(std::move(one));
+  }
   for (const auto& one : report.means.values) more.push_back({one.name, one.value});
   const auto add = [&](bool is_known, const char* name, auto value) {
     if (is_known) more.push_back({name, value});
   };
-  const bool knows_passes = report.forward_seconds() > 0;
-  add(knows_passes, "forward_seconds", report.forward_seconds());
-  add(knows_passes, "backward_seconds", report.backward_seconds());
   add(report.targets_are_tokens, "tokens_per_second", report.tokens_per_second());
   add(report.steps > 0, "step_seconds", report.step_seconds());
   add(efficiency_.has_value(), "mfu_ratio",
@@ -302,9 +292,8 @@ std::vector<Field> Reporter::fields_of(const TrainReport& report) const {
       checkpoint_seconds_.value_or(0));
   add(report.gradient_norm.has_value(), "gradient_norm",
       report.gradient_norm.value_or(0));
-  add(is_modelled(report.backend), "backend", report.backend);
+  add(report.is_modelled, "backend", report.backend);
   if (const auto& late = report.straggler) {
-    more.push_back({"exchange_wait_seconds", own.exchange_wait_seconds});
     more.push_back({"straggler_rank", std::int64_t{late->rank}});
     more.push_back({"straggler_seconds", late->late_seconds});
   }
@@ -366,15 +355,15 @@ void Reporter::eval(const EvalReport& report) {
 }
 
 void Reporter::step(std::int64_t step) {
-  beat(step, monitor::Phase::training);
+  beat(step, run::Phase::training);
   if (telemetry_) telemetry_->step(step);
   if (show_) console_.tick(step);
 }
 
-void Reporter::beat(std::int64_t step, monitor::Phase phase) noexcept {
-  // For the launcher the replicas are one rank, which waits for nobody else.
-  const bool waits_for_replicas = is_replica_ && phase == monitor::Phase::exchanging;
-  if (waits_for_replicas) phase = monitor::Phase::training;
+void Reporter::beat(std::int64_t step, run::Phase phase) noexcept {
+  // For the launcher the replicas are one rank, which waits for no other.
+  const bool waits_for_replicas = is_replica_ && phase == run::Phase::exchanging;
+  if (waits_for_replicas) phase = run::Phase::training;
   for (const auto& heartbeat : heartbeats_) heartbeat->beat(step, phase);
 }
 
@@ -382,16 +371,15 @@ void Reporter::finished(const Result& result) {
   console_.finish();
   const bool is_over = !result.already_over.empty();
   if (is_over && first_ && !quiet_) console_.print(nothing_to_do(result));
-  if (is_over || !first_) return beat(result.steps, monitor::Phase::finished);
+  if (is_over || !first_) return beat(result.steps, run::Phase::finished);
   if (result.split) events_->write("profile", split_fields(*result.split));
-  const int exit = result.stopped_by != 0 ? 128 + result.stopped_by : kExitOk;
-  if (telemetry_) telemetry_->finish({.exit = exit, .steps = result.steps});
+  if (telemetry_) telemetry_->finish({.exit = result.exit, .steps = result.steps});
   events_->write(result.stopped_by != 0 ? "stopped" : "done",
                  {{"rank", std::int64_t{0}},
                   {"steps", result.steps},
                   {"reason", how_it_ended(result)},
                   {"over", result.stopped_by == 0 && !result.out_of_time}});
-  beat(result.steps, monitor::Phase::finished);
+  beat(result.steps, run::Phase::finished);
 }
 
 }  // namespace lockstep::train

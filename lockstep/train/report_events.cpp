@@ -1,11 +1,13 @@
-// What a reporter writes to events.jsonl while a run goes on.
+// The events of a run: each is reported once, and goes to events.jsonl and to the log.
 #include <fmt/format.h>
 
+#include "lockstep/base/log.h"
+#include "lockstep/base/units.h"
 #include "lockstep/train/report.h"
 
 namespace lockstep::train {
 
-void Reporter::memory(std::int64_t rank, const DeviceMemory& memory) {
+void Reporter::memory(std::int64_t rank, const memory::DeviceMemory& memory) {
   events_->write("memory", {{"rank", rank},
                             {"allocated_bytes", memory.allocated_bytes},
                             {"reserved_bytes", memory.reserved_bytes},
@@ -15,6 +17,11 @@ void Reporter::memory(std::int64_t rank, const DeviceMemory& memory) {
 void Reporter::straggler(const TrainReport& report) {
   if (!first_) return;
   const auto& late = report.straggler.value();
+  log::warning(
+      "train",
+      fmt::format("rank {} late {:.0f} ms a step, {} ({:.0f} % of the time)", late.rank,
+                  1e3 * late.late_seconds / static_cast<double>(report.steps),
+                  late.cause, 100 * late.late_seconds / report.seconds));
   events_->write("straggler", {{"step", report.step},
                                {"rank", std::int64_t{late.rank}},
                                {"late_seconds", late.late_seconds},
@@ -25,18 +32,25 @@ void Reporter::straggler(const TrainReport& report) {
 
 void Reporter::balance(std::int64_t step, std::int64_t after,
                        const std::string& shares) {
+  log::info("train",
+            fmt::format("shares of the batch from step {} on: {}", after + 1, shares));
   if (!first_) return;
   events_->write("balance",
                  {{"step", step}, {"after_step", after}, {"shares", shares}});
 }
 
-void Reporter::out_of_memory(std::int64_t step, int rank, const std::string& remedy) {
+void Reporter::out_of_memory(std::int64_t step, int rank, const std::string& remedy,
+                             const std::string& note) {
   if (!first_) return;
+  log::warning("train", fmt::format("rank {} was out of memory in step {}: it is done "
+                                    "again with {}{}",
+                                    rank, step, remedy, note));
   events_->write("out_of_memory",
                  {{"step", step}, {"rank", std::int64_t{rank}}, {"remedy", remedy}});
 }
 
 void Reporter::micro_batch(std::int64_t size, const std::string& how) {
+  log::info("train", "batch.micro: " + how);
   if (!first_) return;
   events_->write("micro_batch", {{"size", size}, {"how", how}});
 }
@@ -49,6 +63,18 @@ void Reporter::resumed(std::int64_t step, const std::string& from) {
 }
 
 void Reporter::checkpoint(const CheckpointReport& report) {
+  if (report.saved) {
+    log::info(
+        "checkpoint",
+        fmt::format("{} in {:.2f} s, {} of this rank; training waited {:.1f} ms",
+                    report.text, report.seconds, units::format_bytes(report.bytes),
+                    1e3 * report.blocked_seconds));
+  } else if (report.goes_on) {
+    log::warning("checkpoint",
+                 fmt::format("no checkpoint of step {}: {}; training goes on, those "
+                             "before it stay",
+                             report.step, report.text));
+  }
   if (!first_) return;
   if (!report.saved) {
     events_->write("checkpoint_failed", {{"step", report.step}, {"why", report.text}});

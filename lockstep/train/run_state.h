@@ -11,7 +11,7 @@
 
 namespace lockstep::train {
 
-// Where a run stands, beside its tensors: "state" in the manifest of a checkpoint.
+// The position of a run, beside its tensors: "state" in the manifest of a checkpoint.
 struct RunState {
   std::int64_t steps = 0;
   std::int64_t samples = 0;
@@ -32,11 +32,11 @@ struct RunState {
   std::int64_t micro_batch = 0;
   std::int64_t recompute_every = 0;
   std::vector<std::string> order;  // of the parameters in memory
-  // By parameter: steps that the optimizer does not count, as nobody used it.
+  // Counts, by parameter, the steps in which it was unused: the optimizer skips those.
   std::map<std::string, std::int64_t> unused_steps;
 };
 
-// How a field of an earlier version is read.
+// The rules for reading a field of an earlier version.
 struct StateField {
   bool may_be_missing = false;     // it keeps its default then
   std::string_view formerly = "";  // the name that it had
@@ -72,7 +72,7 @@ void describe(RunState& s, Visitor& v) {
 }
 
 std::string to_json(const RunState& state);
-// Fault::io, beginning with `place`, for what to_json() did not write.
+// Throws Fault::io, beginning with `place`, for text that to_json() did not write.
 RunState run_state_from_json(std::string_view text, const std::string& place);
 
 }  // namespace lockstep::train

@@ -11,8 +11,8 @@ namespace lockstep::train {
 // libraries choose and tune their kernels for it. Allocates only for a new one.
 class SeenShapes {
  public:
-  // Whether a batch of these sizes, cut into pieces of `piece` samples, is new; it is
-  // not from then on.
+  // Returns whether a batch of these sizes, cut into pieces of `piece` samples, is new,
+  // and remembers it.
   bool is_new(torch::IntArrayRef sizes, std::int64_t piece) {
     for (const auto& one : seen_) {
       if (one.piece == piece && sizes == torch::IntArrayRef(one.sizes)) return false;

@@ -11,8 +11,8 @@
 namespace lockstep::train {
 namespace {
 
-// What the model learns from is what it is tested on. Numbers that are to be predicted
-// may be larger there, and a data set need not say how many classes it has.
+// Throws if training and test samples are not of one kind. Numbers to be predicted may
+// be larger in a test, and a data set need not say how many classes it has.
 void check_alike(const data::Dataset& train, const data::Dataset& eval,
                  bool has_classes) {
   if (train.spec().shape != eval.spec().shape) {
@@ -29,7 +29,7 @@ void check_alike(const data::Dataset& train, const data::Dataset& eval,
   }
 }
 
-// The first samples, for training and for evaluation.
+// Keeps the first samples only, for training and for evaluation.
 void keep_first(Shared& shared, std::int64_t samples) {
   const std::shared_ptr<const data::Dataset> all = std::move(shared.train_data);
   std::vector<std::int64_t> first(
@@ -41,25 +41,25 @@ void keep_first(Shared& shared, std::int64_t samples) {
 
 }  // namespace
 
-DeviceMemory memory_of(const torch::Device& device, const Shared& shared) {
-  if (!device.is_cpu() || !shared.limit) return memory_of(device);
+memory::DeviceMemory memory_of(const torch::Device& device, const Shared& shared) {
+  if (!device.is_cpu() || !shared.limit) return memory::memory_of(device);
   const auto& limit = *shared.limit;
   return {limit.used_bytes() / shared.ranks, limit.used_bytes() / shared.ranks,
           limit.limit_bytes(), limit.peak_bytes() / shared.ranks};
 }
 
-std::unique_ptr<Shared> open_shared(const config::Config& config, const Extras& extras,
+std::unique_ptr<Shared> open_shared(const config::Config& config, const RunHooks& hooks,
                                     int ranks) {
   auto shared = std::make_unique<Shared>();
   shared->ranks = ranks;
-  shared->extras = extras;
+  shared->hooks = hooks;
   if (config.memory.host_limit > 0) shared->limit.emplace(config.memory.host_limit);
-  LOCKSTEP_CHECK(!extras.train_data == !extras.eval_data);
-  if (extras.train_data) {
-    shared->train_data = extras.train_data;
-    shared->eval_data = extras.eval_data;
+  LOCKSTEP_CHECK(!hooks.train_data == !hooks.eval_data);
+  if (hooks.train_data) {
+    shared->train_data = hooks.train_data;
+    shared->eval_data = hooks.eval_data;
   } else {
-    auto parts = data::open_parts(config);
+    auto parts = data::open_splits(config);
     shared->train_data = std::move(parts.train);
     shared->eval_data = std::move(parts.eval);
   }
@@ -68,8 +68,8 @@ std::unique_ptr<Shared> open_shared(const config::Config& config, const Extras& 
   if (const auto batches = config.train.overfit_batches; batches > 0) {
     keep_first(*shared, batches * config.batch.global.value());
   }
-  // What a task of the program's own can learn from is known to it alone.
-  if (!extras.task) {
+  // Only a task of the program's own knows what data it can learn from.
+  if (!hooks.task) {
     shared->train_data = data::checked(std::move(shared->train_data), config.task);
     shared->eval_data = data::checked(std::move(shared->eval_data), config.task);
   }

@@ -11,7 +11,7 @@
 namespace lockstep::train {
 namespace {
 
-// LibTorch divides by a number of the host in this way on a GPU: it multiplies by the
+// LibTorch divides a GPU tensor by a host number in this way: it multiplies by the
 // reciprocal, in the precision of the loss.
 double factor_of(double divisor, torch::Dtype dtype) {
   if (dtype == torch::kFloat64) return 1 / divisor;
@@ -61,7 +61,7 @@ Step::Step(Parts parts)
       task_fields_(parts_.task->fields()),
       forward_(*parts_.model, parts_.policy),
       stage_({.spec = parts_.spec,
-              .wanted = wanted_by(parts_.model->inputs(), task_fields_),
+              .wanted = data::wanted_by(parts_.model->inputs(), task_fields_),
               .format = parts_.model->memory_format(),
               .device = parts_.policy.device}) {}
 
@@ -126,7 +126,7 @@ Step::Divisors Step::divisors_of(const data::Batch& batch,
   const auto& losses = parts_.task->losses();
   const torch::NoGradGuard no_grad;
   if (weighs_.empty()) {
-    // Which do depends on the kind of the tensors only.
+    // Which losses weigh their targets depends on the kind of the tensors only.
     for (const auto& weight :
          parts_.task->weights(fields_of(batch, 0), {true, torch::kFloat32})) {
       weighs_.push_back(weight.defined());
@@ -260,7 +260,7 @@ void Step::set_micro_batch(std::int64_t size) {
   parts_.micro_batch = size;
 }
 
-void Step::backward(const data::Batch& batch, Tally& tally, double loss_scale,
+void Step::backward(const data::Batch& batch, task::Tally& tally, double loss_scale,
                     std::int64_t step, const std::optional<comm::Weights>& weights) {
   auto& strategy = parts_.strategy;
   const auto divisors = divisors_of(batch, weights);
@@ -273,13 +273,13 @@ void Step::backward(const data::Batch& batch, Tally& tally, double loss_scale,
     const auto& staged = stage_.stage(batch, begin, count);
     Named outputs;
     task::Sums losses;
-    tell(Pass::forward_begins);
+    tell(profile::PassEvent::forward_begins);
     if (parts_.pass) {
       parts_.pass->begin(batch.begin.epoch, batch.begin.consumed + batch.first + begin,
                          count);
     }
     const auto compute = [&] {
-      const Offload::Scope offloaded(parts_.offload.get());
+      const memory::Offload::Scope offloaded(parts_.offload.get());
       outputs = by_hand_ ? forward_.kept(staged) : forward_(staged);
       losses = task.sums(outputs, staged, {true, parts_.policy.loss_dtype()});
     };
@@ -295,9 +295,9 @@ void Step::backward(const data::Batch& batch, Tally& tally, double loss_scale,
     }
     begin += count;
     const bool last = left == 1;
-    tell(Pass::backward_begins);
+    tell(profile::PassEvent::backward_begins);
     propagate(mean_of(total, divisors[0].count, loss_scale), outputs, last);
-    tell(Pass::ends);
+    tell(profile::PassEvent::ends);
   }
 }
 

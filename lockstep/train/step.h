@@ -12,19 +12,17 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/votes.h"
 #include "lockstep/data/batch.h"
+#include "lockstep/data/stage.h"
+#include "lockstep/memory/offload.h"
 #include "lockstep/models/dropout.h"
 #include "lockstep/models/model.h"
 #include "lockstep/parallel/strategy.h"
 #include "lockstep/precision/policy.h"
+#include "lockstep/profile/pass_event.h"
+#include "lockstep/task/tally.h"
 #include "lockstep/task/task.h"
-#include "lockstep/train/offload.h"
-#include "lockstep/train/stage.h"
-#include "lockstep/train/tally.h"
 
 namespace lockstep::train {
-
-// The boundaries of the passes of a micro-batch.
-enum class Pass { forward_begins, backward_begins, ends };
 
 // The forward passes of a model in a policy's precision.
 class Forward {
@@ -32,9 +30,9 @@ class Forward {
   // Lifetime: the model outlives it.
   Forward(models::Model& model, const precision::Policy& policy);
 
-  // Of the tensors that the model looks at.
+  // Takes the tensors that the model looks at.
   Named operator()(const Named& staged);
-  // By a model that computes its gradients itself: outputs from which a graph begins.
+  // For a model with its own backward: returns outputs from which a graph begins.
   Named kept(const Named& staged);
 
  private:
@@ -42,14 +40,14 @@ class Forward {
 
   models::Model& model_;
   precision::Policy policy_;
-  std::vector<std::string> names_;  // what the model looks at
+  std::vector<std::string> names_;  // inputs of the model
   Named inputs_;
 };
 
 // One step of the optimizer: forward and backward over the micro-batches of this rank's
 // share. Each loss is the sum over its targets divided by what they weigh in the global
 // batch, so how it is cut, into micro-batches or over ranks, does not matter: the
-// strategy sums the gradients. What they weigh is their number where every one counts;
+// strategy sums the gradients. Their weight is their number where every one counts;
 // else the task says what this rank's weigh, and the ranks add that up.
 //
 // Collective: backward(), where the task weighs targets.
@@ -63,40 +61,42 @@ class Step {
     data::SampleSpec spec;
     std::int64_t micro_batch = 1;
     std::shared_ptr<models::SamplePass> pass = nullptr;  // begun for each of them
-    comm::Communicator* data = nullptr;          // over which weights are summed
-    std::shared_ptr<Offload> offload = nullptr;  // where activations wait; may be none
-    std::function<void(Pass)> observe = {};      // told of every pass; may be empty
+    comm::Communicator* data = nullptr;  // over which weights are summed
+    std::shared_ptr<memory::Offload> offload =
+        nullptr;  // store of activations; may be none
+    std::function<void(profile::PassEvent)> observe =
+        {};  // told of every pass; may be empty
   };
   explicit Step(Parts parts);
 
   // Adds to `tally`. Does not wait for the device. The strategy's begin_step(),
-  // finish() and update() are left to the caller, who tells update() by what the loss
-  // was multiplied. `step` counts from 0: coefficients of losses may follow it.
-  // `weights`: what the targets of all ranks weigh, if they have told each other
-  // (weights_of()); else they do so now.
-  void backward(const data::Batch& batch, Tally& tally, double loss_scale = 1,
+  // finish() and update() are left to the caller, who passes the loss scale to
+  // update(). `step` counts from 0: coefficients of losses may follow it. `weights` is
+  // what the targets of all ranks weigh, if they have told each other (weights_of());
+  // else they do so now.
+  void backward(const data::Batch& batch, task::Tally& tally, double loss_scale = 1,
                 std::int64_t step = 0,
                 const std::optional<comm::Weights>& weights = std::nullopt);
 
-  // What the targets of a share weigh, of which all tensors are the host's; nothing
+  // Returns what the targets of a share weigh, whose tensors are all on the host; none
   // where every one counts the same, or where there are too many losses for a ballot.
   std::optional<comm::Weights> weights_of(const data::Batch& batch) const;
 
-  // For a CUDA graph that holds backward(): what changes from step to step, as words of
-  // eight bytes, or nothing if the ranks would have to tell each other; and the memory
-  // of the GPU where backward() reads them instead (undefined: no longer). Every time
-  // as many for batches of one size.
+  // These are for a CUDA graph that holds backward(). words_of() returns what changes
+  // from step to step, as words of eight bytes, the same number for batches of one
+  // size; nothing if the ranks would have to tell each other. The other sets the GPU
+  // memory where backward() reads them instead (undefined: no longer).
   std::optional<std::vector<std::uint64_t>> words_of(
       const data::Batch& batch, double loss_scale, std::int64_t step,
       const std::optional<comm::Weights>& weights) const;
   void use_words(const torch::Tensor& words);
 
-  // How many samples go through the model at once; not more than at first.
+  // Sets how many samples go through the model at once; not more than at first.
   void set_micro_batch(std::int64_t size);
   std::int64_t micro_batch() const noexcept { return parts_.micro_batch; }
 
  private:
-  // What a loss that is summed is divided by.
+  // The divisor of a summed loss.
   struct Divisor {
     double count = 1;      // of the targets of the global batch
     torch::Tensor weight;  // float64: what they weigh; undefined: their number
@@ -105,23 +105,23 @@ class Step {
   Divisors divisors_of(const data::Batch& batch,
                        const std::optional<comm::Weights>& weights);
   void sum_weights(const data::Batch& batch);
-  // This rank's part of the weights, into weights_.
+  // Writes this rank's part of the weights into weights_.
   void weigh(const data::Batch& batch);
   const Named& fields_of(const data::Batch& batch, std::int64_t count);
 
-  // A loss as if every target weighed what they weigh in the mean: such sums are
-  // divided by the number of targets of the first loss, here and in the tally.
+  // Returns a loss as if every target weighed what they weigh in the mean: such sums
+  // are divided by the number of targets of the first loss, here and in the tally.
   torch::Tensor weighed(const torch::Tensor& sum, std::size_t loss,
                         const Divisors& divisors) const;
   torch::Tensor total_of(const task::Sums& weighed, std::int64_t step) const;
-  // As it is propagated.
+  // Returns the mean loss that is propagated.
   torch::Tensor mean_of(const torch::Tensor& total, double count,
                         double loss_scale) const;
   std::int64_t num_passes(const data::Batch& batch) const;
   bool weighs() const;
   void propagate(const torch::Tensor& loss, const Named& outputs, bool last);
 
-  void tell(Pass pass) const {
+  void tell(profile::PassEvent pass) const {
     if (parts_.observe) parts_.observe(pass);
   }
 
@@ -130,7 +130,7 @@ class Step {
   const bool by_hand_;          // the model computes its gradients itself
   const std::vector<std::string> task_fields_;
   Forward forward_;
-  Stage stage_;
+  data::BatchStage stage_;
   Named fields_;              // of a whole share, for the weights
   torch::Tensor weights_;     // made once, when the first batch has come
   std::vector<bool> weighs_;  // by loss

@@ -10,15 +10,16 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/library_error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/kernels/cuda.h"
-#include "lockstep/train/out_of_memory.h"
+#include "lockstep/memory/out_of_memory.h"
 
 namespace lockstep::train {
 namespace {
 
-// Libraries have chosen and tuned their kernels for a shape by then, and buckets lie as
-// they will.
+// Libraries have chosen and tuned their kernels for a shape by then, and buckets have
+// their final layout.
 constexpr int kFirstByHand = 2;
 // A last, short batch of an epoch is a second shape; data that has more varies.
 constexpr std::size_t kMostShapes = 4;
@@ -34,11 +35,6 @@ std::vector<std::uint64_t> words_of(const std::vector<double>& numbers) {
 torch::Tensor room_for(std::size_t words, const torch::Device& device) {
   return torch::zeros({static_cast<std::int64_t>(words)},
                       torch::dtype(torch::kInt64).device(device));
-}
-
-std::string first_line_of(const std::exception& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
 }
 
 at::Generator host_generator() {
@@ -122,10 +118,10 @@ StepGraph::Key StepGraph::key_of(const data::Batch& batch) const {
   return key;
 }
 
-StepGraph::Entry* StepGraph::entry_of(const data::Batch& batch) {
+StepGraph::HeldShape* StepGraph::entry_of(const data::Batch& batch) {
   auto key = key_of(batch);
-  // What was cut in another way does not come again soon, and holds memory.
-  entries_.remove_if([&](const Entry& entry) {
+  // A shape that was cut in another way does not come again soon, and holds memory.
+  entries_.remove_if([&](const HeldShape& entry) {
     return entry.key.micro_batch != key.micro_batch ||
            entry.key.recompute != key.recompute;
   });
@@ -180,14 +176,14 @@ StepGraph::Failure StepGraph::try_capture(const std::function<void()>& capture) 
     if (error.fault() == Fault::internal) throw;
     return {Failure::Of::shape, first_line_of(error)};
   } catch (const std::exception& error) {
-    return {Failure::Of::all, is_out_of_memory(error)
+    return {Failure::Of::all, memory::is_out_of_memory(error)
                                   ? "there is no memory for what it would hold"
                                   : first_line_of(error)};
   }
 }
 
-// The graph of one shape, into entry.graph.
-void StepGraph::capture_passes(Entry& entry, const data::Batch& batch,
+// Captures the graph of one shape into entry.graph.
+void StepGraph::capture_passes(HeldShape& entry, const data::Batch& batch,
                                std::int64_t steps) {
   entry.batch = batch;
   entry.batch.inputs = torch::empty_like(batch.inputs);
@@ -207,7 +203,7 @@ void StepGraph::capture_passes(Entry& entry, const data::Batch& batch,
   throw Error(Fault::config, "the model draws random numbers on the host");
 }
 
-bool StepGraph::capture(Entry& entry, const data::Batch& batch, std::int64_t steps,
+bool StepGraph::capture(HeldShape& entry, const data::Batch& batch, std::int64_t steps,
                         const std::vector<std::uint64_t>& words) {
   const bool first = first_graph() == nullptr;
   const auto device = parts_.world.data().device();
@@ -220,7 +216,8 @@ bool StepGraph::capture(Entry& entry, const data::Batch& batch, std::int64_t ste
                            kernels::kMostWords)};
   } else {
     if (parts_.before_capture) parts_.before_capture();
-    empty_cache(device);  // what kernels have used one by one is needed for the graph
+    memory::empty_cache(
+        device);  // the graph needs memory that kernels have used one by one
     entry.words = room_for(words.size(), device);
     const auto count = parts_.tally.count();
     failure = try_capture([&] { capture_passes(entry, batch, steps); });
@@ -259,7 +256,7 @@ std::pair<double, double> StepGraph::scales() const {
   done.update(false);
   try {
     skipped.update(true);
-  } catch (const Error&) {  // then whoever asks for outcomes() ends the run
+  } catch (const Error&) {  // then the caller of outcomes() ends the run
   }
   return {done.scale(), skipped.scale()};
 }
@@ -331,7 +328,7 @@ torch::Tensor StepGraph::update(double lr, bool wants_norm, std::int64_t steps) 
   const auto numbers = held.numbers(done, static_cast<int>(pending_.size()));
   Pending pending{.outcome = {.step = steps + 1, .targets = current_->targets}};
   if (!update_ && !capture_update(numbers)) {
-    // Nobody looks ahead any more: kernel by kernel, as from now on.
+    // No outcome is pending any more: steps are launched kernel by kernel from now on.
     LOCKSTEP_CHECK(pending_.empty());
     auto by_hand = done;
     by_hand.wants_norm = wants_norm;
@@ -359,8 +356,8 @@ torch::Tensor StepGraph::update(double lr, bool wants_norm, std::int64_t steps) 
   return norm_.defined() ? norm_ : norm;
 }
 
-std::vector<StepGraph::Outcome> StepGraph::outcomes(bool all) {
-  std::vector<Outcome> settled;
+std::vector<StepGraph::UpdateOutcome> StepGraph::outcomes(bool all) {
+  std::vector<UpdateOutcome> settled;
   while (pending_.size() > (all ? 0U : 1U)) {
     auto& next = pending_.front();
     if (next.copied) {
@@ -382,7 +379,7 @@ bool StepGraph::release() {
   entries_.clear();
   current_ = nullptr;
   off_ = true;
-  empty_cache(parts_.world.data().device());
+  memory::empty_cache(parts_.world.data().device());
   return true;
 }
 

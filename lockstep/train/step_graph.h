@@ -18,20 +18,20 @@
 #include "lockstep/data/dataset.h"
 #include "lockstep/parallel/strategy.h"
 #include "lockstep/precision/loss_scaler.h"
+#include "lockstep/task/tally.h"
 #include "lockstep/train/cuda_graph.h"
 #include "lockstep/train/step.h"
-#include "lockstep/train/tally.h"
 
 namespace lockstep::train {
 
-// Whether a step whose gradients are not finite is left out.
+// Returns whether a step whose gradients are not finite is left out.
 bool skips_nonfinite(const config::Config& config, const precision::LossScaler& scaler);
 
 // Launches steps as a whole. Two CUDA graphs hold a step: one the passes over a batch
 // of one shape, with what travels between GPUs meanwhile; the other the update. Between
 // them the ranks vote, callbacks look at gradients, and the saver reads weights.
 //
-// What changes from step to step is put into the device's memory before each replay. A
+// Numbers that change with the step are put into device memory before each replay. A
 // step whose gradients are not finite is skipped by the GPU, and the host hears of it a
 // step later: so it puts two sets of numbers there, for both ends that the step before
 // can have had, and the GPU takes the right one. All arithmetic stays the host's, which
@@ -49,11 +49,11 @@ class StepGraph {
     models::Model& model;
     Step& step;
     parallel::Strategy& strategy;
-    Tally& tally;
+    task::Tally& tally;
     const precision::LossScaler& scaler;
     comm::World& world;
     data::SampleSpec spec;
-    std::string watched_by = "";  // who looks inside of a step; "": nobody
+    std::string watched_by = "";  // the part that looks inside of a step; "": none
     std::function<void()> before_capture = {};  // which may take long
     bool may_change = false;  // a program may switch parts of the model on and off
   };
@@ -61,28 +61,28 @@ class StepGraph {
   explicit StepGraph(const Parts& parts);
   ~StepGraph();
 
-  // Whether graphs make the step over this batch, `steps` steps being done: those of
-  // its shape are captured if need be.
+  // Returns whether graphs make the step over this batch, `steps` steps being done:
+  // those of its shape are captured if need be.
   bool takes(const data::Batch& batch, std::int64_t steps,
              const std::optional<comm::Weights>& weights);
 
-  // In the place of begin_step(), backward() and finish().
+  // Replaces begin_step(), backward() and finish().
   void passes(const data::Batch& batch, std::int64_t steps,
               const std::optional<comm::Weights>& weights);
-  // In the place of Strategy::update(). The norm, if it was wanted or needed.
+  // Replaces Strategy::update(). Returns the norm, if it was wanted or needed.
   torch::Tensor update(double lr, bool wants_norm, std::int64_t steps);
 
-  // What became of an update.
-  struct Outcome {
+  // The outcome of an update.
+  struct UpdateOutcome {
     std::int64_t step = 0;     // that it was, from 1
     bool skipped = false;      // the tally's sums are without it then
     std::int64_t targets = 0;  // that it added to the tally's count
   };
-  // Of those whose end is known without waiting long: all but the last one; or of all.
-  // Each is told once, in order; the loss scale has to follow them.
-  std::vector<Outcome> outcomes(bool all);
+  // Returns the outcomes that are known without a long wait, all but the last one; or
+  // all of them. Each is returned once, in order; the loss scale has to follow them.
+  std::vector<UpdateOutcome> outcomes(bool all);
 
-  // Memory is short: gives up what graphs hold. True if they held any.
+  // Frees the memory that graphs hold. Returns true if they held any.
   bool release();
 
  private:
@@ -93,9 +93,9 @@ class StepGraph {
     std::vector<bool> switches = {};  // of modules and parameters, if they may change
     friend bool operator==(const Key&, const Key&) = default;
   };
-  struct Entry {
+  struct HeldShape {
     Key key;
-    int seen = 0;              // so often by other means
+    int seen = 0;              // so often without a graph
     bool refused = false;      // by what it does
     data::Batch batch;         // whose tensors stay where they are
     torch::Tensor words;       // Step::words_of()
@@ -103,7 +103,7 @@ class StepGraph {
     std::unique_ptr<CudaGraph> graph;
   };
   struct Pending {
-    Outcome outcome;
+    UpdateOutcome outcome;
     torch::Tensor flag;  // on the host; undefined: it was not skipped
     std::optional<c10::Event> copied;
     bool is_counted = false;  // by the strategy
@@ -112,20 +112,20 @@ class StepGraph {
   std::string obstacle() const;
   void refuse(const std::string& why);
   Key key_of(const data::Batch& batch) const;
-  Entry* entry_of(const data::Batch& batch);
-  bool capture(Entry& entry, const data::Batch& batch, std::int64_t steps,
+  HeldShape* entry_of(const data::Batch& batch);
+  bool capture(HeldShape& entry, const data::Batch& batch, std::int64_t steps,
                const std::vector<std::uint64_t>& words);
   bool capture_update(const std::vector<double>& numbers);
-  // What could not be captured: one shape, or anything any more.
+  // The extent of a failed capture: one shape, or every graph from now on.
   struct Failure {
     enum class Of { nothing, shape, all } of = Of::nothing;
     std::string why = "";
   };
   static Failure try_capture(const std::function<void()>& capture);
-  void capture_passes(Entry& entry, const data::Batch& batch, std::int64_t steps);
-  // The worst of all ranks.
+  void capture_passes(HeldShape& entry, const data::Batch& batch, std::int64_t steps);
+  // Returns the worst failure of all ranks.
   Failure agreed(const Failure& own);
-  // The loss scales of a step: after one that was done, and after one that was skipped.
+  // Returns the loss scales after a step that was done, and after one that was skipped.
   std::pair<double, double> scales() const;
   void put(const torch::Tensor& where, const std::vector<std::uint64_t>& done,
            const std::vector<std::uint64_t>& skipped);
@@ -135,8 +135,8 @@ class StepGraph {
   const bool skips_;  // updates with gradients that are not finite
   bool off_ = false;
   bool told_of_shapes_ = false;
-  std::list<Entry> entries_;
-  Entry* current_ = nullptr;  // whose passes were replayed
+  std::list<HeldShape> entries_;
+  HeldShape* current_ = nullptr;  // whose passes were replayed
   std::unique_ptr<CudaGraph> update_;
   std::int64_t places_ = 0;  // HeldSteps::prepare_update(), as captured
   torch::Tensor numbers_;    // of the update

@@ -9,7 +9,7 @@
 namespace lockstep::train {
 namespace {
 
-// A handler can reach nothing but what is static.
+// A signal handler can reach only static data.
 std::atomic<int> asked{0};                 // NOLINT: see above
 std::atomic<bool> save_asked{false};       // NOLINT: see above
 std::array<struct sigaction, 5> before{};  // NOLINT: see above
@@ -35,7 +35,7 @@ StopRequest::StopRequest() {
     action.sa_handler = kSignals[i] == SIGUSR2 ? on_save_signal : on_signal;
     action.sa_flags = SA_RESTART;
     ::sigaction(kSignals[i], &action, &before[i]);
-    // Ignored by whoever started us (nohup): so be it.
+    // A signal that the parent process ignores (nohup) stays ignored.
     if (before[i].sa_handler == SIG_IGN) ::sigaction(kSignals[i], &before[i], nullptr);
   }
 }

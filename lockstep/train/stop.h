@@ -2,10 +2,10 @@
 
 namespace lockstep::train {
 
-// Whether somebody has asked this process to stop: by SIGINT, SIGTERM, SIGHUP or
-// SIGUSR1 (what batch systems send before the end). A second SIGINT ends the process at
-// once, with exit status 130. SIGUSR2 asks for a checkpoint only. A signal that was
-// ignored before stays so.
+// Records whether a user or a batch system has asked this process to stop: by SIGINT,
+// SIGTERM, SIGHUP or SIGUSR1 (sent by batch systems before the end). A second SIGINT
+// ends the process at once, with exit status 130. SIGUSR2 asks for a checkpoint only. A
+// signal that was ignored before stays so.
 //
 // The handlers only set a flag. It is read at the boundaries of steps, also while
 // evaluating, so that what is written is whole.
@@ -17,10 +17,10 @@ class StopRequest {
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
 
-  // The signal that asked, or 0.
+  // Returns the signal that asked, or 0.
   int signal() const noexcept;
 
-  // Whether SIGUSR2 has come since the last call.
+  // Returns whether SIGUSR2 has come since the last call.
   bool take_save() const noexcept;
 };
 

@@ -6,7 +6,7 @@
 namespace lockstep::train {
 namespace {
 
-// Before a batch system ends the job, whatever a checkpoint takes.
+// The least time before a batch system ends the job, whatever a checkpoint takes.
 constexpr std::chrono::duration<double> kLeast{60};
 constexpr std::chrono::milliseconds kLookEvery{500};  // for a file
 

@@ -19,11 +19,11 @@ class StopSources {
         job_end_(job_end),
         is_first_(is_first) {}
 
-  // What a last checkpoint is expected to take: the end of the job is seen so much
-  // earlier, and a minute at least.
+  // Sets the time that a last checkpoint is expected to take: the end of the job is
+  // seen so much earlier, and a minute at least.
   void leave_room(std::chrono::duration<double> room) { room_ = room; }
 
-  // The signal, or the one that a person would have sent; 0: nobody asks. Once asked,
+  // Returns the signal, or the one that a user would have sent; 0: none. Once asked,
   // always asked: a ballot may have to be cast again.
   int asked();
 

@@ -5,7 +5,7 @@
 namespace lockstep::train {
 namespace {
 
-// A step, in the mean over the ranks.
+// Returns the seconds per step, in the mean over the ranks.
 double mean_of(const TrainReport& report, double RankWindow::*seconds) {
   double sum = 0;
   for (const auto& rank : report.ranks) sum += rank.*seconds;

@@ -1,94 +1,137 @@
 #include "lockstep/train/window.h"
 
 #include <algorithm>
-#include <array>
-
-#include <sys/resource.h>
-#include <unistd.h>
-
-#include <ATen/Context.h>
-#include <c10/core/CachingDeviceAllocator.h>
-
-#include "lockstep/base/files.h"
-#include "lockstep/base/text.h"
+#include <numeric>
+#include <type_traits>
 
 namespace lockstep::train {
 namespace {
 
-DeviceMemory memory_of_host() {
-  // Second number of statm: pages that are resident.
-  const auto fields = text::split(files::read("/proc/self/statm", 4096), ' ');
-  const auto pages = fields.size() > 1 ? text::to_integer(fields[1]).value_or(0) : 0;
-  const auto page = static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE));
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  constexpr std::int64_t kKibibyte = 1024;
-  return {
-      .allocated_bytes = pages * page,
-      .reserved_bytes = pages * page,
-      .total_bytes = ::sysconf(_SC_PHYS_PAGES) * page,
-      .peak_bytes = std::max<std::int64_t>(pages * page, usage.ru_maxrss * kKibibyte)};
+// Writes numbers as doubles: an integer up to 2^53 stays exact.
+class Writer {
+ public:
+  template <typename T>
+  void number(T& value, const WindowMetric&) {
+    numbers.push_back(static_cast<double>(value));
+  }
+  std::vector<double> numbers;
+};
+
+class Reader {
+ public:
+  explicit Reader(const double* numbers) : numbers_(numbers) {}
+  template <typename T>
+  void number(T& value, const WindowMetric&) {
+    value = static_cast<T>(*numbers_++);
+  }
+
+ private:
+  const double* numbers_;
+};
+
+std::vector<double> numbers_of(RankWindow window) {
+  Writer writer;
+  describe(window, writer);
+  return writer.numbers;
 }
 
-constexpr std::size_t kNumbers = 10;
+// Collects one window of all ranks after the other, then reduces each number.
+class Metrics {
+ public:
+  explicit Metrics(std::int64_t steps) : steps_(steps) {}
 
-std::array<double, kNumbers> numbers_of(const RankWindow& window) {
-  return {window.data_wait_seconds,
-          window.compute_seconds,
-          window.exchange_wait_seconds,
-          window.forward_seconds,
-          window.backward_seconds,
-          static_cast<double>(window.samples),
-          static_cast<double>(window.memory.allocated_bytes),
-          static_cast<double>(window.memory.reserved_bytes),
-          static_cast<double>(window.memory.total_bytes),
-          static_cast<double>(window.memory.peak_bytes)};
-}
+  void add(RankWindow window) {
+    at_ = 0;
+    describe(window, *this);
+    ranks_ += 1;
+  }
 
-RankWindow window_of(const double* numbers) {
-  const auto whole = [&](int i) { return static_cast<std::int64_t>(numbers[i]); };
-  return {.data_wait_seconds = numbers[0],
-          .compute_seconds = numbers[1],
-          .exchange_wait_seconds = numbers[2],
-          .forward_seconds = numbers[3],
-          .backward_seconds = numbers[4],
-          .samples = whole(5),
-          .memory = {whole(6), whole(7), whole(8), whole(9)}};
-}
+  template <typename T>
+  void number(const T& value, const WindowMetric& metric) {
+    if (ranks_ == 0) rows_.push_back({metric, std::is_integral_v<T>, {}});
+    rows_[at_++].values.push_back(static_cast<double>(value));
+  }
 
-// Until its last gradient was there, beginning where all ranks had the last sums.
+  std::vector<run::Field> fields() const {
+    std::vector<run::Field> fields;
+    for (const auto& row : rows_) {
+      const double value = reduced(row);
+      if (!is_written(row.metric, value)) continue;
+      const std::string name(row.metric.name);
+      if (row.is_whole) {
+        fields.push_back({name, static_cast<std::int64_t>(value)});
+      } else {
+        fields.push_back({name, value});
+      }
+    }
+    return fields;
+  }
+
+ private:
+  struct Row {
+    WindowMetric metric;
+    bool is_whole = false;
+    std::vector<double> values;  // by rank
+  };
+
+  double reduced(const Row& row) const {
+    using Over = WindowMetric::OverRanks;
+    const auto& values = row.values;
+    double result = values.front();
+    if (row.metric.over == Over::largest) {
+      result = *std::max_element(values.begin(), values.end());
+    } else if (row.metric.over != Over::first) {
+      result = std::accumulate(values.begin(), values.end(), 0.0);
+    }
+    if (row.metric.over == Over::mean) result /= static_cast<double>(values.size());
+    const auto steps = static_cast<double>(std::max<std::int64_t>(steps_, 1));
+    return row.metric.per_step ? result / steps : result;
+  }
+
+  bool is_written(const WindowMetric& metric, double value) const {
+    using When = WindowMetric::When;
+    if (metric.name.empty()) return false;
+    if (metric.when == When::known) return value != 0;
+    return metric.when == When::always || ranks_ > 1;
+  }
+
+  const std::int64_t steps_;
+  std::size_t at_ = 0;
+  std::size_t ranks_ = 0;
+  std::vector<Row> rows_;
+};
+
+// Returns the time from the last sums of all ranks to this rank's last gradient.
 double busy(const RankWindow& window) {
   return window.data_wait_seconds + window.compute_seconds;
 }
 
 }  // namespace
 
-DeviceMemory memory_of(const torch::Device& device) {
-  if (device.is_cpu()) return memory_of_host();
-  auto* allocator = at::getDeviceAllocator(device.type());
-  const auto stats = allocator->getDeviceStats(device.index());
-  const auto [free, total] = allocator->getMemoryInfo(device.index());
-  return {stats.allocated_bytes[0].current,  // 0: all pools together
-          stats.reserved_bytes[0].current, static_cast<std::int64_t>(total),
-          stats.allocated_bytes[0].peak};
-}
-
 std::vector<RankWindow> gather(const RankWindow& own, comm::Communicator& cpu) {
   const auto ranks = static_cast<std::size_t>(cpu.size());
   const auto numbers = numbers_of(own);
-  const auto mine = torch::empty({kNumbers}, torch::kFloat64);
+  const auto count = static_cast<std::int64_t>(numbers.size());
+  const auto mine = torch::empty({count}, torch::kFloat64);
   std::copy(numbers.begin(), numbers.end(), mine.mutable_data_ptr<double>());
   auto all = mine;
   if (ranks > 1) {
-    all = torch::empty({cpu.size() * static_cast<std::int64_t>(kNumbers)},
-                       torch::kFloat64);
+    all = torch::empty({cpu.size() * count}, torch::kFloat64);
     cpu.all_gather(all, mine).wait();
   }
-  std::vector<RankWindow> windows;
+  std::vector<RankWindow> windows(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
-    windows.push_back(window_of(all.const_data_ptr<double>() + r * kNumbers));
+    Reader reader(all.const_data_ptr<double>() + r * numbers.size());
+    describe(windows[r], reader);
   }
   return windows;
+}
+
+std::vector<run::Field> fields_of(const std::vector<RankWindow>& ranks,
+                                  std::int64_t steps) {
+  Metrics metrics(steps);
+  for (const auto& rank : ranks) metrics.add(rank);
+  return metrics.fields();
 }
 
 std::optional<Straggler> find_straggler(const std::vector<RankWindow>& ranks) {

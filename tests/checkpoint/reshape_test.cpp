@@ -67,7 +67,7 @@ torch::Tensor marks_of(const Piece& piece) {
 
 void expect_marked(const Held& held, const std::string& what) {
   const torch::NoGradGuard no_grad;
-  for (const auto& piece : held.strategy->to_load()) {
+  for (const auto& piece : held.strategy->state().to_load()) {
     EXPECT_TRUE(torch::equal(piece.data, marks_of(piece))) << piece.name << " " << what;
   }
   // Whatever the strategy says about its pieces, this is what computes.
@@ -82,14 +82,14 @@ void expect_marked(const Held& held, const std::string& what) {
 
 // That the ways differ at all: a rank of several has a part, convolutions another
 // order.
-void expect_as_told(const Way& way, const parallel::Strategy& strategy) {
+void expect_as_told(const Way& way, parallel::Strategy& strategy) {
   std::int64_t held = 0, all = 0;
   bool reordered = false;
-  for (const auto& piece : strategy.to_load()) {
+  for (const auto& piece : strategy.state().to_load()) {
     held += piece.data.numel();
     reordered |= !piece.order.empty();
   }
-  for (const auto& one : strategy.expected()) {
+  for (const auto& one : strategy.state().expected()) {
     all += storage::num_elements(one.shape).value();
   }
   EXPECT_EQ(held < all, way.sharded == ShardUpdate::on && way.ranks > 1) << way.name();
@@ -100,14 +100,16 @@ void save(const Way& way, comm::World& world, const files::Path& folder) {
   const torch::NoGradGuard no_grad;
   const Held held(way, world);
   expect_as_told(way, *held.strategy);
-  for (const auto& piece : held.strategy->to_load()) piece.data.copy_(marks_of(piece));
+  for (const auto& piece : held.strategy->state().to_load())
+    piece.data.copy_(marks_of(piece));
   Saver saver({.checkpoints = folder / way.name(),
                .rank = world.rank(),
                .ranks = world.size()});
-  saver.begin(held.strategy->to_save(), {.step = 1, .world_size = world.size()});
+  saver.begin(held.strategy->state().to_save(),
+              {.step = 1, .world_size = world.size()});
   saver.fence();
   // Written is what it was at begin(), not what becomes of it.
-  for (const auto& piece : held.strategy->to_load()) piece.data.zero_();
+  for (const auto& piece : held.strategy->state().to_load()) piece.data.zero_();
   while (saver.is_busy()) {
     saver.wait(std::chrono::milliseconds(20));
     world.votes().cast({.flags = saver.flags()});
@@ -122,8 +124,8 @@ void load(const Way& saved, const Way& way, comm::World& world,
   const auto what = str("saved as ", saved.name(), ", loaded as ", way.name());
   const Held held(way, world);
   const storage::Reader reader(folder / saved.name() / "step_1");
-  check(reader.manifest(), held.strategy->expected(), {});
-  load(reader, held.strategy->to_load(), {});
+  check(reader.manifest(), held.strategy->state().expected(), {});
+  load(reader, held.strategy->state().to_load(), {});
   expect_marked(held, what);
 }
 

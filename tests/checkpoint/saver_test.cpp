@@ -16,7 +16,7 @@ namespace lockstep::checkpoint {
 namespace {
 
 // A rank that is alone and has nothing else to do.
-Saver::Outcome finish(Saver& saver) {
+Saver::SaveOutcome finish(Saver& saver) {
   while (true) {
     saver.wait(std::chrono::milliseconds(20));
     if (auto outcome = saver.observe({{.flags = saver.flags()}})) {

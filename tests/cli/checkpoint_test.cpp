@@ -3,7 +3,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "lockstep/monitor/run_directory.h"
+#include "lockstep/run/run_directory.h"
 #include "lockstep/storage/safetensors.h"
 #include "tests/cli/rig.h"
 #include "tests/storage/support/small_checkpoint.h"
@@ -23,11 +23,10 @@ class CheckpointCommand : public ::testing::Test {
   using Path = std::filesystem::path;
 
   CheckpointCommand() {
-    monitor::RunDirectory::create(parent_.path(),
-                                  {.name = "run",
-                                   .record = monitor::record_of_this_process(),
-                                   .config_yaml = "",
-                                   .plan_json = "{}"});
+    run::RunDirectory::create(parent_.path(), {.name = "run",
+                                               .record = run::record_of_this_process(),
+                                               .config_yaml = "",
+                                               .plan_json = "{}"});
   }
 
   Path save(const test::SmallSave& save) {

@@ -1,7 +1,7 @@
 // A command that is given again, and the lines that a run which is not over ends with.
 #include <sys/wait.h>
 
-#include "lockstep/monitor/run_directory.h"
+#include "lockstep/run/run_directory.h"
 #include "tests/cli/rig.h"
 #include "tests/storage/support/small_checkpoint.h"
 
@@ -59,8 +59,8 @@ TEST(FinishedRun, AProgramGetsAnAnswerToo) {
   const auto prepared =
       rig.run({"train", "recipe.yaml", "--run-dir", "one", "--prepare"});
   EXPECT_THAT(prepared.out, EndsWith("/one\n"));
-  EXPECT_EQ(monitor::RunDirectory::open(rig.path("one")).read_record().state,
-            monitor::RunState::done);
+  EXPECT_EQ(run::RunDirectory::open(rig.path("one")).read_record().state,
+            run::RunStatus::done);
 }
 
 TEST(FinishedRun, MoreStepsWithoutACheckpointAreRefused) {
@@ -191,7 +191,7 @@ TEST(FinishedRun, TheCommandThatGoesOnHasTheVariablesThatSetKnobs) {
       "LOCKSTEP_OPTIM_LR=0.25 LOCKSTEP_TRAIN_STEPS=7 ./bin/lockstep train recipe.yaml "
       "--run-dir one";
   EXPECT_THAT(output.err, HasSubstr(str("from there:\n  ", line, "\n")));
-  const auto run = monitor::RunDirectory::open(rig.path("one"));
+  const auto run = run::RunDirectory::open(rig.path("one"));
   EXPECT_EQ(run.read_record().command, line);
   auto again = rig.command({});
   again.arguments = {"/bin/sh", "-c", line};

@@ -4,8 +4,8 @@
 
 #include "lockstep/base/text.h"
 #include "lockstep/hardware/cpu_topology.h"
-#include "lockstep/launcher/rank_environment.h"
-#include "lockstep/monitor/run_directory.h"
+#include "lockstep/run/rank_environment.h"
+#include "lockstep/run/run_directory.h"
 #include "tests/cli/rig.h"
 
 namespace lockstep {
@@ -53,15 +53,15 @@ TEST_F(Launch, EveryRankFindsItselfInItsEnvironment) {
            "2", "--", "sh", "-c", "env -0 > " + path("env") + ".$RANK"});
   ASSERT_TRUE(output.end.ok()) << output.err;
   for (int rank = 0; rank < 3; ++rank) {
-    launcher::Variables variables;
+    run::Variables variables;
     for (const auto& entry :
          text::split(test::read_file(path("env." + std::to_string(rank))), '\0')) {
       const auto equals = entry.find('=');
       if (equals == std::string::npos) continue;
       variables[entry.substr(0, equals)] = entry.substr(equals + 1);
     }
-    const auto found = launcher::detect(variables);
-    EXPECT_EQ(found.by, launcher::StartedBy::lockstep);
+    const auto found = run::detect(variables);
+    EXPECT_EQ(found.by, run::StartedBy::lockstep);
     EXPECT_EQ(found.rank, rank);
     EXPECT_EQ(found.local_rank, rank);
     EXPECT_EQ(found.world_size, 3);
@@ -107,8 +107,8 @@ TEST_F(Launch, WithALogDirectoryTheRunIsKept) {
   const auto output = run({"--log_dir", "logs", "echo", "hello"});
   EXPECT_TRUE(output.end.ok()) << output.err;
   EXPECT_THAT(output.err, HasSubstr("logs/0001"));
-  const auto record = monitor::RunDirectory::open(path("logs/0001")).read_record();
-  EXPECT_EQ(record.state, monitor::RunState::done);
+  const auto record = run::RunDirectory::open(path("logs/0001")).read_record();
+  EXPECT_EQ(record.state, run::RunStatus::done);
   EXPECT_THAT(record.command, EndsWith("launch --log_dir logs echo hello"));
   EXPECT_EQ(test::read_file(path("logs/0001/logs/rank_0.log")), "hello\n");
 }

@@ -58,11 +58,11 @@ class Traces : public ::testing::Test {
                 const std::vector<std::string>& hashes = {"aa"}) const {
     const auto place = folder_.path() / name;
     test::write_file(
-        place / monitor::step_file(0),
+        place / run::step_file(0),
         safetensors_of({{"parameter/a", {0.5, 0.25, 0}}, {"parameter/b", {3}}}));
-    test::write_file(place / monitor::step_file(1), safetensors_of(step));
+    test::write_file(place / run::step_file(1), safetensors_of(step));
     for (std::size_t rank = 0; rank < hashes.size(); ++rank) {
-      test::write_file(place / monitor::hash_file(static_cast<int>(rank)),
+      test::write_file(place / run::hash_file(static_cast<int>(rank)),
                        str("{\"step\":0,\"hash\":\"00\"}\n{\"step\":1,\"hash\":\"",
                            hashes[rank], "\"}\n"));
     }
@@ -169,7 +169,7 @@ TEST_F(Traces, RanksThatDoNotAgreeFailThoughRankZeroIsRight) {
 TEST_F(Traces, ThoseThatAreNotWholeAreRefusedByName) {
   const auto reference = run("1 rank", step_of());
   const auto other = run("2 ranks", step_of(), {"aa", "aa"});
-  const auto file = other.trace / monitor::step_file(1);
+  const auto file = other.trace / run::step_file(1);
   const auto whole = test::read_file(file);
   const auto refused = [&] {
     return test::error_text(Fault::io, [&] { compare(reference, other, 1); });
@@ -191,7 +191,7 @@ TEST_F(Traces, ALineOfHashesThatIsMissingOrTornIsRefused) {
   const auto other = run("2 ranks", step_of(), {"aa", "aa"});
   for (const std::string text :
        {"", "{\"step\":0,\"hash\":\"00\"}\n", "{\"step\":0,\"hash\":\"00\"}\n{\"st"}) {
-    test::write_file(other.trace / monitor::hash_file(1), text);
+    test::write_file(other.trace / run::hash_file(1), text);
     EXPECT_THAT(test::error_text(Fault::io, [&] { compare(reference, other, 1); }),
                 HasSubstr("hashes_rank_1.jsonl"));
   }
@@ -219,7 +219,7 @@ TEST_F(Traces, AHostileHeaderReadsNothing) {
 
 TEST_F(Traces, AreOneObjectAsJson) {
   ParityRequest request;
-  request.injection = monitor::Injection{1, 1.001, ""};
+  request.injection = run::Injection{1, 1.001, ""};
   const auto json =
       nlohmann::json::parse(parity_json({against_itself(step_of(4e-3))}, request));
   EXPECT_EQ(json["verdict"], "fail");
@@ -232,7 +232,7 @@ TEST_F(Traces, AreOneObjectAsJson) {
 }
 
 TEST(Injection, IsReadInAnyOrderAndWrittenBack) {
-  const auto one = monitor::parse_injection("scale=0.5,parameter=conv1.weight,rank=2");
+  const auto one = run::parse_injection("scale=0.5,parameter=conv1.weight,rank=2");
   EXPECT_EQ(one.rank, 2);
   EXPECT_EQ(one.scale, 0.5);
   EXPECT_EQ(to_text(one), "rank=2,scale=0.5,parameter=conv1.weight");
@@ -243,9 +243,8 @@ TEST(Injection, ThatMeansNothingIsRefused) {
        {"", "rank=1", "scale=2", "rank=1,scale=1", "rank=-1,scale=2", "rank=x,scale=2",
         "rank=1,scale=nan", "rank=1,scale=inf", "rank=1,scale=2,rank=2",
         "rank=1,scale=", "rank=1,scale=2,parameter=", "1,1.001", "rank=1,scale=2,"}) {
-    EXPECT_THAT(
-        test::error_text(Fault::config, [&] { monitor::parse_injection(text); }),
-        HasSubstr("write rank=1,scale=1.001"))
+    EXPECT_THAT(test::error_text(Fault::config, [&] { run::parse_injection(text); }),
+                HasSubstr("write rank=1,scale=1.001"))
         << text;
   }
 }

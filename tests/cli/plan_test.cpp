@@ -1,15 +1,15 @@
 // `lockstep plan`, and what `lockstep train` makes of predictions.
 #include <nlohmann/json.hpp>
 
-#include "lockstep/monitor/run_directory.h"
 #include "lockstep/planner/history.h"
 #include "lockstep/planner/shipped.h"
+#include "lockstep/run/run_directory.h"
 #include "tests/cli/rig.h"
 
 namespace lockstep {
 namespace {
 
-using monitor::RunDirectory;
+using run::RunDirectory;
 using test::lockstep_in_process;
 using test::Rig;
 using ::testing::AllOf;
@@ -42,7 +42,7 @@ class PlannedRig {
     model.units[2].num_outputs = 10;
     model.units[2].kept = {};
     model.backward = model.forward = {};
-    test::write_file(rig_.path("bin/model.json"), planner::to_json(model));
+    test::write_file(rig_.path("bin/model.json"), run::to_json(model));
   }
   const Rig& operator*() const { return rig_; }
   const Rig* operator->() const { return &rig_; }
@@ -108,7 +108,7 @@ TEST(PlanCommand, ReadsFilesOfMachinesAndModels) {
                    R"({"gpus": [{"name": "NVIDIA L4", "memory_total_bytes": "24GB",
                                  "compute_major": 8, "compute_minor": 9}]})");
   test::write_file(rig.path("model.json"),
-                   planner::to_json(planner::shipped_model("gpt2-124m")));
+                   run::to_json(planner::shipped_model("gpt2-124m")));
   const auto output = rig.run({"plan", "--describe", "model.json", "--hardware",
                                "node.json", "batch.global=16"});
   EXPECT_EQ(output.end.exit_status, 0) << output.err;
@@ -192,7 +192,7 @@ TEST(TrainPrediction, ThatCanNotBeKeptFailsNoRun) {
   EXPECT_THAT(output.err, AllOf(HasSubstr("memory of a rank"),
                                 HasSubstr("the prediction was not kept")));
   const auto record = RunDirectory::open(rig->path("runs/0001")).read_record();
-  EXPECT_EQ(record.state, monitor::RunState::done);
+  EXPECT_EQ(record.state, run::RunStatus::done);
 }
 
 TEST(TrainPrediction, WithoutTheFileOfMetricsItSaysWhyNothingIsCompared) {
@@ -242,7 +242,7 @@ TEST(TrainPrediction, AStrategyThatDoesNotFitIsRefusedBeforeARunIsMade) {
   const PlannedRig rig;
   auto model = planner::shipped_model("gpt2-1.5b");
   model.units[1].count = 90'000;  // 11 TB of parameters alone
-  test::write_file(rig->path("bin/model.json"), planner::to_json(model));
+  test::write_file(rig->path("bin/model.json"), run::to_json(model));
   const auto output = rig->run({"train", "recipe.yaml", "parallel.strategy=single"});
   EXPECT_NE(output.end.exit_status, 0);
   EXPECT_THAT(output.err, AllOf(HasSubstr("parallel.strategy: single of gpt2-1.5b"),

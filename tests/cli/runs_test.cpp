@@ -1,10 +1,10 @@
 // `lockstep runs` and `lockstep status` over run directories in every condition.
 #include <nlohmann/json.hpp>
 
-#include "lockstep/monitor/events.h"
-#include "lockstep/monitor/heartbeat.h"
 #include "lockstep/monitor/metrics.h"
-#include "lockstep/monitor/run_directory.h"
+#include "lockstep/run/events.h"
+#include "lockstep/run/heartbeat.h"
+#include "lockstep/run/run_directory.h"
 #include "tests/cli/rig.h"
 
 namespace lockstep {
@@ -17,17 +17,17 @@ using ::testing::IsEmpty;
 
 class Runs : public ::testing::Test {
  protected:
-  monitor::RunDirectory add(const std::string& name, monitor::RunRecord record) {
+  run::RunDirectory add(const std::string& name, run::RunRecord record) {
     clock_.advance(std::chrono::seconds(10));
     record.recipe = "r.yaml";
-    return monitor::RunDirectory::create(
+    return run::RunDirectory::create(
         parent_.path(),
         {.name = name, .record = record, .config_yaml = "", .plan_json = "{}"}, clock_);
   }
 
-  monitor::RunDirectory add_trained(const std::string& name) {
-    const auto run = add(name, monitor::record_of_this_process());
-    monitor::EventWriter(run.events(), clock_)
+  run::RunDirectory add_trained(const std::string& name) {
+    const auto run = add(name, run::record_of_this_process());
+    run::EventWriter(run.events(), clock_)
         .write("started", {{"total_steps", std::int64_t{200}}});
     monitor::MetricsWriter metrics(run.metrics(), clock_);
     metrics.write({.step = 50, .loss = 0.75, .more = {{"lr", 0.001}}});
@@ -35,15 +35,14 @@ class Runs : public ::testing::Test {
                    .split = monitor::Split::eval,
                    .loss = 0.5,
                    .more = {{"accuracy", 0.875}}});
-    monitor::HeartbeatWriter(run.heartbeat(), 0, 1, clock_)
-        .beat(60, monitor::Phase::training);
+    run::HeartbeatWriter(run.heartbeat(), 0, 1, clock_).beat(60, run::Phase::training);
     clock_.advance(std::chrono::seconds(65));
-    run.update_record(monitor::RunState::done, 0, "", clock_);
+    run.update_record(run::RunStatus::done, 0, "", clock_);
     return run;
   }
 
-  static monitor::RunRecord of_a_dead_process() {
-    auto record = monitor::record_of_this_process();
+  static run::RunRecord of_a_dead_process() {
+    auto record = run::record_of_this_process();
     record.pid = 0x7FFFFFFF;
     return record;
   }
@@ -55,8 +54,8 @@ class Runs : public ::testing::Test {
 };
 
 TEST_F(Runs, TheTableHasARowForEveryRun) {
-  add("first", monitor::record_of_this_process())
-      .update_record(monitor::RunState::stopped, 130, "", clock_);
+  add("first", run::record_of_this_process())
+      .update_record(run::RunStatus::stopped, 130, "", clock_);
   add_trained("second");
   const auto outcome = lockstep_in_process({"runs", dir()});
   EXPECT_EQ(outcome.status, 0);
@@ -87,7 +86,7 @@ TEST_F(Runs, JsonHasTheSameFacts) {
 
 TEST_F(Runs, OneThatWentOnGoesAsFarAsItLastSaid) {
   const auto made = add_trained("x");
-  monitor::EventWriter(made.events(), clock_)
+  run::EventWriter(made.events(), clock_)
       .write("started", {{"total_steps", std::int64_t{300}}});
   const auto report = json::parse(lockstep_in_process({"runs", dir(), "--json"}).out);
   EXPECT_EQ(report.at("runs")[0].at("total_steps"), 300);
@@ -95,7 +94,7 @@ TEST_F(Runs, OneThatWentOnGoesAsFarAsItLastSaid) {
 
 TEST_F(Runs, ARunWhoseProcessIsGoneHasFailed) {
   const auto run = add("lost", of_a_dead_process());
-  run.update_record(monitor::RunState::running, std::nullopt, "");
+  run.update_record(run::RunStatus::running, std::nullopt, "");
   EXPECT_THAT(lockstep_in_process({"runs", dir()}).out,
               HasSubstr("failed (process is gone)"));
   const auto report =
@@ -106,7 +105,7 @@ TEST_F(Runs, ARunWhoseProcessIsGoneHasFailed) {
 
 TEST_F(Runs, AFinishedRunOfADeadProcessStaysAsItEnded) {
   const auto run = add("ended", of_a_dead_process());
-  run.update_record(monitor::RunState::stopped, 130, "stopped by SIGINT");
+  run.update_record(run::RunStatus::stopped, 130, "stopped by SIGINT");
   EXPECT_THAT(lockstep_in_process({"runs", dir()}).out, HasSubstr("stopped"));
 }
 
@@ -180,9 +179,9 @@ TEST_F(Runs, StatusFindsARunByIdOrPath) {
 }
 
 TEST_F(Runs, StatusOfALiveRunHasItsHeartbeat) {
-  const auto run = add("live", monitor::record_of_this_process());
-  run.update_record(monitor::RunState::running, std::nullopt, "");
-  monitor::HeartbeatWriter(run.heartbeat(), 0, 1).beat(7, monitor::Phase::evaluating);
+  const auto run = add("live", run::record_of_this_process());
+  run.update_record(run::RunStatus::running, std::nullopt, "");
+  run::HeartbeatWriter(run.heartbeat(), 0, 1).beat(7, run::Phase::evaluating);
   const auto outcome = lockstep_in_process({"status", "live", "--dir", dir()});
   EXPECT_THAT(outcome.out, HasSubstr("state      running\n"));
   EXPECT_THAT(outcome.out, HasSubstr(" s ago, evaluating\n"));

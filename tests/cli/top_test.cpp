@@ -27,7 +27,7 @@ TopState busy_state() {
   state.run.emplace();
   state.run->record.id = "0007";
   state.run->record.recipe = "recipes/x.yaml";
-  state.run->record.state = monitor::RunState::running;
+  state.run->record.state = run::RunStatus::running;
   state.run->step = 250;
   state.run->total_steps = 1000;
   state.run->duration_seconds = 100;
@@ -35,9 +35,8 @@ TopState busy_state() {
       monitor::Metrics{.step = 250,
                        .loss = 0.5,
                        .more = {{"lr", 0.001}, {"samples_per_second", 1234.0}}};
-  state.ranks = {
-      monitor::Beat{.step = 250, .phase = monitor::Phase::training, .time = 999.5},
-      std::nullopt};
+  state.ranks = {run::Beat{.step = 250, .phase = run::Phase::training, .time = 999.5},
+                 std::nullopt};
   state.losses = {4, 3, 2, 1, std::nan("")};
   for (int i = 0; i < 2; ++i) {
     hardware::Gpu gpu;

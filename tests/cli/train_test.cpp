@@ -6,14 +6,14 @@
 #include <unistd.h>
 
 #include "lockstep/base/text.h"
-#include "lockstep/monitor/run_directory.h"
+#include "lockstep/run/run_directory.h"
 #include "tests/cli/rig.h"
 
 namespace lockstep {
 namespace {
 
-using monitor::RunDirectory;
-using monitor::RunState;
+using run::RunDirectory;
+using run::RunStatus;
 using test::Rig;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -31,7 +31,7 @@ TEST(Train, MakesTheRunAndRunsTheWorkerInIt) {
 
   const auto run = RunDirectory::open(rig.path("runs/0001"));
   const auto record = run.read_record();
-  EXPECT_EQ(record.state, RunState::done);
+  EXPECT_EQ(record.state, RunStatus::done);
   EXPECT_EQ(record.recipe, "recipe.yaml");
   EXPECT_EQ(record.command, rig.program().string() + " train recipe.yaml optim.lr=0.5");
   EXPECT_THAT(test::read_file(run.config()), HasSubstr("lr: 0.5"));
@@ -281,7 +281,7 @@ TEST(Train, AFailedWorkersErrorIsPrintedOnce) {
             "lockstep: error: data: no such set\n"
             "lockstep: the run is kept in runs/0001\n");
   EXPECT_EQ(RunDirectory::open(rig.path("runs/0001")).read_record().state,
-            RunState::failed);
+            RunStatus::failed);
 }
 
 TEST(Train, AFailedRunStartsAgainAsOftenAsAllowed) {
@@ -356,7 +356,7 @@ TEST_F(RunningTrain, CtrlCStopsTheWorkerAndEndsWithItsStatus) {
   ASSERT_TRUE(end);
   EXPECT_EQ(end->exit_status, 130);
   const auto record = RunDirectory::open(rig_.path("runs/0001")).read_record();
-  EXPECT_EQ(record.state, RunState::stopped);
+  EXPECT_EQ(record.state, RunStatus::stopped);
   EXPECT_EQ(record.message, "stopped by SIGINT");
 }
 

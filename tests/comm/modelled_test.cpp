@@ -108,7 +108,7 @@ TEST(Modelled, AWorldOfOneProcessStandsForMany) {
 }
 
 TEST(Modelled, RealRanksAreRefused) {
-  launcher::RankEnvironment environment;
+  run::RankEnvironment environment;
   environment.world_size = 2;
   comm::JoinOptions options;
   options.config.backend = config::CommBackend::modelled;

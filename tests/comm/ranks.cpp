@@ -77,9 +77,9 @@ int free_port() {
   return launcher::HeldPort::any().port();
 }
 
-launcher::RankEnvironment environment_of(int rank, int ranks, int port) {
-  launcher::RankEnvironment env;
-  env.by = launcher::StartedBy::lockstep;
+run::RankEnvironment environment_of(int rank, int ranks, int port) {
+  run::RankEnvironment env;
+  env.by = run::StartedBy::lockstep;
   env.rank = env.local_rank = rank;
   env.world_size = env.local_world_size = ranks;
   env.master_address = "127.0.0.1";

@@ -7,7 +7,7 @@
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/votes.h"
-#include "lockstep/launcher/rank_environment.h"
+#include "lockstep/run/rank_environment.h"
 #include "tests/support/support.h"
 
 // N ranks without a cluster.
@@ -26,7 +26,7 @@ std::vector<process::End> as_processes(int ranks,
                                        const std::function<void(int rank)>& body);
 
 // A job's environment on this machine, with a free port.
-launcher::RankEnvironment environment_of(int rank, int ranks, int port);
+run::RankEnvironment environment_of(int rank, int ranks, int port);
 int free_port();
 
 // Where forked processes, or threads, meet before they have anything else in common.

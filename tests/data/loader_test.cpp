@@ -120,7 +120,7 @@ TEST(Loader, SharesFollowTheirWeightsFromTheBatchOnThatWasNamed) {
     // Each when it comes by, but all for the same batch.
     if (number >= 4 && number < 7) {
       auto& loader = *loaders[static_cast<std::size_t>(number - 4)];
-      ASSERT_GE(kFrom, number + loader.room());
+      ASSERT_GE(kFrom, number + loader.prefetch_depth());
       loader.reshare(kFrom, weights);
     }
     std::vector<int> together;

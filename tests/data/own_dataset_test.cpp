@@ -21,7 +21,7 @@ class Drive : public Dataset {
   }
   std::int64_t size() const noexcept override { return 20; }
   const SampleSpec& spec() const noexcept override { return spec_; }
-  void read_sample(const Visit& visit, const Room& room) const override {
+  void read_sample(const Visit& visit, const SampleBuffer& room) const override {
     std::fill(room.input.begin(), room.input.end(), std::byte(visit.index));
     room.target[0] = visit.index % 4;
     const auto speed = static_cast<float>(visit.index) / 2;

@@ -61,10 +61,10 @@ TEST(HoldOut, APartWithoutSamplesIsRefusedWithTheArithmetic) {
 
 TEST(Parts, SplitReplacesTheDataSetsOwnTestSamples) {
   auto config = synthetic();
-  EXPECT_EQ(open_parts(config).eval->size(), 20);
+  EXPECT_EQ(open_splits(config).eval->size(), 20);
   config.data.split = 0.25;
   config.data.eval_samples = 30;
-  const auto parts = open_parts(config);
+  const auto parts = open_splits(config);
   EXPECT_EQ(parts.train->size(), 150);
   EXPECT_EQ(parts.eval->size(), 30);
 }
@@ -77,9 +77,9 @@ TEST(Parts, AugmentationIsForTrainingOnly) {
   config.augment.flip = 0.5;
   config.augment.crop_padding = 2;
   config.augment.erase = 1;
-  const auto parts = open_parts(config);
+  const auto parts = open_splits(config);
   config.augment = {};
-  const auto plain = open_parts(config);
+  const auto plain = open_splits(config);
   EXPECT_EQ(parts.train->spec().shape, (std::vector<std::int64_t>{3, 12, 12}));
   for (std::int64_t i = 0; i < 10; ++i) {
     const Visit visit{.index = i, .draw = i};

@@ -109,7 +109,7 @@ class Dense : public Dataset {
   }
   std::int64_t size() const noexcept override { return inner_->size(); }
   const SampleSpec& spec() const noexcept override { return spec_; }
-  void read_sample(const Visit& visit, const Room& room) const override {
+  void read_sample(const Visit& visit, const SampleBuffer& room) const override {
     inner_->read_sample(visit, room);
   }
 

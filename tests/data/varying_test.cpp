@@ -25,7 +25,7 @@ class Sequences : public Dataset {
     return static_cast<std::int64_t>(lengths_.size());
   }
   const SampleSpec& spec() const noexcept override { return spec_; }
-  void read_sample(const Visit& visit, const Room& room) const override {
+  void read_sample(const Visit& visit, const SampleBuffer& room) const override {
     const auto length = lengths_[static_cast<std::size_t>(visit.index)];
     auto* input = reinterpret_cast<std::int64_t*>(room.input.data());
     const auto room_for = std::min(length, spec_.shape[0]);
@@ -112,7 +112,7 @@ class Answers : public Dataset {
   }
   std::int64_t size() const noexcept override { return 6; }
   const SampleSpec& spec() const noexcept override { return spec_; }
-  void read_sample(const Visit& visit, const Room& room) const override {
+  void read_sample(const Visit& visit, const SampleBuffer& room) const override {
     EXPECT_TRUE(room.target.empty());
     auto* target = reinterpret_cast<float*>(room.target_bytes.data());
     for (int i = 0; i < 3; ++i) target[i] = static_cast<float>(visit.index) + 0.5F;

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-using monitor::RunState;
+using run::RunStatus;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -37,7 +37,7 @@ class Death : public test::JobRig {
       EXPECT_TRUE(noted_by_all("ready", 2));
       go(".go");
     });
-    EXPECT_EQ(result.state, RunState::failed);
+    EXPECT_EQ(result.state, RunStatus::failed);
     expect_nothing_left();
     EXPECT_EQ(result.ends[0].end.signal, SIGTERM);
     EXPECT_TRUE(result.ends[0].told);
@@ -122,8 +122,8 @@ TEST_F(Undying, ARankThatCanNotBeKilledIsLeftAndSaid) {
   const auto result = run_undying(job_of(2, {"r1.pid=me", "ignore=15", "hang"}),
                                   [] { ::kill(::getpid(), SIGTERM); });
   if (!result) GTEST_SKIP() << "no ptrace here";
-  EXPECT_EQ(result->state, RunState::failed);
-  EXPECT_EQ(run_.read_record().state, RunState::failed);
+  EXPECT_EQ(result->state, RunStatus::failed);
+  EXPECT_EQ(run_.read_record().state, RunStatus::failed);
   EXPECT_THAT(result->message, AllOf(StartsWith("rank 1 (pid "),
                                      HasSubstr(") can not be killed (state ")));
   EXPECT_THAT(text::join(said_, "\n"), HasSubstr("it is left behind"));
@@ -136,7 +136,7 @@ TEST_F(Undying, TwoInterruptsEndTheLauncherAllTheSame) {
     ::kill(::getpid(), SIGINT);
   });
   if (!result) GTEST_SKIP() << "no ptrace here";
-  EXPECT_EQ(result->state, RunState::failed);
+  EXPECT_EQ(result->state, RunStatus::failed);
   EXPECT_THAT(result->message, HasSubstr("can not be killed"));
 }
 
@@ -192,7 +192,7 @@ TEST_F(Death, RanksThatLosePeersAreNotTheFirst) {
             }));
             go(".go");
           });
-  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_EQ(result.exit, 137);
   EXPECT_THAT(result.message, StartsWith("rank 1 "));
   EXPECT_THAT(result.message, HasSubstr("exit status 5: comm: lost a peer\nrank 2"));
@@ -220,7 +220,7 @@ TEST_F(Death, AnyProgramMayEndWellBeforeTheOthers) {
         EXPECT_TRUE(test::eventually([this] { return is_gone(pid_noted("early")); }));
         go(".go");
       });
-  EXPECT_EQ(result.state, RunState::done);
+  EXPECT_EQ(result.state, RunStatus::done);
   EXPECT_TRUE(is_gone(pid_noted("child")));
 }
 
@@ -230,7 +230,7 @@ TEST_F(Death, AChildWithoutAnEnvironmentGoesWithItsRank) {
   job.command = {"/bin/sh", "-c",
                  "env -i sleep 1000 & echo \"child $!\" > $NOTES\n"
                  "until grep -q sleep /proc/$!/comm; do :; done; exit 0"};
-  EXPECT_EQ(run(job).state, RunState::done);
+  EXPECT_EQ(run(job).state, RunStatus::done);
   EXPECT_GT(pid_noted("child"), 0);
   EXPECT_TRUE(test::eventually([this] { return is_gone(pid_noted("child")); }));
 }
@@ -242,7 +242,7 @@ TEST_F(Death, AWorkerThatEndsWellTooEarlyIsAFailureThatIsNamed) {
     EXPECT_TRUE(noted_by_all("ready", 2));
     go(".go");
   });
-  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_EQ(result.exit, 1);
   EXPECT_THAT(result.message, StartsWith("rank 1 "));
   EXPECT_THAT(result.message,
@@ -255,7 +255,7 @@ TEST_F(Death, WorkersThatHaveFinishedEndWellInAnyOrder) {
     EXPECT_TRUE(test::eventually([this] { return !events("launched").empty(); }));
     go(".go");
   });
-  EXPECT_EQ(result.state, RunState::done) << result.message;
+  EXPECT_EQ(result.state, RunStatus::done) << result.message;
 }
 
 TEST_F(Death, ASignalToTheLauncherStopsAllRanks) {
@@ -267,7 +267,7 @@ TEST_F(Death, ASignalToTheLauncherStopsAllRanks) {
       EXPECT_TRUE(noted_by_all("ready", 3));
       ::kill(::getpid(), number);
     });
-    EXPECT_EQ(result.state, RunState::stopped) << number;
+    EXPECT_EQ(result.state, RunStatus::stopped) << number;
     EXPECT_EQ(result.exit, 128 + number);
     EXPECT_EQ(result.message, "stopped by " + launcher::signal_name(number));
     expect_nothing_left();
@@ -282,7 +282,7 @@ TEST_F(Death, ACrashInAStopIsAFailure) {
         EXPECT_TRUE(noted_by_all("ready", 2));
         ::kill(::getpid(), SIGTERM);
       });
-  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_THAT(result.message, HasSubstr("ended by signal 11"));
 }
 
@@ -318,9 +318,9 @@ TEST_F(LauncherDeath, KilledItTakesRanksAndTheirChildrenWithIt) {
   EXPECT_TRUE(all_are_gone());
   EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds(2));
   expect_nothing_left();
-  const auto record = monitor::RunDirectory::open(own_run()).read_record();
-  EXPECT_EQ(record.state, RunState::running);
-  EXPECT_FALSE(monitor::may_be_alive(record));
+  const auto record = run::RunDirectory::open(own_run()).read_record();
+  EXPECT_EQ(record.state, RunStatus::running);
+  EXPECT_FALSE(run::may_be_alive(record));
 }
 
 TEST_F(LauncherDeath, AskedToStopItEndsWithThatStatusAndNothingIsLeft) {
@@ -335,8 +335,8 @@ TEST_F(LauncherDeath, AskedToStopItEndsWithThatStatusAndNothingIsLeft) {
     EXPECT_EQ(end->exit_status, 128 + number);
     EXPECT_TRUE(launcher::processes_with(notes_.string()).empty());
     expect_nothing_left();
-    EXPECT_EQ(monitor::RunDirectory::open(own_run()).read_record().state,
-              RunState::stopped);
+    EXPECT_EQ(run::RunDirectory::open(own_run()).read_record().state,
+              RunStatus::stopped);
   }
 }
 
@@ -364,7 +364,7 @@ TEST_F(LauncherDeath, ItsTerminalClosesAndNothingIsLeft) {
   EXPECT_EQ(WEXITSTATUS(status), 128 + SIGHUP);
   EXPECT_TRUE(launcher::processes_with(notes_.string()).empty());
   expect_nothing_left();
-  EXPECT_EQ(monitor::RunDirectory::open(own_run()).read_record().message,
+  EXPECT_EQ(run::RunDirectory::open(own_run()).read_record().message,
             "stopped by SIGHUP");
 }
 

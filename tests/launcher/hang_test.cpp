@@ -11,7 +11,7 @@ using launcher::Hang;
 using launcher::HangJudge;
 using launcher::HangLimits;
 using launcher::RankLook;
-using monitor::Phase;
+using run::Phase;
 using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -27,10 +27,10 @@ class Beats : public ::testing::Test {
 
   void beat(int rank, std::int64_t step, Phase phase = Phase::training) {
     looks_[static_cast<std::size_t>(rank)].beat =
-        monitor::Beat{.step = step,
-                      .phase = phase,
-                      .time = unix_seconds(clock_.wall()),
-                      .pid = 100 + rank};
+        run::Beat{.step = step,
+                  .phase = phase,
+                  .time = unix_seconds(clock_.wall()),
+                  .pid = 100 + rank};
   }
   void beat_all(std::int64_t step, Phase phase = Phase::training) {
     for (std::size_t i = 0; i < looks_.size(); ++i) {
@@ -524,7 +524,7 @@ class HangingRanks : public test::JobRig {
 TEST_F(HangingRanks, AHangOutsideOfACollectiveIsFoundAndNamed) {
   const auto result = run(watched(3, {"steps=5:5", "r1.child", "r1.hang",
                                       "beat=5:exchanging", "answer=15", "hang"}));
-  EXPECT_EQ(result.state, monitor::RunState::failed);
+  EXPECT_EQ(result.state, run::RunStatus::failed);
   EXPECT_EQ(result.exit, 1);
   EXPECT_THAT(result.message,
               AllOf(StartsWith("rank 1 (pid "), HasSubstr(") hangs: no heartbeat for "),
@@ -538,7 +538,7 @@ TEST_F(HangingRanks, AHangOutsideOfACollectiveIsFoundAndNamed) {
 TEST_F(HangingRanks, AHangInACollectiveIsFoundAndTheOneBehindIsNamed) {
   const auto result = run(watched(
       2, {"steps=5:5", "r0.beat=6:exchanging", "r1.beat=5:exchanging", "hang"}));
-  EXPECT_EQ(result.state, monitor::RunState::failed);
+  EXPECT_EQ(result.state, run::RunStatus::failed);
   EXPECT_THAT(result.message, AllOf(StartsWith("rank 1 (pid "),
                                     HasSubstr("as all ranks wait for each other")));
 }
@@ -550,7 +550,7 @@ TEST_F(HangingRanks, AStoppedRankIsNamedAsStopped) {
                             EXPECT_TRUE(noted("me "));
                             ::kill(pid_noted("me"), SIGSTOP);
                           });
-  EXPECT_EQ(result.state, monitor::RunState::failed);
+  EXPECT_EQ(result.state, run::RunStatus::failed);
   EXPECT_THAT(result.message, AllOf(StartsWith("rank 2 (pid "),
                                     HasSubstr("hangs: is stopped (SIGSTOP)")));
 }
@@ -559,7 +559,7 @@ TEST_F(HangingRanks, ASlowRankIsNoHang) {
   auto job = worker_job(
       2, {"r0.steps=12:200", "r1.steps=3:200", "r1.steps=3:600", "beat=60:finished"});
   job.hang_limits->step_floor = milliseconds(1);
-  EXPECT_EQ(run(job).state, monitor::RunState::done);
+  EXPECT_EQ(run(job).state, run::RunStatus::done);
 }
 
 // Slow for three times the limit at which one that does nothing is ended.
@@ -568,7 +568,7 @@ TEST_F(HangingRanks, OneThatComputesOrReadsIsSlowAndLeftAlone) {
     said_.clear();
     const auto result =
         run(watched(1, {"steps=5:5", work, "steps=5:5", "beat=10:finished"}));
-    EXPECT_EQ(result.state, monitor::RunState::done) << work << result.message;
+    EXPECT_EQ(result.state, run::RunStatus::done) << work << result.message;
     ASSERT_FALSE(said_.empty()) << work;
     EXPECT_THAT(said_[0], AllOf(StartsWith("rank 0 is slow: no heartbeat for "),
                                 HasSubstr("at step 5 (training)")));
@@ -587,7 +587,7 @@ TEST_F(HangingRanks, WhatWasLearntOfStepsHoldsForTheNextAttempt) {
   job.hang_limits->step_timeout = milliseconds(3'000);
   job.first.max_restarts = 1;
   const auto result = run(job);
-  EXPECT_EQ(result.state, monitor::RunState::done) << result.message;
+  EXPECT_EQ(result.state, run::RunStatus::done) << result.message;
   EXPECT_EQ(result.restarts, 1);
 }
 
@@ -595,7 +595,7 @@ TEST_F(HangingRanks, OneThatWarmsUpMayDoNothing) {
   auto job = watched(1, {"steps=5:5", "beat=5:warming up", "pause=2000", "steps=5:5",
                          "beat=10:finished"});
   job.hang_limits->first_step = std::chrono::minutes(1);
-  EXPECT_EQ(run(job).state, monitor::RunState::done);
+  EXPECT_EQ(run(job).state, run::RunStatus::done);
 }
 
 TEST_F(HangingRanks, ARankThatNeverBeatsIsFound) {
@@ -608,7 +608,7 @@ TEST_F(HangingRanks, ARankThatNeverBeatsIsFound) {
 
 TEST_F(HangingRanks, ASingleRankIsWatchedToo) {
   const auto result = run(watched(1, {"steps=5:5", "hang"}));
-  EXPECT_EQ(result.state, monitor::RunState::failed);
+  EXPECT_EQ(result.state, run::RunStatus::failed);
   EXPECT_THAT(result.message, StartsWith("rank 0 hangs: no heartbeat for "));
 }
 

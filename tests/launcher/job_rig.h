@@ -16,7 +16,7 @@
 #include "lockstep/launcher/detail/sweep.h"
 #include "lockstep/launcher/job.h"
 #include "lockstep/launcher/port.h"
-#include "lockstep/monitor/events.h"
+#include "lockstep/run/events.h"
 #include "tests/support/support.h"
 
 namespace lockstep::test {
@@ -97,13 +97,13 @@ class JobRig : public ::testing::Test {
   }
   void go(const std::string& name) const { write_file(notes_.string() + name, ""); }
 
-  std::vector<monitor::Event> events(const std::string& kind) const {
-    auto all = monitor::last_events(run_.events(), 100);
-    std::erase_if(all, [&](const monitor::Event& event) { return event.kind != kind; });
+  std::vector<run::Event> events(const std::string& kind) const {
+    auto all = run::last_events(run_.events(), 100);
+    std::erase_if(all, [&](const run::Event& event) { return event.kind != kind; });
     return all;
   }
-  static std::string value(const monitor::Event& event, const std::string& name) {
-    const monitor::Field* found = nullptr;
+  static std::string value(const run::Event& event, const std::string& name) {
+    const run::Field* found = nullptr;
     for (const auto& field : event.fields) {
       if (field.name == name) found = &field;
     }
@@ -111,12 +111,12 @@ class JobRig : public ::testing::Test {
     if (const auto* text = std::get_if<std::string>(&found->value)) return *text;
     if (const auto* whole = std::get_if<std::int64_t>(&found->value))
       return str(*whole);
-    return str(monitor::number_of(*found).value_or(-1));
+    return str(run::number_of(*found).value_or(-1));
   }
 
   files::TemporaryDirectory parent_;
   Path notes_ = parent_.path() / "notes";
-  monitor::RunDirectory run_ = monitor::RunDirectory::create(
+  run::RunDirectory run_ = run::RunDirectory::create(
       parent_.path() / "runs",
       {.name = "x", .record = {}, .config_yaml = "", .plan_json = ""});
   std::vector<std::string> said_;

@@ -8,13 +8,13 @@
 #include <sys/wait.h>
 
 #include "lockstep/base/leftovers.h"
-#include "lockstep/monitor/heartbeat.h"
+#include "lockstep/run/heartbeat.h"
 #include "tests/launcher/job_rig.h"
 
 namespace lockstep {
 namespace {
 
-using monitor::RunState;
+using run::RunStatus;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -32,7 +32,7 @@ TEST_F(JobOfRanks, EveryRankKnowsWhoItIs) {
   ::unsetenv("OMP_NUM_THREADS");
   auto job = job_of(2, words);
   job.ranks[1].place.threads = 3;
-  EXPECT_EQ(run(job).state, RunState::done);
+  EXPECT_EQ(run(job).state, RunStatus::done);
   const auto notes = test::read_file(notes_);
   for (const auto* line :
        {"RANK=0\n", "RANK=1\n", "LOCAL_RANK=0\n", "LOCAL_RANK=1\n", "\nWORLD_SIZE=2\n",
@@ -53,7 +53,7 @@ TEST_F(JobOfRanks, RanksOfALaterNodeCountUpFromItsFirst) {
   job.first.master_address = "127.0.0.1";
   job.first.master_port = 29'500;
   const auto result = run(job);
-  EXPECT_EQ(result.state, RunState::done);
+  EXPECT_EQ(result.state, RunStatus::done);
   EXPECT_EQ(result.ends[1].rank, 5);
   EXPECT_EQ(result.ends[1].local_rank, 1);
   EXPECT_THAT(
@@ -65,21 +65,18 @@ TEST_F(JobOfRanks, RanksOfALaterNodeCountUpFromItsFirst) {
 // A heartbeat file says for how many ranks it is: one that an earlier command left,
 // with fewer, must not hide the ranks of this one.
 TEST_F(JobOfRanks, MoreRanksThanBeforeAreAllSeen) {
-  {
-    monitor::HeartbeatWriter(run_.heartbeat(), 0, 1).beat(7, monitor::Phase::finished);
-  }
+  { run::HeartbeatWriter(run_.heartbeat(), 0, 1).beat(7, run::Phase::finished); }
   auto job = worker_job(3, {"steps=3:30", "beat=3:finished"});
   job.hang_limits->startup = std::chrono::milliseconds(2'000);
-  EXPECT_EQ(run(job).state, RunState::done);
+  EXPECT_EQ(run(job).state, RunStatus::done);
 }
 
 TEST_F(JobOfRanks, ABeatOfAnEarlierCommandIsNotTakenForOneOfThis) {
   for (int rank = 0; rank < 2; ++rank) {
-    monitor::HeartbeatWriter(run_.heartbeat(), rank, 2)
-        .beat(7, monitor::Phase::finished);
+    run::HeartbeatWriter(run_.heartbeat(), rank, 2).beat(7, run::Phase::finished);
   }
   const auto result = run(worker_job(2, {"r0.steps=1:1", "r0.hang", "r1.exit=0"}));
-  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_THAT(result.message, HasSubstr("ended with exit status 0 before it had"));
 }
 
@@ -178,7 +175,7 @@ TEST_F(JobOfRanks, ThePortIsOursWhileTheyRun) {
         }));
         go(".go");
       });
-  EXPECT_EQ(result.state, RunState::done) << result.message;
+  EXPECT_EQ(result.state, RunStatus::done) << result.message;
 }
 
 TEST_F(JobOfRanks, APortThatIsTakenIsAnErrorAndTheRecordSaysSo) {
@@ -196,7 +193,7 @@ TEST_F(JobOfRanks, APortThatIsTakenIsAnErrorAndTheRecordSaysSo) {
   const auto text =
       test::error_text(Fault::config, [&] { launcher::run_job(run_, job, signals); });
   EXPECT_THAT(text, HasSubstr(str(store.pid())));
-  EXPECT_EQ(run_.read_record().state, RunState::failed);
+  EXPECT_EQ(run_.read_record().state, RunStatus::failed);
   EXPECT_THAT(test::read_file(notes_), Not(HasSubstr("started")));
 }
 
@@ -207,7 +204,7 @@ TEST_F(JobOfRanks, AnyExceptionOfTheLauncherIsTheEndOfTheRun) {
   job.say = [](std::string_view) { throw std::bad_alloc(); };
   launcher::Signals signals;
   EXPECT_THROW(launcher::run_job(run_, job, signals), std::bad_alloc);
-  EXPECT_EQ(run_.read_record().state, monitor::RunState::failed);
+  EXPECT_EQ(run_.read_record().state, run::RunStatus::failed);
   EXPECT_EQ(run_.read_record().exit, kExitFailed);
 }
 
@@ -244,7 +241,7 @@ TEST_F(JobOfRanks, ARunWhoseDirectoryIsRemovedEndsItsRanks) {
   });
   const auto result = launcher::run_job(
       run_, worker_job(2, {"steps=1:1", "note=ready", "steps=100000:10"}), signals);
-  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_EQ(result.exit, 3);
   EXPECT_EQ(result.message, "the run directory " + run_.path().string() + " is gone");
   EXPECT_EQ(launcher::processes_with(parent_.path().string()), std::vector<pid_t>());
@@ -274,7 +271,7 @@ TEST_F(JobOfRanks, AProgramThatDoesNotStartLeavesNobodyBehind) {
       test::error_text(Fault::io, [&] { launcher::run_job(run_, job, signals); });
   EXPECT_THAT(text, HasSubstr("on the CPUs chosen for it"));
   EXPECT_TRUE(launcher::processes_with(parent_.path().string()).empty());
-  EXPECT_EQ(run_.read_record().state, RunState::failed);
+  EXPECT_EQ(run_.read_record().state, RunStatus::failed);
 }
 
 TEST_F(JobOfRanks, AJobOutlivesItsGuard) {
@@ -295,7 +292,7 @@ TEST_F(JobOfRanks, AJobOutlivesItsGuard) {
     }));
     go(".go");
   });
-  EXPECT_EQ(result.state, RunState::done);
+  EXPECT_EQ(result.state, RunStatus::done);
 }
 
 TEST_F(JobOfRanks, UserSignalsReachEveryRank) {
@@ -304,7 +301,7 @@ TEST_F(JobOfRanks, UserSignalsReachEveryRank) {
     ::kill(::getpid(), SIGUSR1);
   });
   for (const auto& end : result.ends) EXPECT_EQ(end.end.exit_status, 128 + SIGUSR1);
-  EXPECT_EQ(result.state, RunState::stopped);
+  EXPECT_EQ(result.state, RunStatus::stopped);
   EXPECT_EQ(result.exit, 128 + SIGUSR1);
 }
 

@@ -2,14 +2,14 @@
 
 #include <signal.h>
 
-#include "lockstep/monitor/error_file.h"
+#include "lockstep/run/error_file.h"
 #include "tests/support/support.h"
 
 namespace lockstep {
 namespace {
 
 using launcher::RankEnd;
-using monitor::RunState;
+using run::RunStatus;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -53,25 +53,25 @@ class Judge : public ::testing::Test {
   void leaves_error(int rank, Fault fault, const std::string& message, double time) {
     ManualClock clock;
     clock.advance(std::chrono::milliseconds(static_cast<int>(time * 1000)));
-    monitor::write_error(run_.error(rank),
-                         {.fault = fault, .message = message, .rank = rank}, clock);
+    run::write_error(run_.error(rank),
+                     {.fault = fault, .message = message, .rank = rank}, clock);
   }
 
   files::TemporaryDirectory parent_;
-  monitor::RunDirectory run_ = monitor::RunDirectory::create(
+  run::RunDirectory run_ = run::RunDirectory::create(
       parent_.path(), {.name = "x", .record = {}, .config_yaml = "", .plan_json = ""});
 };
 
 TEST_F(Judge, StatusZeroIsDone) {
   const auto result = judge(exited(0));
-  EXPECT_EQ(result.state, RunState::done);
+  EXPECT_EQ(result.state, RunStatus::done);
   EXPECT_EQ(result.exit, 0);
   EXPECT_EQ(result.message, "");
 }
 
 TEST_F(Judge, AResultThatCouldNotBePrintedMakesNoFailureOfADoneRun) {
   const auto result = judge({exited(launcher::kExitUnprinted), exited(0)});
-  EXPECT_EQ(result.state, RunState::done);
+  EXPECT_EQ(result.state, RunStatus::done);
   EXPECT_EQ(result.exit, kExitEnvironment);
   EXPECT_EQ(result.message, "");
 }
@@ -79,13 +79,13 @@ TEST_F(Judge, AResultThatCouldNotBePrintedMakesNoFailureOfADoneRun) {
 TEST_F(Judge, DoneStaysDoneWhenTheStopCameTooLate) {
   auto worker = exited(0);
   worker.asked_by = SIGINT;
-  EXPECT_EQ(judge(worker).state, RunState::done);
+  EXPECT_EQ(judge(worker).state, RunStatus::done);
 }
 
 TEST_F(Judge, ACleanStopIsStoppedWithTheSignalsStatus) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     const auto result = judge(exited(128 + number));
-    EXPECT_EQ(result.state, RunState::stopped) << number;
+    EXPECT_EQ(result.state, RunStatus::stopped) << number;
     EXPECT_EQ(result.exit, 128 + number);
   }
   EXPECT_EQ(judge(exited(130)).message, "stopped by SIGINT");
@@ -93,7 +93,7 @@ TEST_F(Judge, ACleanStopIsStoppedWithTheSignalsStatus) {
 
 TEST_F(Judge, AResumableStopKeepsItsStatus) {
   const auto result = judge(exited(kExitStopped));
-  EXPECT_EQ(result.state, RunState::stopped);
+  EXPECT_EQ(result.state, RunStatus::stopped);
   EXPECT_EQ(result.exit, 75);
 }
 
@@ -119,7 +119,7 @@ TEST_F(Judge, AStopOfARunThatHasACheckpointIsResumable) {
   for (const auto& [end, number] : stops) {
     const auto result = launcher::judge(run_, job, {end});
     EXPECT_EQ(result.exit, 75) << number;
-    EXPECT_EQ(result.state, RunState::stopped);
+    EXPECT_EQ(result.state, RunStatus::stopped);
   }
   EXPECT_EQ(launcher::judge(run_, job, {by_person}).exit, 130);
   job.resumes = false;  // checkpoint.resume=never
@@ -130,7 +130,7 @@ TEST_F(Judge, ARunThatWasTakenOverHasFailedHere) {
   auto end = killed(SIGKILL);
   end.lost_to = "process 7 on nodeB";
   const auto result = judge(end);
-  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_EQ(result.message, "the run was taken over by process 7 on nodeB");
 }
 
@@ -138,7 +138,7 @@ TEST_F(Judge, ARunWhoseDirectoryIsGoneIsAnIoFailure) {
   auto end = killed(SIGKILL);
   end.homeless = true;
   const auto result = judge(end);
-  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_EQ(result.exit, 3);
   EXPECT_EQ(result.message, "the run directory " + run_.path().string() + " is gone");
 }
@@ -184,13 +184,13 @@ TEST_F(Judge, FaultsBecomeTheShellsStatuses) {
   EXPECT_EQ(judge(exited(exit_status(Fault::internal))).exit, 1);
   EXPECT_EQ(judge(exited(1)).exit, 1);
   EXPECT_EQ(judge(exited(127)).exit, 1);
-  EXPECT_EQ(judge(exited(128 + SIGSEGV)).state, RunState::failed);
+  EXPECT_EQ(judge(exited(128 + SIGSEGV)).state, RunStatus::failed);
 }
 
 TEST_F(Judge, TheErrorFileIsTheMessage) {
-  monitor::write_error(run_.error(0), {.fault = Fault::io, .message = "data: no file"});
+  run::write_error(run_.error(0), {.fault = Fault::io, .message = "data: no file"});
   const auto result = judge(exited(exit_status(Fault::io)));
-  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_EQ(result.message, "data: no file");
 }
 
@@ -199,7 +199,7 @@ TEST_F(Judge, WithoutAnErrorFileTheEndOfTheLogIs) {
   for (int i = 0; i < 100; ++i) log += "line " + std::to_string(i) + "\n";
   test::write_file(run_.log(0), log);
   const auto result = judge(killed(SIGSEGV));
-  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_EQ(result.exit, 128 + SIGSEGV);
   EXPECT_THAT(
       result.message,
@@ -216,7 +216,7 @@ TEST_F(Judge, WithoutALogTheEndAloneIs) {
 
 TEST_F(Judge, AKillFromOutsideIsAFailureAndAGuessSaysWhy) {
   const auto result = judge(killed(SIGKILL));
-  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_EQ(result.exit, 137);
   EXPECT_THAT(result.message, HasSubstr("want of memory"));
 }
@@ -226,7 +226,7 @@ TEST_F(Judge, AKillByUsIsStopped) {
   worker.asked_by = SIGTERM;
   worker.killed = true;
   const auto result = judge(worker);
-  EXPECT_EQ(result.state, RunState::stopped);
+  EXPECT_EQ(result.state, RunStatus::stopped);
   EXPECT_EQ(result.exit, 143);
   EXPECT_THAT(result.message, HasSubstr("was killed after SIGTERM"));
 }
@@ -234,14 +234,14 @@ TEST_F(Judge, AKillByUsIsStopped) {
 TEST_F(Judge, ARankThatDiedOfTheForwardedSignalIsStopped) {
   auto worker = killed(SIGINT);
   worker.asked_by = SIGINT;
-  EXPECT_EQ(judge(worker).state, RunState::stopped);
+  EXPECT_EQ(judge(worker).state, RunStatus::stopped);
   EXPECT_EQ(judge(worker).exit, 130);
 }
 
 TEST_F(Judge, ACrashDuringAStopIsStillAFailure) {
   auto worker = killed(SIGSEGV);
   worker.asked_by = SIGINT;
-  EXPECT_EQ(judge(worker).state, RunState::failed);
+  EXPECT_EQ(judge(worker).state, RunStatus::failed);
 }
 
 TEST_F(Judge, TheFirstByTimeIsNamedAndTheOthersAreSummedUp) {
@@ -250,7 +250,7 @@ TEST_F(Judge, TheFirstByTimeIsNamedAndTheOthersAreSummedUp) {
   gone.killed = true;
   const auto result = judge({told(exited(143, 5)), exited(7, 3), killed(SIGSEGV, 2),
                              gone, exited(0, 1), told(killed(SIGTERM, 4))});
-  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_EQ(result.exit, 139);
   EXPECT_THAT(result.message, ::testing::MatchesRegex(
                                   "rank 2 \\(pid 102 on .+\\) ended by signal 11 "
@@ -295,13 +295,13 @@ TEST_F(Judge, AHangAndAnEarlyEndAreFailures) {
   auto hangs = killed(SIGKILL, 1);
   hangs.hang = "no heartbeat for 3.0 s";
   auto result = judge({exited(0), hangs});
-  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_EQ(result.exit, 1);
   EXPECT_THAT(result.message, HasSubstr(") hangs: no heartbeat for 3.0 s"));
   auto early = exited(0);
   early.early = true;
   result = judge({early, told(exited(143))});
-  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_EQ(result.exit, 1);
   EXPECT_THAT(result.message, HasSubstr("exit status 0 before it had finished"));
 }
@@ -309,7 +309,7 @@ TEST_F(Judge, AHangAndAnEarlyEndAreFailures) {
 TEST_F(Judge, RanksThatLoseEachOtherInAStopAreStopped) {
   auto first = killed(SIGTERM), second = exited(5);
   first.asked_by = second.asked_by = SIGTERM;
-  EXPECT_EQ(judge({first, second}).state, RunState::stopped);
+  EXPECT_EQ(judge({first, second}).state, RunStatus::stopped);
   EXPECT_EQ(judge({first, second}).exit, 143);
   first.end = {.exit_status = 0, .signal = SIGSEGV};
   EXPECT_EQ(judge({first, second}).exit, 139);
@@ -319,13 +319,13 @@ TEST_F(Judge, AnyOtherProgramMayMeanAnythingByItsStatus) {
   auto job = workers(1);
   job.hang_limits.reset();
   const auto result = launcher::judge(run_, job, {exited(143)});
-  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_EQ(result.exit, 1);
   EXPECT_EQ(launcher::judge(run_, job, {exited(2)}).exit, 1);
-  EXPECT_TRUE(launcher::may_get_better(run_, job, exited(2)));
+  EXPECT_TRUE(launcher::is_retryable(run_, job, exited(2)));
   auto asked = exited(143);
   asked.asked_by = SIGTERM;
-  EXPECT_EQ(launcher::judge(run_, job, {asked}).state, RunState::stopped);
+  EXPECT_EQ(launcher::judge(run_, job, {asked}).state, RunStatus::stopped);
 }
 
 TEST_F(Judge, ConfigAndDivergedDoNotGetBetter) {
@@ -333,11 +333,11 @@ TEST_F(Judge, ConfigAndDivergedDoNotGetBetter) {
                            Fault::diverged, Fault::internal}) {
     const bool hopeless = fault == Fault::config || fault == Fault::diverged;
     const auto end = exited(exit_status(fault));
-    EXPECT_EQ(launcher::may_get_better(run_, workers(1), end), !hopeless);
+    EXPECT_EQ(launcher::is_retryable(run_, workers(1), end), !hopeless);
   }
   leaves_error(0, Fault::config, "no such model", 1);
-  EXPECT_FALSE(launcher::may_get_better(run_, workers(1), exited(1)));
-  EXPECT_TRUE(launcher::may_get_better(run_, workers(1), killed(SIGKILL)));
+  EXPECT_FALSE(launcher::is_retryable(run_, workers(1), exited(1)));
+  EXPECT_TRUE(launcher::is_retryable(run_, workers(1), killed(SIGKILL)));
 }
 
 }  // namespace

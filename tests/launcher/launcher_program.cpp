@@ -45,16 +45,16 @@ int chatter(int rank, long bytes) {
                                                                                     : 1;
 }
 
-using launcher::RankEnvironment;
+using run::RankEnvironment;
 
 // What a rank of spawn() does; `words` are the arguments behind "spawn RANKS".
-void act(const RankEnvironment& rank, const std::vector<std::string>& words) {
+void act(const run::RankEnvironment& rank, const std::vector<std::string>& words) {
   const auto does = [&](std::string_view what) {
     return !words.empty() && words[0] == what;
   };
   const bool last = rank.rank == rank.world_size - 1;
   if (does("say")) {
-    std::printf("%s:", launcher::describe(rank).c_str());
+    std::printf("%s:", run::describe(rank).c_str());
     for (const auto& word : words) std::printf(" <%s>", word.c_str());
     std::printf("\n");
   }
@@ -68,7 +68,7 @@ void act(const RankEnvironment& rank, const std::vector<std::string>& words) {
     std::fflush(stdout);
     while (true) ::pause();
   }
-  if (does("nested")) launcher::spawn(2, [](const RankEnvironment&) {});
+  if (does("nested")) launcher::spawn(2, [](const run::RankEnvironment&) {});
   if (does("again")) {  // a program of its own, which has ranks of its own
     const auto program = str(words[1], " spawn 2 say again");
     if (std::system(program.c_str()) != 0) throw Error(Fault::io, "again: failed");
@@ -76,7 +76,7 @@ void act(const RankEnvironment& rank, const std::vector<std::string>& words) {
 }
 
 int spawn(int ranks, const std::vector<std::string>& words) {
-  const auto function = [&](const RankEnvironment& rank) { act(rank, words); };
+  const auto function = [&](const run::RankEnvironment& rank) { act(rank, words); };
   try {
     return launcher::spawn(ranks, function);
   } catch (const Error& error) {

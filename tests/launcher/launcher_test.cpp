@@ -8,7 +8,7 @@
 
 #include "lockstep/base/text.h"
 #include "lockstep/launcher/job.h"
-#include "lockstep/monitor/error_file.h"
+#include "lockstep/run/error_file.h"
 #include "tests/support/support.h"
 
 namespace lockstep {
@@ -16,7 +16,7 @@ namespace {
 
 using launcher::JobResult;
 using launcher::Signals;
-using monitor::RunState;
+using run::RunStatus;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -108,7 +108,7 @@ class Launcher : public ::testing::Test {
   files::TemporaryDirectory parent_;
   files::Path notes_ = parent_.path() / "notes";
   files::Path fifo_ = parent_.path() / "fifo";
-  monitor::RunDirectory run_ = monitor::RunDirectory::create(
+  run::RunDirectory run_ = run::RunDirectory::create(
       parent_.path() / "runs",
       {.name = "x", .record = {}, .config_yaml = "", .plan_json = ""});
   std::vector<std::string> said_;
@@ -123,11 +123,11 @@ constexpr auto kWait = "cat $never & while :; do wait; done\n";
 TEST_F(Launcher, AWorkerThatEndsWellIsDone) {
   const auto result =
       run("echo \"$1 $2 $LOCKSTEP_TEST\" >> $notes; grep state $2/run.json >> $notes");
-  EXPECT_EQ(result.state, RunState::done);
+  EXPECT_EQ(result.state, RunStatus::done);
   EXPECT_EQ(result.exit, 0);
   EXPECT_EQ(notes().front(), "--run-dir " + run_.path().string() + " yes");
   const auto record = run_.read_record();
-  EXPECT_EQ(record.state, RunState::done);
+  EXPECT_EQ(record.state, RunStatus::done);
   EXPECT_EQ(record.exit, 0);
   EXPECT_NE(record.finished, "");
 }
@@ -137,17 +137,17 @@ TEST_F(Launcher, TheRecordSaysRunningMeanwhile) {
       run("echo ready >> $notes; until [ -e $notes.go ]; do :; done", [this] {
         EXPECT_TRUE(noted("ready"));
         EXPECT_TRUE(test::eventually(
-            [&] { return run_.read_record().state == RunState::running; }));
+            [&] { return run_.read_record().state == RunStatus::running; }));
         test::write_file(notes_.string() + ".go", "");
       });
-  EXPECT_EQ(result.state, RunState::done);
+  EXPECT_EQ(result.state, RunStatus::done);
 }
 
 TEST_F(Launcher, AFailedWorkersErrorIsInTheRecord) {
   const auto said = run_.path() / "said";
-  monitor::write_error(said, {.fault = Fault::config, .message = "model: no"});
+  run::write_error(said, {.fault = Fault::config, .message = "model: no"});
   const auto result = run("cp $2/said $2/error_rank_0.json; exit 2");
-  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_EQ(result.exit, 2);
   EXPECT_EQ(run_.read_record().message, "model: no");
   EXPECT_EQ(run_.read_record().exit, 2);
@@ -155,7 +155,7 @@ TEST_F(Launcher, AFailedWorkersErrorIsInTheRecord) {
 
 TEST_F(Launcher, ACrashIsReportedWithTheEndOfTheLog) {
   const auto result = run("echo 'I am doomed' > $2/logs/rank_0.log; kill -SEGV $$");
-  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_EQ(result.exit, 139);
   EXPECT_EQ(result.message,
             "rank 0 ended by signal 11 (Segmentation fault); last lines of its log:\n"
@@ -170,11 +170,11 @@ TEST_F(Launcher, TheFirstSignalIsPassedOnAndTheWorkerStopsCleanly) {
         std::string(kCount) + "trap 'got x; exit " + status +
             "' INT TERM HUP\ncat $never & echo ready >> $notes; while :; do wait; done",
         when_ready({number}));
-    EXPECT_EQ(result.state, RunState::stopped) << number;
+    EXPECT_EQ(result.state, RunStatus::stopped) << number;
     EXPECT_EQ(result.exit, 128 + number);
     EXPECT_THAT(notes(), ElementsAre("ready", "got 1 x"));
     EXPECT_FALSE(result.ends[0].killed);
-    EXPECT_EQ(run_.read_record().state, RunState::stopped);
+    EXPECT_EQ(run_.read_record().state, RunStatus::stopped);
     EXPECT_EQ(run_.read_record().exit, 128 + number);
   }
   EXPECT_THAT(said_[0], HasSubstr("stopping after this step (SIGINT)"));
@@ -189,10 +189,10 @@ TEST_F(Launcher, TheRecordSaysStoppingUntilItHasStopped) {
             EXPECT_TRUE(noted("ready"));
             ::kill(::getpid(), SIGINT);
             EXPECT_TRUE(test::eventually(
-                [&] { return run_.read_record().state == RunState::stopping; }));
+                [&] { return run_.read_record().state == RunStatus::stopping; }));
             test::write_file(notes_.string() + ".go", "");
           });
-  EXPECT_EQ(result.state, RunState::stopped);
+  EXPECT_EQ(result.state, RunStatus::stopped);
 }
 
 TEST_F(Launcher, ASecondCtrlCKillsAtOnce) {
@@ -206,7 +206,7 @@ TEST_F(Launcher, ASecondCtrlCKillsAtOnce) {
             moved_.advance(std::chrono::milliseconds(300));
             ::kill(::getpid(), SIGINT);
           });
-  EXPECT_EQ(result.state, RunState::stopped);
+  EXPECT_EQ(result.state, RunStatus::stopped);
   EXPECT_EQ(result.exit, 130);
   EXPECT_TRUE(result.ends[0].killed);
   EXPECT_EQ(result.ends[0].end.signal, SIGKILL);
@@ -236,7 +236,7 @@ TEST_F(Launcher, AnEchoOfCtrlCAndARepeatedSigtermDoNotKill) {
               ASSERT_TRUE(taken(number));
               ::kill(::getpid(), SIGUSR1);
             });
-    EXPECT_EQ(result.state, RunState::stopped) << number;
+    EXPECT_EQ(result.state, RunStatus::stopped) << number;
     EXPECT_EQ(result.exit, 75) << number;
     EXPECT_FALSE(result.ends[0].killed) << number;
     EXPECT_THAT(notes(), ElementsAre("ready", "got 1 stop", "got 2 USR1")) << number;
@@ -248,7 +248,7 @@ TEST_F(Launcher, AHangUpIsNotASecondSignal) {
       run(std::string(kCount) + "trap 'got HUP' HUP; trap 'got TERM; exit 143' TERM\n" +
               "echo ready >> $notes\n" + kWait,
           when_ready({SIGHUP, SIGTERM}));
-  EXPECT_EQ(result.state, RunState::stopped);
+  EXPECT_EQ(result.state, RunStatus::stopped);
   EXPECT_EQ(result.exit, 143);
   EXPECT_FALSE(result.ends[0].killed);
   EXPECT_THAT(notes(), ElementsAre("ready", "got 1 HUP", "got 2 TERM"));
@@ -259,7 +259,7 @@ TEST_F(Launcher, UserSignalsAreAlwaysPassedOn) {
                               "trap 'got USR2' USR2; trap 'got USR1; exit 75' USR1\n" +
                               "echo ready >> $notes\n" + kWait,
                           when_ready({SIGUSR2, SIGUSR2, SIGUSR1}));
-  EXPECT_EQ(result.state, RunState::stopped);
+  EXPECT_EQ(result.state, RunStatus::stopped);
   EXPECT_EQ(result.exit, 75);
   EXPECT_THAT(notes(), ElementsAre("ready", "got 1 USR2", "got 2 USR2", "got 3 USR1"));
 }
@@ -267,7 +267,7 @@ TEST_F(Launcher, UserSignalsAreAlwaysPassedOn) {
 TEST_F(Launcher, AWorkerThatIgnoresTheStopIsKilledAfterTheGracePeriod) {
   const auto result = run("trap '' TERM; echo ready >> $notes; exec cat $never",
                           when_ready({SIGTERM}), std::chrono::milliseconds(30));
-  EXPECT_EQ(result.state, RunState::stopped);
+  EXPECT_EQ(result.state, RunStatus::stopped);
   EXPECT_EQ(result.exit, 143);
   EXPECT_TRUE(result.ends[0].killed);
   ASSERT_EQ(said_.size(), 2U);
@@ -276,7 +276,7 @@ TEST_F(Launcher, AWorkerThatIgnoresTheStopIsKilledAfterTheGracePeriod) {
 
 TEST_F(Launcher, NothingThatTheWorkerStartedOutlivesIt) {
   const auto result = run("cat $never & echo $! >> $notes; exit 0");
-  EXPECT_EQ(result.state, RunState::done);
+  EXPECT_EQ(result.state, RunStatus::done);
   EXPECT_TRUE(test::eventually([&] {
     const auto stat = test::read_file("/proc/" + notes().front() + "/stat");
     return stat.empty() || stat.find(") Z ") != std::string::npos;
@@ -296,7 +296,7 @@ TEST_F(Launcher, AMissingWorkerIsAHardwareFaultAndTheRecordSaysSo) {
     launcher::run_job(run_, one_rank({"/no/such/lockstep_worker"}), signals);
   });
   EXPECT_THAT(text, HasSubstr("'/no/such/lockstep_worker' is not there"));
-  EXPECT_EQ(run_.read_record().state, RunState::failed);
+  EXPECT_EQ(run_.read_record().state, RunStatus::failed);
   EXPECT_EQ(run_.read_record().exit, 3);
 }
 
@@ -307,12 +307,12 @@ TEST_F(Launcher, AWorkerThatCanNotBeStartedIsAnError) {
   test::error_text(Fault::io, [&] {
     launcher::run_job(run_, one_rank({program.string()}), signals);
   });
-  EXPECT_EQ(run_.read_record().state, RunState::failed);
+  EXPECT_EQ(run_.read_record().state, RunStatus::failed);
 }
 
 TEST_F(Launcher, ARecordThatCanNotBeWrittenDoesNotLoseTheResult) {
   const auto result = run("rm $2/run.json; exit 0");
-  EXPECT_EQ(result.state, RunState::done);
+  EXPECT_EQ(result.state, RunStatus::done);
   EXPECT_EQ(result.exit, 0);
   EXPECT_THAT(result.message, HasSubstr("run.json"));
 }

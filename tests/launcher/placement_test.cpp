@@ -9,9 +9,9 @@ namespace {
 
 using hardware::CpuTopology;
 using launcher::Binding;
-using launcher::Place;
 using launcher::place_ranks;
-using launcher::PlaceRequest;
+using launcher::PlacementRequest;
+using launcher::RankPlacement;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -31,13 +31,13 @@ CpuTopology numa_server(int nodes, int cores) {
   return topology;
 }
 
-std::vector<int> threads_of(const std::vector<Place>& places) {
+std::vector<int> threads_of(const std::vector<RankPlacement>& places) {
   std::vector<int> threads;
   for (const auto& place : places) threads.push_back(place.threads);
   return threads;
 }
 
-std::vector<std::string> cpu_lists_of(const std::vector<Place>& places) {
+std::vector<std::string> cpu_lists_of(const std::vector<RankPlacement>& places) {
   std::vector<std::string> lists;
   for (const auto& place : places) {
     lists.push_back(hardware::cpu_list_text(place.cpus));
@@ -107,7 +107,7 @@ TEST(Placement, MoreRanksThanCoresShareAndItIsSaid) {
 TEST(Placement, RanksGoToTheirGpusSide) {
   const std::vector<int> left = {0, 1, 2, 3, 8, 9, 10, 11};
   const std::vector<int> right = {4, 5, 6, 7, 12, 13, 14, 15};
-  PlaceRequest request{
+  PlacementRequest request{
       .ranks = 4, .binding = Binding::numa, .near_gpu = {right, right, right, left}};
   auto places = place_ranks(numa_server(2, 4), request);
   EXPECT_THAT(cpu_lists_of(places),

@@ -25,8 +25,8 @@
 
 #include "lockstep/base/text.h"
 #include "lockstep/launcher/job.h"
-#include "lockstep/monitor/error_file.h"
-#include "lockstep/monitor/heartbeat.h"
+#include "lockstep/run/error_file.h"
+#include "lockstep/run/heartbeat.h"
 
 namespace lockstep {
 namespace {
@@ -103,14 +103,14 @@ class RankProgram {
   // "3:training"
   void beat(const std::string& what) {
     if (!heart_) {
-      heart_ = std::make_unique<monitor::HeartbeatWriter>(
-          variable("RUN") + "/heartbeat", number(rank_),
-          number(variable("WORLD_SIZE")));
+      heart_ = std::make_unique<run::HeartbeatWriter>(variable("RUN") + "/heartbeat",
+                                                      number(rank_),
+                                                      number(variable("WORLD_SIZE")));
     }
     const auto parts = text::split(what, ':');
     for (unsigned phase = 0; phase < 9; ++phase) {
-      if (monitor::name_of(monitor::Phase(phase)) != parts[1]) continue;
-      heart_->beat(number(parts[0]), monitor::Phase(phase));
+      if (run::name_of(run::Phase(phase)) != parts[1]) continue;
+      heart_->beat(number(parts[0]), run::Phase(phase));
     }
   }
 
@@ -184,17 +184,17 @@ class RankProgram {
     const auto name = what.substr(0, what.find(':'));
     for (const int status : {2, 3, 4, 5, 6, 70}) {
       if (name_of(fault_of(status)) != name) continue;
-      monitor::write_error(variable("TORCHELASTIC_ERROR_FILE"),
-                           {.fault = fault_of(status),
-                            .message = what.substr(name.size() + 1),
-                            .rank = number(variable("RANK"))});
+      run::write_error(variable("TORCHELASTIC_ERROR_FILE"),
+                       {.fault = fault_of(status),
+                        .message = what.substr(name.size() + 1),
+                        .rank = number(variable("RANK"))});
       std::_Exit(status);
     }
   }
 
   const std::string rank_ = variable("RANK");
   const std::string attempt_ = variable("TORCHELASTIC_RESTART_COUNT");
-  std::unique_ptr<monitor::HeartbeatWriter> heart_;
+  std::unique_ptr<run::HeartbeatWriter> heart_;
   int step_ = 0;
   const std::map<std::string, Action> actions_{
       {"exit", [](const auto& status) { std::_Exit(number(status)); }},
@@ -235,11 +235,11 @@ int launch(const std::string& self, const std::string& directory, int ranks,
            const std::vector<std::string>& words) {
   launcher::Signals signals;
   const files::Path path(directory);
-  const auto run = monitor::RunDirectory::create(
-      path.parent_path(), {.name = path.filename(),
-                           .record = monitor::record_of_this_process(),
-                           .config_yaml = "",
-                           .plan_json = ""});
+  const auto run = run::RunDirectory::create(path.parent_path(),
+                                             {.name = path.filename(),
+                                              .record = run::record_of_this_process(),
+                                              .config_yaml = "",
+                                              .plan_json = ""});
   launcher::Job job;
   job.command = {self};
   job.command.insert(job.command.end(), words.begin(), words.end());

@@ -3,7 +3,7 @@
 namespace lockstep {
 namespace {
 
-using monitor::RunState;
+using run::RunStatus;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -25,7 +25,7 @@ TEST_F(Restart, AllRanksStartAgainAndSeeTheirAttempt) {
           "env=TORCHELASTIC_MAX_RESTARTS", "a0.r1.say=first words", "a0.r1.die=9",
           "a0.answer=15", "a0.hang", "a1.r0.fault=comm:lost", "beat=9:finished"});
   const auto result = run(job);
-  EXPECT_EQ(result.state, RunState::done) << result.message;
+  EXPECT_EQ(result.state, RunStatus::done) << result.message;
   EXPECT_EQ(result.exit, 0);
   EXPECT_EQ(result.restarts, 2);
   EXPECT_THAT(test::read_file(notes_),
@@ -53,7 +53,7 @@ TEST_F(Restart, AllRanksStartAgainAndSeeTheirAttempt) {
 
 TEST_F(Restart, TheLastAttemptIsTheResult) {
   const auto result = run(with_restarts(2, {"a0.exit=3", "a1.exit=4", "a2.exit=70"}));
-  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_EQ(result.restarts, 2);
   EXPECT_THAT(result.message, HasSubstr("ended with exit status 70"));
   EXPECT_EQ(events("restart").size(), 2U);
@@ -62,7 +62,7 @@ TEST_F(Restart, TheLastAttemptIsTheResult) {
 
 TEST_F(Restart, WithoutRestartsThereIsNone) {
   const auto result = run(with_restarts(0, {"note=here", "exit=3"}));
-  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_TRUE(events("restart").empty());
 }
 
@@ -70,7 +70,7 @@ TEST_F(Restart, WhatCanNotGetBetterIsNotTriedAgain) {
   for (const auto* fault :
        {"fault=config:no such model", "fault=diverged:loss is NaN"}) {
     const auto result = run(with_restarts(3, {fault}));
-    EXPECT_EQ(result.state, RunState::failed);
+    EXPECT_EQ(result.state, RunStatus::failed);
     EXPECT_EQ(result.restarts, 0) << fault;
     EXPECT_TRUE(events("restart").empty()) << fault;
   }
@@ -83,7 +83,7 @@ TEST_F(Restart, AStopDuringTheBackOffEndsTheJob) {
     EXPECT_TRUE(test::eventually([this] { return !events("restart").empty(); }));
     ::kill(::getpid(), SIGTERM);
   });
-  EXPECT_EQ(result.state, RunState::stopped);
+  EXPECT_EQ(result.state, RunStatus::stopped);
   EXPECT_EQ(result.exit, 143);
   EXPECT_THAT(result.message, StartsWith("stopped by SIGTERM before a restart; rank "));
 }
@@ -95,7 +95,7 @@ TEST_F(Restart, ARankThatFailsWhenAskedToStopIsNotStartedAgain) {
             EXPECT_TRUE(noted_by_all("ready", 2));
             ::kill(::getpid(), SIGTERM);
           });
-  EXPECT_EQ(result.state, RunState::failed);
+  EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_EQ(result.restarts, 0);
 }
 
@@ -105,7 +105,7 @@ TEST_F(Restart, AHangIsAReason) {
   job.hang_limits->step_floor = std::chrono::milliseconds(1'000);
   job.hang_limits->first_step = job.hang_limits->step_floor;
   const auto result = run(job);
-  EXPECT_EQ(result.state, RunState::done) << result.message;
+  EXPECT_EQ(result.state, RunStatus::done) << result.message;
   EXPECT_EQ(result.restarts, 1);
   EXPECT_THAT(value(events("restart").at(0), "reason"),
               HasSubstr("hangs: no heartbeat for"));

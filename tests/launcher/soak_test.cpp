@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-using monitor::RunState;
+using run::RunStatus;
 
 class Soak : public test::JobRig {
  protected:
@@ -56,8 +56,8 @@ TEST_F(Soak, TwoHundredRandomKillsLeaveNothing) {
       }));
       ::kill(pid_noted("victim"), number);
     });
-    EXPECT_EQ(result.state, RunState::failed);
-    failed += result.state == RunState::failed ? 1 : 0;
+    EXPECT_EQ(result.state, RunStatus::failed);
+    failed += result.state == RunStatus::failed ? 1 : 0;
     const auto port = text::to_integer(found("MASTER_PORT"));
     if (port) launcher::HeldPort::take(static_cast<int>(*port));
   }

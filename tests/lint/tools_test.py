@@ -90,6 +90,21 @@ class Layers(ToolTest):
         self.write("lockstep/comm/add.cu", "")
         self.check_fails("CUDA sources")
 
+    def test_a_backend_that_is_known_by_its_name(self):
+        for source, text in (
+            ("lockstep/comm/local.h", 'bool is() { return name == "nccl"; }'),
+            ("lockstep/cli/main.cpp", 'auto name = "nccl";'),
+        ):
+            self.write(source, text + "\n")
+        self.passes("check_layers.py", str(self.root / "layers.txt"))
+        for text in (
+            'if (one.backend == "shm") {}',
+            'if (data.backend() != other) {}',
+            "if (wanted == config::CommBackend::gloo) {}",
+        ):
+            self.write("lockstep/cli/main.cpp", "\n" + text + "\n")
+            self.check_fails("lockstep/cli/main.cpp:2: compares the name of a backend")
+
     def test_a_module_that_is_not_declared(self):
         self.write("lockstep/extra/extra.cpp", "")
         self.check_fails("'extra' is not declared")
@@ -142,6 +157,13 @@ class Tree(ToolTest):
     def test_a_folder_without_a_list(self):
         self.write("lockstep/kernels/add_cuda.cu", "")
         self.fails("check_tree.py", saying="add_cuda.cu: not named")
+
+    def test_a_source_that_is_too_long(self):
+        self.write("lockstep/base/CMakeLists.txt", "lockstep_module(base SOURCES text.cpp)")
+        self.write("lockstep/base/text.cpp", "\n" * 400)
+        self.passes("check_tree.py")
+        self.write("lockstep/base/text.cpp", "\n" * 401)
+        self.fails("check_tree.py", saying="text.cpp: has 401 lines")
 
     def test_tests_in_a_file_that_is_not_called_so(self):
         self.write("tests/base/CMakeLists.txt", "lockstep_tests(base SOURCES text.cpp)")
@@ -239,6 +261,44 @@ class Docs(ToolTest):
         for path in ("/home/somebody/x", "/" + "root/.cache/y"):
             self.write("docs/a.md", f"see `{path}`\n")
             self.fails("check_docs.py", saying=f"{path} is a path of one machine")
+
+
+class Walkthrough(ToolTest):
+    def setUp(self):
+        super().setUp()
+        self.write("README.md", "./scripts/demo.sh and ./scripts/test.sh\n")
+        self.write("lockstep/train/step.h", "namespace lockstep::train {\nclass Step { void backward(); };\n}\n")
+        self.write("apps/main.cpp", "int main() { return 0; }  // not run()\n")
+
+    def says(self, text, saying):
+        self.write("docs/walkthrough.md", text)
+        self.fails("check_docs.py", saying=saying)
+
+    def test_what_exists_passes(self):
+        self.write(
+            "docs/walkthrough.md",
+            "`lockstep/train/step.h` has `Step::backward()` and\n`train::Step::backward()`, `main()`, "
+            "`section/key`, `step.cpp`, `a.b=c`.\n```\n`lockstep/no.h` `nothing()`\n```\n",
+        )
+        self.passes("check_docs.py")
+
+    def test_a_file_that_is_not_there(self):
+        for name in ("lockstep/train/stop.h", "lockstep/kernels/add.cu", "scripts/no.sh"):
+            self.says(f"see `{name}`", saying=f"{name}, which does not exist")
+
+    def test_a_function_that_is_not_there(self):
+        self.says("then `forward()`", saying="there is no function forward")
+        self.says("then `Step::forward()`", saying="there is no function forward")
+
+    def test_a_function_that_only_a_comment_names(self):
+        self.says("then `run()`", saying="there is no function run")
+
+    def test_a_class_that_is_not_there(self):
+        self.says("then `Stride::backward()`", saying="there is no Stride")
+
+    def test_other_pages_may_name_what_they_like(self):
+        self.write("docs/a.md", "`lockstep/no.h` `nothing()`")
+        self.passes("check_docs.py")
 
 
 if __name__ == "__main__":

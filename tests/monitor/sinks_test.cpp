@@ -12,7 +12,7 @@
 #include "lockstep/monitor/detail/text_server.h"
 #include "lockstep/monitor/sink.h"
 #include "tests/hardware/fake_machine.h"
-#include "tests/monitor/run_rig.h"
+#include "tests/run/run_rig.h"
 #include "tests/support/oracle.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/hardware/fake_machine.h"
-#include "tests/monitor/run_rig.h"
+#include "tests/run/run_rig.h"
 
 namespace lockstep {
 namespace {
@@ -37,8 +37,8 @@ class TelemetryTest : public ::testing::Test {
   test::Json summary() const {
     return test::Json::parse(test::read_file(rig_.run.summary()));
   }
-  std::vector<monitor::Event> events() const {
-    return monitor::last_events(rig_.run.events(), 100);
+  std::vector<run::Event> events() const {
+    return run::last_events(rig_.run.events(), 100);
   }
   std::size_t system_lines() const {
     const auto text = test::read_file(rig_.run.system());
@@ -81,7 +81,7 @@ TEST_F(TelemetryTest, LinesOfLaterCommandsAreOfLaterAttempts) {
   for (const std::int64_t attempt : {1, 2, 3}) {
     const auto telemetry = start();
     EXPECT_EQ(telemetry->attempt(), attempt);
-    monitor::EventWriter(rig_.run.events()).write("started");
+    run::EventWriter(rig_.run.events()).write("started");
     telemetry->metrics({.step = attempt, .loss = 1, .more = {}});
     EXPECT_EQ(monitor::read_metrics(rig_.run.metrics()).back().attempt, attempt);
     EXPECT_THAT(test::read_file(rig_.run.path() / "metrics.csv"),

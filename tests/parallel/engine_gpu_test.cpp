@@ -50,7 +50,7 @@ TEST_P(EngineGpuTest, GradientsAreThoseOfTheWholeBatchAndTheDeviceStampsThem) {
                expect_close(net, expected);
              }
              const auto& times = engine.device_times();
-             ASSERT_EQ(times.ready.size(), engine.times().ready.size());
+             ASSERT_EQ(times.ready.size(), engine.host_times().ready.size());
              EXPECT_TRUE(std::is_sorted(times.ready.begin(), times.ready.end()));
              EXPECT_GT(times.last_ready, 0);
              EXPECT_GE(times.waited, 0);

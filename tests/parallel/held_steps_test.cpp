@@ -64,8 +64,8 @@ TEST(HeldSteps, AnUpdateInPartsHasTheBitsOfAnUpdate) {
       EXPECT_TRUE(got[p].equal(want[p])) << "step " << i << ", parameter " << p;
     }
   }
-  whole->use_average(true);
-  parts->use_average(true);
+  whole->average()->use(true);
+  parts->average()->use(true);
   EXPECT_TRUE(other.wide.equal(one.wide));
 }
 

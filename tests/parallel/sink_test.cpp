@@ -191,7 +191,7 @@ TEST_P(SinkTest, AParameterThatIsNotReadyIsNamed) {
       rank.engine.backward([&](GradientSink& sink) {
         for (const auto& item : rank.net->named_parameters()) {
           if (item.key() == "hidden2.bias") continue;
-          sink.place_of(item.value()).memory.zero_();
+          sink.destination_of(item.value()).memory.zero_();
           sink.ready(item.value());
         }
       });
@@ -209,7 +209,7 @@ TEST_P(SinkTest, NobodyWantsTheGradientOfAParameterThatIsFrozen) {
     engine.zero_gradients();
     engine.backward([&](GradientSink& sink) {
       for (const auto& item : net->named_parameters()) {
-        auto place = sink.place_of(item.value());
+        auto place = sink.destination_of(item.value());
         EXPECT_EQ(place.memory.defined(), item.key() != "hidden1.weight");
         if (place.memory.defined()) place.memory.fill_(1);
         sink.ready(item.value());

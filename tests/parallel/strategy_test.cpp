@@ -186,10 +186,10 @@ TEST(Strategy, ClippingAveragesAndOptionsAreThoseOfOneRank) {
     train(rank);
     norm = rank.updated.norm.clone();
     weights = rank.flat();
-    rank.strategy->use_average(true);
+    rank.strategy->average()->use(true);
     average = rank.flat();
     EXPECT_FALSE(torch::equal(weights, average));
-    rank.strategy->use_average(false);
+    rank.strategy->average()->use(false);
     EXPECT_TRUE(torch::equal(weights, rank.flat()));
   });
   config.parallel.strategy = config::Strategy::data_parallel;
@@ -202,10 +202,10 @@ TEST(Strategy, ClippingAveragesAndOptionsAreThoseOfOneRank) {
       EXPECT_TRUE(rank.updated.norm.allclose(norm, 1e-6, 0));
       EXPECT_TRUE(rank.flat().allclose(weights, 1e-5, 1e-6));
       const auto own = rank.flat();
-      rank.strategy->use_average(true);
+      rank.strategy->average()->use(true);
       EXPECT_TRUE(rank.flat().allclose(average, 1e-5, 1e-6));
       expect_same_bits(rank, "the average");
-      rank.strategy->use_average(false);
+      rank.strategy->average()->use(false);
       EXPECT_TRUE(torch::equal(rank.flat(), own));
     });
   }

@@ -15,10 +15,10 @@ using planner::Method;
 constexpr double kMillion = 1e6;
 
 // A million parameters in four blocks that keep a kilobyte of a sample each.
-planner::Model small_model() {
-  planner::Model model;
+run::ModelDescription small_model() {
+  run::ModelDescription model;
   model.name = "small";
-  planner::Unit block{.name = "block", .count = 4, .num_parameters = 250'000};
+  run::Unit block{.name = "block", .count = 4, .num_parameters = 250'000};
   block.forward_flops = 1e9;
   block.kept.fp32 = {1024, 0};
   block.kept.half = {512, 500'000};
@@ -35,7 +35,7 @@ config::Config settled(const Knobs& knobs) {
 struct World {
   config::Config config;
   hardware::Machine machine = planner::shipped_machine("8xa100-80");
-  planner::Model model = small_model();
+  run::ModelDescription model = small_model();
 
   planner::MemoryCost memory(const Candidate& candidate) const {
     return memory_cost({config, machine, model, {}}, candidate);
@@ -166,14 +166,14 @@ TEST(MemoryCost, AnEvaluationMayTakeMoreThanAStep) {
 
 TEST(MemoryCost, TheLimitIsAShareOfTheDeviceOrTheHost) {
   const auto gpu = on_gpu();
-  const planner::Scene scene{gpu.config, gpu.machine, gpu.model, {}};
-  EXPECT_EQ(memory_limit(scene, {.ranks = 2}).because, "0.9 x 80.0 GiB");
+  const planner::CostInputs inputs{gpu.config, gpu.machine, gpu.model, {}};
+  EXPECT_EQ(memory_limit(inputs, {.ranks = 2}).because, "0.9 x 80.0 GiB");
   const auto cpu = on_cpu();
-  const planner::Scene host{cpu.config, cpu.machine, cpu.model, {}};
+  const planner::CostInputs host{cpu.config, cpu.machine, cpu.model, {}};
   EXPECT_EQ(memory_limit(host, {.ranks = 2}).because,
             "0.9 x 1.0 TiB of the host / 2 ranks");
   const auto limited = on_cpu({{"memory.host_limit", "1GiB"}});
-  const planner::Scene few{limited.config, limited.machine, limited.model, {}};
+  const planner::CostInputs few{limited.config, limited.machine, limited.model, {}};
   EXPECT_DOUBLE_EQ(memory_limit(few, {.method = Method::ddp, .ranks = 2}).bytes,
                    1 << 30);
   const auto threads = memory_limit(few, {.method = Method::data_parallel, .ranks = 2});
@@ -221,8 +221,8 @@ TEST(TimeCost, ACorrectionOfThePastIsAFactor) {
   const auto world = on_gpu();
   planner::Correction twice;
   twice.time = 2;
-  const planner::Scene scene{world.config, world.machine, world.model, twice};
-  EXPECT_DOUBLE_EQ(time_cost(scene, {}).compute, 2 * world.time({}).compute);
+  const planner::CostInputs inputs{world.config, world.machine, world.model, twice};
+  EXPECT_DOUBLE_EQ(time_cost(inputs, {}).compute, 2 * world.time({}).compute);
 }
 
 TEST(TimeCost, ASmallBatchWaitsForTheHostThatLaunches) {
@@ -230,12 +230,12 @@ TEST(TimeCost, ASmallBatchWaitsForTheHostThatLaunches) {
   world.model.units[0].operators = 1000;
   planner::Correction slow_host;
   slow_host.host_time = 2;
-  const planner::Scene scene{world.config, world.machine, world.model, slow_host};
+  const planner::CostInputs inputs{world.config, world.machine, world.model, slow_host};
   const auto small = world.time({.micro = 1}), large = world.time({.micro = 100'000});
   EXPECT_TRUE(small.host_bound);
   EXPECT_FALSE(large.host_bound);
-  EXPECT_DOUBLE_EQ(time_cost(scene, {.micro = 1}).compute, 2 * small.compute);
-  EXPECT_DOUBLE_EQ(time_cost(scene, {.micro = 100'000}).compute, large.compute);
+  EXPECT_DOUBLE_EQ(time_cost(inputs, {.micro = 1}).compute, 2 * small.compute);
+  EXPECT_DOUBLE_EQ(time_cost(inputs, {.micro = 100'000}).compute, large.compute);
   EXPECT_NEAR(world.time({.micro = 1, .recompute = true}).compute / small.compute,
               4.0 / 3, 1e-9);
 }

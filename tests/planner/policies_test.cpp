@@ -12,7 +12,7 @@ using planner::Method;
 
 constexpr std::int64_t kGb = 1'000'000'000;
 
-Method method_of(planner::Wish (*policy)(const planner::Facts&), int devices,
+Method method_of(planner::Preference (*policy)(const planner::Facts&), int devices,
                  const config::PlannerConfig& knobs = {}) {
   return policy({.devices = devices, .knobs = knobs}).method.value();
 }
@@ -54,10 +54,10 @@ TEST(Policy, FlagsFollowsItsTwoKnobs) {
 
 TEST(Policy, Zero2IsDdpWhereTheBuildHasNoZero) {
   EXPECT_EQ(method_of(planner::zero2_policy, 1), Method::single);
-  const auto wish = planner::zero2_policy({.devices = 2});
-  EXPECT_EQ(wish.method, Method::ddp);
-  EXPECT_THAT(wish.method_because, HasSubstr("ZeRO-2 is wanted for 2 GPUs"));
-  EXPECT_THAT(wish.method_because, HasSubstr("this build has none"));
+  const auto preference = planner::zero2_policy({.devices = 2});
+  EXPECT_EQ(preference.method, Method::ddp);
+  EXPECT_THAT(preference.method_because, HasSubstr("ZeRO-2 is wanted for 2 GPUs"));
+  EXPECT_THAT(preference.method_because, HasSubstr("this build has none"));
 }
 
 TEST(Policy, TheTableGoesByTheMemoryOfAGpu) {

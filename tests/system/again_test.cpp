@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-using monitor::RunState;
+using run::RunStatus;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -46,7 +46,7 @@ TEST_F(Again, MoreRanksThanBeforeGoOnAndEndWell) {
   ASSERT_EQ(first.end.shell_status(), 0) << first.err;
   const auto second = test::run(command(3, {"train.steps=8", "watch.startup=30s"}));
   EXPECT_EQ(second.end.shell_status(), 0) << second.err;
-  EXPECT_EQ(test::record_of(run_).state, RunState::done);
+  EXPECT_EQ(test::record_of(run_).state, RunStatus::done);
   EXPECT_THAT(second.out + second.err, HasSubstr("going on after step 4"));
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(test::beat_of(run_, rank)->step, 8);
 }
@@ -57,7 +57,7 @@ TEST_F(Again, AStartThatFailedDoesNotBlockItsDirectory) {
   ASSERT_NE(first.end.shell_status(), 0);
   const auto second = test::run(command(1, {"train.steps=2"}));
   EXPECT_EQ(second.end.shell_status(), 0) << second.err;
-  EXPECT_EQ(test::record_of(run_).state, RunState::done);
+  EXPECT_EQ(test::record_of(run_).state, RunStatus::done);
 }
 
 TEST_F(Again, NeverBeginsAtTheBeginningAndKeepsWhatThereWas) {
@@ -150,7 +150,7 @@ TEST_F(Again, ARunOfAHostThatIsGoneIsTakenUp) {
   auto record = test::record_of(run_);
   record.host = "nodeA";
   record.pid = 4711;
-  files::write_atomically(run_ / "run.json", monitor::to_json(record));
+  files::write_atomically(run_ / "run.json", run::to_json(record));
   std::filesystem::remove(run_ / "lock");
   const auto newest = storage::list_steps(run_ / "checkpoints").back().step;
   const auto again = test::run(command(1, {str("train.steps=", newest + 4)}));
@@ -164,7 +164,7 @@ TEST_F(Again, AStopBeforeTheFirstStepOfAResumedRunIsResumableToo) {
     // As early as the run is this one's: its worker may not even have begun.
     EXPECT_TRUE(test::eventually([&] {
       const auto record = test::record_of(run_);
-      return record.pid == job.pid() && record.state == RunState::running;
+      return record.pid == job.pid() && record.state == RunStatus::running;
     })) << job.text();
     ::kill(job.pid(), signal);
     const auto end = job.wait_for(test::kJobPatience);
@@ -206,7 +206,7 @@ TEST_F(Again, AWorkerThatWaitsForALeaseEndsWhenAskedAndLeavesNothing) {
     const auto end = job.wait_for(test::kPatience);
     ASSERT_TRUE(end.has_value()) << job.text();
     EXPECT_EQ(end->exit_status, 128 + signal) << job.text();
-    EXPECT_EQ(test::record_of(run_).state, RunState::planned);
+    EXPECT_EQ(test::record_of(run_).state, RunStatus::planned);
     EXPECT_EQ(test::names_in(run_ / "logs"), std::vector<std::string>());
     EXPECT_FALSE(test::beat_of(run_, 0));
   }
@@ -256,7 +256,7 @@ TEST_F(Again, RanksOfAJobThatIsRefusedLeaveNothingInTheRunOfAnother) {
                 testing::Not(HasSubstr("stopped by")))
         << log;
   }
-  EXPECT_EQ(test::record_of(run_).state, RunState::running);
+  EXPECT_EQ(test::record_of(run_).state, RunStatus::running);
   ::kill(first.rank(0).pid(), SIGTERM);
   for (const int rank : {0, 1}) {
     EXPECT_TRUE(first.rank(rank).wait_for(test::kJobPatience).has_value());

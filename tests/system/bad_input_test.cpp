@@ -141,8 +141,8 @@ TEST_F(BadInput, ADiskThatFillsUpDuringTheRunIsNamed) {
                : 99;
   });
   EXPECT_EQ(status, 3);
-  EXPECT_EQ(monitor::RunDirectory::open(folder_.path() / "r").read_record().state,
-            monitor::RunState::failed);
+  EXPECT_EQ(run::RunDirectory::open(folder_.path() / "r").read_record().state,
+            run::RunStatus::failed);
   EXPECT_FALSE(std::filesystem::exists(folder_.path() / "r" / "model.safetensors"));
 }
 

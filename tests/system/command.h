@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "lockstep/monitor/metrics.h"
-#include "lockstep/monitor/run_directory.h"
+#include "lockstep/run/run_directory.h"
 #include "tests/support/support.h"
 
 namespace lockstep::test {

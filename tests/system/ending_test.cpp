@@ -1,13 +1,13 @@
 // The end of a run, seen from outside: what is left, and what the same command does.
 #include <signal.h>
 
-#include "lockstep/monitor/events.h"
+#include "lockstep/run/events.h"
 #include "tests/system/training.h"
 
 namespace lockstep {
 namespace {
 
-using monitor::RunState;
+using run::RunStatus;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -51,7 +51,7 @@ TEST_F(RunEnding, AFinishedRunIsExportedExtendedAndNotRepeated) {
   EXPECT_EQ(fewer.end.shell_status(), 0) << fewer.err;
   EXPECT_THAT(fewer.err, HasSubstr("is over after step 4 (done, test loss "));
   EXPECT_EQ(kept(), before);
-  EXPECT_EQ(test::record_of(run_).state, RunState::done);
+  EXPECT_EQ(test::record_of(run_).state, RunStatus::done);
   EXPECT_EQ(test::read_file(run_ / "metrics.jsonl"), before[0]);
   EXPECT_EQ(test::read_file(run_ / "model.safetensors"), before[2]);
   const auto more = train(2, {"train.steps=6"});
@@ -69,7 +69,7 @@ TEST_F(RunEnding, APreparedRunThatIsOverEndsWellOnEveryRank) {
     const auto before = again ? kept() : std::vector<std::string>();
     const auto output = test::run(command);
     EXPECT_EQ(output.end.shell_status(), 0) << output.err;
-    EXPECT_EQ(test::record_of(run_).state, RunState::done);
+    EXPECT_EQ(test::record_of(run_).state, RunStatus::done);
     if (again) {
       EXPECT_EQ(kept(), before);
     }
@@ -87,7 +87,7 @@ TEST_F(RunEnding, AResultThatCanNotBePrintedLeavesTheRunDone) {
               AllOf(HasSubstr("can not write the result to standard output: No space "
                               "left on device"),
                     Not(HasSubstr("the run is kept in"))));
-  EXPECT_EQ(test::record_of(run_).state, RunState::done);
+  EXPECT_EQ(test::record_of(run_).state, RunStatus::done);
   EXPECT_TRUE(std::filesystem::exists(run_ / "model.safetensors"));
 }
 
@@ -135,7 +135,7 @@ TEST_F(RunEnding, CtrlCEndsWithTheCommandThatGoesOn) {
 
   auto next = start({"/bin/sh", "-c", "exec " + line});
   ASSERT_TRUE(test::eventually(
-      [&] { return monitor::count_events(runs / "events.jsonl", "started") == 2; }));
+      [&] { return run::count_events(runs / "events.jsonl", "started") == 2; }));
   ::kill(next.pid(), SIGTERM);
   EXPECT_THAT(all_of(next), HasSubstr("going on after step "));
   EXPECT_EQ(next.wait().exit_status, kExitStopped);

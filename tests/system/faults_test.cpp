@@ -17,8 +17,8 @@
 namespace lockstep {
 namespace {
 
-using monitor::Phase;
-using monitor::RunState;
+using run::Phase;
+using run::RunStatus;
 
 constexpr int kFaultRanks = 2;
 constexpr int kLauncher = -1;
@@ -178,7 +178,7 @@ class FaultyRun {
     const auto state = test::record_of(run_).state;
     switch (cell_.fault.then) {
       case Then::fails:
-        EXPECT_EQ(state, RunState::failed) << job_->text();
+        EXPECT_EQ(state, RunStatus::failed) << job_->text();
         EXPECT_NE(status, 0);
         EXPECT_THAT(job_->text(),
                     testing::HasSubstr(fmt::format("rank {}", cell_.victim)));
@@ -194,12 +194,12 @@ class FaultyRun {
   }
 
   // A rank that is hit before it listens dies of its signal, and the run has failed.
-  void check_stop(RunState state, int status) const {
+  void check_stop(RunStatus state, int status) const {
     if (cell_.phase == Phase::starting && cell_.victim != kLauncher) {
-      EXPECT_TRUE(monitor::is_final(state));
+      EXPECT_TRUE(run::is_final(state));
       return;
     }
-    EXPECT_EQ(state, RunState::stopped) << job_->text();
+    EXPECT_EQ(state, RunStatus::stopped) << job_->text();
     const auto& fault = cell_.fault;
     EXPECT_EQ(status, newest() > 0 ? fault.with_checkpoint : fault.without)
         << job_->text();
@@ -221,7 +221,7 @@ class FaultyRun {
     const auto from = newest();
     const auto again = test::run(command(str("train.steps=", from + 4)));
     EXPECT_EQ(again.end.shell_status(), 0) << again.err;
-    EXPECT_EQ(test::record_of(run_).state, RunState::done);
+    EXPECT_EQ(test::record_of(run_).state, RunStatus::done);
     EXPECT_EQ(test::beat_of(run_, 1)->step, from + 4);
     EXPECT_EQ(leftovers(), std::vector<std::string>());
     EXPECT_FALSE(is_saving());

@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "lockstep/monitor/run_directory.h"
+#include "lockstep/run/run_directory.h"
 #include "tests/system/ranks.h"
 
 namespace lockstep {
@@ -72,9 +72,9 @@ TEST_F(LaunchedWorker, AKilledRankIsNamedAndItsPeerTold) {
   expect_ended(*job, 128 + SIGKILL);
   EXPECT_THAT(job->text(), HasSubstr(str("rank 1 (pid ", victim, " on ")));
   EXPECT_THAT(job->text(), HasSubstr("\nrank 0 (pid "));
-  const auto runs = monitor::list_runs(folder_.path()).runs;
+  const auto runs = run::list_runs(folder_.path()).runs;
   ASSERT_EQ(runs.size(), 1U);
-  EXPECT_EQ(runs[0].record.state, monitor::RunState::failed);
+  EXPECT_EQ(runs[0].record.state, run::RunStatus::failed);
   EXPECT_THAT(runs[0].record.message, HasSubstr("rank 1"));
 }
 

@@ -165,7 +165,7 @@ TEST_F(Nodes, BothLaunchersRestartWhenARankOfOneDies) {
   }
   EXPECT_THAT(first->text(), HasSubstr("(comm): "));
   EXPECT_THAT(second->text(), HasSubstr("ended by signal 9 (Killed)"));
-  EXPECT_EQ(test::record_of(run_).state, monitor::RunState::done);
+  EXPECT_EQ(test::record_of(run_).state, run::RunStatus::done);
 }
 
 // Two nodes, one, and two again: ranks whose peers have gone end with Fault::comm, and

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/monitor/run_directory.h"
+#include "lockstep/run/run_directory.h"
 #include "tests/system/command.h"
 
 namespace lockstep {
@@ -13,7 +13,7 @@ using Words = std::vector<std::string>;
 class Prediction : public testing::Test {
  protected:
   // A run with what was learnt so far, from which nothing is learnt.
-  monitor::Comparison run(const std::string& name, const Words& more) {
+  run::Comparison run(const std::string& name, const Words& more) {
     const auto state = folder_.path() / ("state_" + name);
     if (std::filesystem::exists(learnt_)) {
       std::filesystem::copy(learnt_, state, std::filesystem::copy_options::recursive);
@@ -45,9 +45,9 @@ class Prediction : public testing::Test {
                      std::chrono::minutes(2));
     EXPECT_TRUE(output.end.ok()) << output.err;
     last_state_ = state;
-    const auto record = monitor::RunDirectory::open(directory).read_record();
+    const auto record = run::RunDirectory::open(directory).read_record();
     EXPECT_TRUE(record.comparison) << output.err;
-    return record.comparison.value_or(monitor::Comparison{});
+    return record.comparison.value_or(run::Comparison{});
   }
 
   void SetUp() override { test::write_file(recipe_, "run: {seed: 1}\n"); }
@@ -58,14 +58,14 @@ class Prediction : public testing::Test {
   std::filesystem::path learnt_;
 };
 
-void expect_memory(const monitor::Comparison& c, const std::string& what) {
+void expect_memory(const run::Comparison& c, const std::string& what) {
   const double error = c.memory_predicted_bytes / c.memory_measured_bytes - 1;
   EXPECT_LT(std::abs(error), 0.1) << what << ": predicted " << c.memory_predicted_bytes
                                   << ", measured " << c.memory_measured_bytes;
 }
 
 // Over or under; benchmarks/predict.py holds it against a quiet machine.
-double error_of_time(const monitor::Comparison& c) {
+double error_of_time(const run::Comparison& c) {
   const double ratio = c.step_predicted_seconds / c.step_measured_seconds;
   return std::max(ratio, 1 / ratio);
 }

@@ -1,13 +1,13 @@
 // Runs made by `lockstep train --prepare`: whoever starts their ranks.
 #include <signal.h>
 
-#include "lockstep/monitor/trace.h"
+#include "lockstep/run/trace.h"
 #include "tests/system/training.h"
 
 namespace lockstep {
 namespace {
 
-using monitor::RunState;
+using run::RunStatus;
 using testing::HasSubstr;
 
 using PreparedRunVariables = std::vector<std::pair<std::string, std::string>>;
@@ -19,7 +19,7 @@ class PreparedRun : public testing::Test {
                          PreparedRunVariables environment) const {
     const auto prepared = test::prepare_run(run_, 2, {"train.steps=6"});
     EXPECT_EQ(text::trim(prepared.out), run_.string());
-    EXPECT_EQ(test::record_of(run_).state, RunState::planned);
+    EXPECT_EQ(test::record_of(run_).state, RunStatus::planned);
     const auto begin = prepared.err.find("\n  " + launcher + " ");
     ASSERT_NE(begin, std::string::npos) << prepared.err;
     const auto line =
@@ -33,7 +33,7 @@ class PreparedRun : public testing::Test {
     EXPECT_EQ(end->shell_status(), 0) << job.text();
     EXPECT_THAT(job.text(), HasSubstr("6 (250 samples)"));
     EXPECT_TRUE(job.is_gone());
-    EXPECT_EQ(test::record_of(run_).state, RunState::done);
+    EXPECT_EQ(test::record_of(run_).state, RunStatus::done);
     EXPECT_EQ(test::record_of(run_).exit, 0);
     for (const int rank : {0, 1}) EXPECT_EQ(test::beat_of(run_, rank)->step, 6);
   }
@@ -60,7 +60,7 @@ TEST_F(PreparedRun, IsTracedIntoADirectoryThatIsMade) {
   const auto output = test::run({test::binary("lockstep_worker").string(), "--run-dir",
                                  run_.string(), "--trace", traces.string()});
   EXPECT_EQ(output.end.shell_status(), 0) << output.err;
-  EXPECT_TRUE(std::filesystem::exists(traces / monitor::step_file(1)));
+  EXPECT_TRUE(std::filesystem::exists(traces / run::step_file(1)));
 }
 
 TEST_F(PreparedRun, IsTrainedByTorchrun) {
@@ -85,7 +85,7 @@ TEST_F(PreparedRun, AMissingRankEndsTheOneThatWaits) {
   ASSERT_TRUE(end.has_value()) << job.text();
   EXPECT_EQ(end->shell_status(), exit_status(Fault::comm)) << job.text();
   EXPECT_THAT(job.text(), HasSubstr("rank 1 (node 0) did not come within 1s"));
-  EXPECT_EQ(test::record_of(run_).state, RunState::failed);
+  EXPECT_EQ(test::record_of(run_).state, RunStatus::failed);
   EXPECT_THAT(test::record_of(run_).message, HasSubstr("rank 1 (node 0) did not come"));
 }
 
@@ -100,7 +100,7 @@ TEST_F(PreparedRun, AMissingRankIsDoneWithoutWhereTheConfigSaysSo) {
   EXPECT_THAT(test::read_file(run_ / "logs" / "rank_0.log"),
               testing::ContainsRegex("rank 1 .node 0. did not come.*; rank 0 goes on "
                                      "alone .parallel.on_setup_failure=single"));
-  EXPECT_EQ(test::record_of(run_).state, RunState::done);
+  EXPECT_EQ(test::record_of(run_).state, RunStatus::done);
 }
 
 // There is nothing to finish: it need not wait for the others first.
@@ -114,7 +114,7 @@ TEST_F(PreparedRun, ARankThatWaitsForOthersStopsWhenAsked) {
     const auto end = job.wait_for(test::kPatience);
     ASSERT_TRUE(end.has_value()) << job.text();
     EXPECT_EQ(end->exit_status, 128 + number) << job.text();
-    EXPECT_EQ(test::record_of(run_).state, RunState::stopped);
+    EXPECT_EQ(test::record_of(run_).state, RunStatus::stopped);
     EXPECT_THAT(test::read_file(run_ / "logs" / "rank_0.log"),
                 HasSubstr("before the ranks had met"));
   }

@@ -1,6 +1,6 @@
 // `lockstep train` with each strategy.
-#include "lockstep/monitor/events.h"
 #include "lockstep/monitor/metrics.h"
+#include "lockstep/run/events.h"
 #include "tests/system/training.h"
 
 namespace lockstep {
@@ -56,8 +56,7 @@ TEST_F(Strategies, DataParallelIsOneProcessThatReportsEachDevice) {
   EXPECT_TRUE(test::beat_of(path("threads"), 0).has_value());
   EXPECT_FALSE(test::beat_of(path("threads"), 1).has_value());  // one for the launcher
   int memory = 0;
-  for (const auto& event :
-       monitor::last_events(path("threads") / "events.jsonl", 100)) {
+  for (const auto& event : run::last_events(path("threads") / "events.jsonl", 100)) {
     memory += event.kind == "memory" ? 1 : 0;
   }
   EXPECT_EQ(memory, 3);

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lockstep/monitor/heartbeat.h"
+#include "lockstep/run/heartbeat.h"
 #include "tests/system/command.h"
 
 namespace lockstep {
@@ -104,8 +104,8 @@ TEST(TerminalRun, CtrlCOnceEndsTheRunCleanly) {
   terminal.type("\x03");
   EXPECT_EQ(terminal.end(), 130) << terminal.screen();
   EXPECT_THAT(terminal.screen(), HasSubstr("stopped by Interrupt"));
-  EXPECT_EQ(monitor::RunDirectory::open(folder.path() / "r").read_record().state,
-            monitor::RunState::stopped);
+  EXPECT_EQ(run::RunDirectory::open(folder.path() / "r").read_record().state,
+            run::RunStatus::stopped);
 }
 
 // The worker is kept stopped, so that it can not end by itself after the first Ctrl-C,
@@ -115,7 +115,7 @@ TEST(TerminalRun, CtrlCTwiceEndsItAtOnce) {
   const auto run = folder.path() / "r";
   Terminal terminal(run);
   ASSERT_TRUE(terminal.shows("step 1/")) << terminal.screen();
-  const int worker = monitor::HeartbeatReader(run / "heartbeat").read(0)->pid;
+  const int worker = run::HeartbeatReader(run / "heartbeat").read(0)->pid;
   ::kill(worker, SIGSTOP);
   const std::jthread stopper([worker](const std::stop_token& stop) {
     while (!stop.stop_requested() && ::kill(worker, SIGSTOP) == 0) {
@@ -131,8 +131,7 @@ TEST(TerminalRun, CtrlCTwiceEndsItAtOnce) {
   }));
   EXPECT_EQ(terminal.end(), 130) << terminal.screen();
   EXPECT_THAT(terminal.screen(), HasSubstr("quitting at once"));
-  EXPECT_EQ(monitor::RunDirectory::open(run).read_record().state,
-            monitor::RunState::stopped);
+  EXPECT_EQ(run::RunDirectory::open(run).read_record().state, run::RunStatus::stopped);
 }
 
 }  // namespace

@@ -4,15 +4,15 @@
 
 #include <signal.h>
 
-#include "lockstep/monitor/events.h"
 #include "lockstep/monitor/metrics.h"
+#include "lockstep/run/events.h"
 #include "tests/support/oracle.h"
 #include "tests/system/training.h"
 
 namespace lockstep {
 namespace {
 
-using monitor::RunState;
+using run::RunStatus;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -50,8 +50,8 @@ class TrainRanks : public testing::Test {
     return test::read_file(run_ / "logs" / str("rank_", rank, ".log"));
   }
 
-  std::vector<monitor::Event> events() const {
-    return monitor::last_events(run_ / "events.jsonl", 100);
+  std::vector<run::Event> events() const {
+    return run::last_events(run_ / "events.jsonl", 100);
   }
 
   // Of the run's course; who was slow, and how much memory is used, is left out.
@@ -100,13 +100,13 @@ TEST_F(TrainRanks, LearnWhatOneRankLearns) {
 TEST_F(TrainRanks, LeaveACompleteRunDirectory) {
   const auto job = start({"train.steps=6"});
   expect_end(*job, 0);
-  EXPECT_EQ(test::record_of(run_).state, RunState::done);
+  EXPECT_EQ(test::record_of(run_).state, RunStatus::done);
   EXPECT_THAT(kinds_of_events(),
               ElementsAre("launched", "started", "checkpoint", "done"));
   for (int rank = 0; rank < kRanks; ++rank) {
     const auto beat = test::beat_of(run_, rank);
     ASSERT_TRUE(beat.has_value());
-    EXPECT_EQ(beat->phase, monitor::Phase::finished);
+    EXPECT_EQ(beat->phase, run::Phase::finished);
     EXPECT_EQ(beat->step, 6);
     const auto lines = text::split(text::trim(log(rank)), '\n');
     EXPECT_GT(lines.size(), 2U);
@@ -127,7 +127,7 @@ TEST_F(TrainRanks, AKilledRankEndsTheRunAndIsNamed) {
   EXPECT_THAT(job->text(), HasSubstr("\nrank 0 (pid "));
   EXPECT_THAT(job->text(), HasSubstr("\nrank 2 (pid "));
   const auto record = test::record_of(run_);
-  EXPECT_EQ(record.state, RunState::failed);
+  EXPECT_EQ(record.state, RunStatus::failed);
   EXPECT_EQ(record.exit, 128 + SIGKILL);
   EXPECT_THAT(record.message, testing::StartsWith("rank 1 (pid "));
   EXPECT_THAT(kinds_of_events(), ElementsAre("launched", "started", "failure"));
@@ -138,7 +138,7 @@ TEST_F(TrainRanks, AKilledRankIsFollowedByARestartOfAll) {
   const auto job = start_and_see({"--max-restarts", "1", "train.steps=80"});
   const auto pid = signal_rank(1, SIGKILL);
   expect_end(*job, 0);
-  EXPECT_EQ(test::record_of(run_).state, RunState::done);
+  EXPECT_EQ(test::record_of(run_).state, RunStatus::done);
   EXPECT_THAT(kinds_of_events(),
               ElementsAre("launched", "started", "failure", "restart", "launched",
                           "started", "checkpoint", "done"));
@@ -156,7 +156,7 @@ TEST_F(TrainRanks, AStoppedRankIsFoundAndNamed) {
   expect_end(*job, kExitFailed);
   EXPECT_THAT(job->text(), HasSubstr(str("error: rank 2 (pid ", pid, " on ")));
   EXPECT_THAT(job->text(), HasSubstr("hangs: is stopped (SIGSTOP): no heartbeat for"));
-  EXPECT_EQ(test::record_of(run_).state, RunState::failed);
+  EXPECT_EQ(test::record_of(run_).state, RunStatus::failed);
   EXPECT_THAT(field("failure", "hang"), HasSubstr("is stopped"));
 }
 
@@ -173,7 +173,7 @@ TEST_F(TrainRanks, AStepThatIsSlowAndComputesIsToldAndLeftAlone) {
   expect_end(job, 0);
   EXPECT_THAT(job.text(), HasSubstr("rank 0 is slow: no heartbeat for "));
   EXPECT_THAT(job.text(), HasSubstr(" at step 11 (training); "));
-  EXPECT_EQ(test::record_of(run_).state, RunState::done);
+  EXPECT_EQ(test::record_of(run_).state, RunStatus::done);
 }
 
 TEST_F(TrainRanks, ASignalStopsAllAfterTheSameStepAndKeepsTheWeights) {
@@ -182,11 +182,11 @@ TEST_F(TrainRanks, ASignalStopsAllAfterTheSameStepAndKeepsTheWeights) {
     const auto job = start_and_see({test::kEndless});
     ::kill(job->pid(), number);
     expect_end(*job, number == SIGTERM ? kExitStopped : 128 + number);
-    EXPECT_EQ(test::record_of(run_).state, RunState::stopped);
+    EXPECT_EQ(test::record_of(run_).state, RunStatus::stopped);
     int written = 0;
     for (int rank = 0; rank < kRanks; ++rank) {
       const auto beat = test::beat_of(run_, rank);
-      EXPECT_EQ(beat->phase, monitor::Phase::finished);
+      EXPECT_EQ(beat->phase, run::Phase::finished);
       EXPECT_EQ(beat->step, test::beat_of(run_, 0)->step) << rank;
       written += test::count_of(log(rank), "weights written to");
     }
@@ -209,7 +209,7 @@ TEST_F(TrainRanks, ARerunInTheSameDirectoryGoesOnWhereItWasStopped) {
   expect_end(again, 0);
   EXPECT_EQ(test::beat_of(run_, 0)->step, stopped_at + 5);
   EXPECT_EQ(field("resumed", "step"), std::to_string(stopped_at));
-  EXPECT_EQ(test::record_of(run_).state, RunState::done);
+  EXPECT_EQ(test::record_of(run_).state, RunStatus::done);
 }
 
 TEST_F(TrainRanks, ARestartGoesOnFromTheNewestCheckpoint) {
@@ -251,7 +251,7 @@ TEST_F(TrainRanks, RanksThatDoNotReachEachOtherLeaveTheWorkToOne) {
   const auto job = start({"comm.backend=gloo", "comm.interface=none0",
                           "parallel.on_setup_failure=single", "train.steps=4"});
   expect_end(*job, 0);
-  EXPECT_EQ(test::record_of(run_).state, RunState::done);
+  EXPECT_EQ(test::record_of(run_).state, RunStatus::done);
   EXPECT_THAT(log(0), testing::ContainsRegex("none0.*; rank 0 goes on alone"));
   // The others may have failed at the same, or have seen that rank 0's store is gone.
   for (const int rank : {1, 2}) EXPECT_THAT(log(rank), HasSubstr("; left to rank 0"));

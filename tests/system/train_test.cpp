@@ -3,8 +3,8 @@
 
 #include "lockstep/base/text.h"
 #include "lockstep/config/load.h"
-#include "lockstep/monitor/events.h"
-#include "lockstep/monitor/heartbeat.h"
+#include "lockstep/run/events.h"
+#include "lockstep/run/heartbeat.h"
 #include "tests/hardware/fake_machine.h"
 #include "tests/support/oracle.h"
 #include "tests/system/command.h"
@@ -12,8 +12,8 @@
 namespace lockstep {
 namespace {
 
-using monitor::RunDirectory;
-using monitor::RunState;
+using run::RunDirectory;
+using run::RunStatus;
 using testing::HasSubstr;
 
 class Train : public testing::Test {
@@ -51,14 +51,13 @@ TEST_F(Train, LeavesACompleteRunDirectory) {
   EXPECT_THAT(output.out, HasSubstr("test accuracy"));
   const auto run = RunDirectory::open(run_);
   const auto record = run.read_record();
-  EXPECT_EQ(record.state, RunState::done);
+  EXPECT_EQ(record.state, RunStatus::done);
   EXPECT_EQ(record.exit, 0);
   EXPECT_TRUE(config::auto_keys(config::load(run.config(), {}, {})).empty());
   EXPECT_FALSE(monitor::read_metrics(run.metrics()).empty());
   EXPECT_TRUE(monitor::last_metrics(run.metrics(), monitor::Split::eval));
-  EXPECT_FALSE(monitor::last_events(run.events(), 10).empty());
-  EXPECT_EQ(monitor::HeartbeatReader(run.heartbeat()).read(0)->phase,
-            monitor::Phase::finished);
+  EXPECT_FALSE(run::last_events(run.events(), 10).empty());
+  EXPECT_EQ(run::HeartbeatReader(run.heartbeat()).read(0)->phase, run::Phase::finished);
   EXPECT_TRUE(std::filesystem::exists(run.log(0)));
   EXPECT_TRUE(std::filesystem::exists(run_ / "model.safetensors"));
   EXPECT_NO_THROW(nlohmann::json::parse(test::read_file(run.plan())));
@@ -187,7 +186,7 @@ TEST_F(Train, AReaderThatGoesAwayDoesNotEndTheTraining) {
                                      test::quick_recipe() + "' --run-dir '" +
                                      run_.string() + "' 2>&1 | head -1"});
   EXPECT_TRUE(output.end.ok());
-  EXPECT_EQ(RunDirectory::open(run_).read_record().state, RunState::done);
+  EXPECT_EQ(RunDirectory::open(run_).read_record().state, RunStatus::done);
 }
 
 TEST_F(Train, ClosedStreamsDoNotLandInTheRunsFiles) {
@@ -240,7 +239,7 @@ class Running {
     });
   }
   int worker_pid() const {
-    return monitor::HeartbeatReader(run_ / "heartbeat").read(0)->pid;
+    return run::HeartbeatReader(run_ / "heartbeat").read(0)->pid;
   }
   process::Child& child() { return child_; }
 
@@ -263,8 +262,8 @@ TEST_F(Train, OneInterruptEndsItCleanlyAndSaysSo) {
   EXPECT_EQ(end->shell_status(), 130);
   EXPECT_TRUE(is_gone(worker));
   const auto record = RunDirectory::open(run_).read_record();
-  EXPECT_EQ(record.state, RunState::stopped);
-  EXPECT_EQ(monitor::last_events(run_ / "events.jsonl", 1).back().kind, "stopped");
+  EXPECT_EQ(record.state, RunStatus::stopped);
+  EXPECT_EQ(run::last_events(run_ / "events.jsonl", 1).back().kind, "stopped");
 }
 
 TEST_F(Train, TermHangUpAndUsr1EndItCleanlyAndKeepTheWeights) {
@@ -276,7 +275,7 @@ TEST_F(Train, TermHangUpAndUsr1EndItCleanlyAndKeepTheWeights) {
     const auto end = running.child().wait_for(test::kPatience);
     ASSERT_TRUE(end);
     EXPECT_EQ(end->shell_status(), kExitStopped) << number;
-    EXPECT_EQ(RunDirectory::open(run_).read_record().state, RunState::stopped);
+    EXPECT_EQ(RunDirectory::open(run_).read_record().state, RunStatus::stopped);
     EXPECT_TRUE(std::filesystem::exists(run_ / "model.safetensors"));
     EXPECT_TRUE(std::filesystem::exists(run_ / "checkpoints" / "last"));
   }
@@ -290,7 +289,7 @@ TEST_F(Train, AKilledWorkerIsReportedWithItsSignal) {
   ASSERT_TRUE(end);
   EXPECT_NE(end->shell_status(), 0);
   const auto record = RunDirectory::open(run_).read_record();
-  EXPECT_EQ(record.state, RunState::failed);
+  EXPECT_EQ(record.state, RunStatus::failed);
   EXPECT_THAT(record.message, HasSubstr("signal 9"));
 }
 

@@ -5,7 +5,7 @@
 
 #include <signal.h>
 
-#include "lockstep/monitor/heartbeat.h"
+#include "lockstep/run/heartbeat.h"
 #include "tests/system/command.h"
 #include "tests/system/ranks.h"
 
@@ -33,9 +33,9 @@ inline process::Output prepare_run(const Path& run, int ranks,
 }
 
 // What a rank has said last; nothing before its first beat.
-inline std::optional<monitor::Beat> beat_of(const Path& run, int rank) {
+inline std::optional<run::Beat> beat_of(const Path& run, int rank) {
   try {
-    return monitor::HeartbeatReader(run / "heartbeat").read(rank);
+    return run::HeartbeatReader(run / "heartbeat").read(rank);
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -56,8 +56,8 @@ inline bool trains(const Path& run, int ranks) {
   return eventually([&] { return is_trained_by(run, ranks); });
 }
 
-inline monitor::RunRecord record_of(const Path& run) {
-  return monitor::RunDirectory::open(run).read_record();
+inline run::RunRecord record_of(const Path& run) {
+  return run::RunDirectory::open(run).read_record();
 }
 
 }  // namespace lockstep::test

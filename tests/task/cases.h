@@ -102,7 +102,7 @@ inline std::vector<TaskCase> other_cases() {
        {{"target", torch::randn({kRows, 2})}}},
       {"numbers_masked",
        make_regression({.fields = {.mask = "mask", .weight = "weight"},
-                        .loss = {.kind = ErrorKind::huber, .huber_delta = 0.5},
+                        .loss = {.kind = config::Criterion::huber, .huber_delta = 0.5},
                         .num_values = 2,
                         .per_sample = 2}),
        {{"output", numbers}},

@@ -138,9 +138,10 @@ TEST(TaskOracle, LossesOfRegressionArePyTorchs) {
   LOCKSTEP_NEEDS_ORACLE();
   torch::manual_seed(23);
   LossFile file;
-  const std::pair<const char*, ErrorKind> kinds[] = {{"mse", ErrorKind::squared},
-                                                     {"mae", ErrorKind::absolute},
-                                                     {"huber", ErrorKind::huber}};
+  const std::pair<const char*, config::Criterion> kinds[] = {
+      {"mse", config::Criterion::mse},
+      {"mae", config::Criterion::mae},
+      {"huber", config::Criterion::huber}};
   for (const auto& [name, kind] : kinds) {
     for (const auto& counted : ways_to_count({kMany, 3})) {
       const RegressionLossOptions options{.kind = kind, .huber_delta = 0.7};

@@ -50,7 +50,7 @@ namespace {
 
 // Counts from the begin of one step to that of another.
 struct Counter : Callback {
-  void on_step_begin(const Moment& m, const data::Batch&) override {
+  void on_step_begin(const RunContext& m, const data::Batch&) override {
     if (m.step == 20) {
       own_allocations = 0;
       counts_allocations = true;
@@ -72,12 +72,12 @@ std::string places() {
 
 std::int64_t allocations_of(const config::Config& config) {
   const files::TemporaryDirectory folder;
-  const auto run = monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+  const auto run = run::RunDirectory::create(folder.path() / "runs", {.name = "r"});
   monitor::Console console({.write = [](std::string_view) {}});
   const StopRequest stop;
   auto world = comm::join({}, {});
   Reporter reporter(run, config.monitor, console, {});
-  train(config, run, reporter, stop, world,
+  train(test::resolved(config), run, reporter, stop, world,
         {.callbacks = {std::make_shared<Counter>()}});
   return own_allocations;
 }

@@ -13,35 +13,37 @@ using testing::ElementsAre;
 // Writes down who called it.
 class Diary : public Callback {
  public:
-  void on_train_begin(const Moment& m) override { note(m, "begin"); }
-  void on_epoch_begin(const Moment& m) override { note(m, "epoch {"); }
-  void on_step_begin(const Moment& m, const data::Batch& batch) override {
+  void on_train_begin(const RunContext& m) override { note(m, "begin"); }
+  void on_epoch_begin(const RunContext& m) override { note(m, "epoch {"); }
+  void on_step_begin(const RunContext& m, const data::Batch& batch) override {
     note(m, str("step of ", batch.global_size));
   }
-  void on_pass(const Moment& m, Pass pass) override {
-    note(m, pass == Pass::forward_begins    ? "forward"
-            : pass == Pass::backward_begins ? "backward"
-                                            : "passed");
+  void on_pass(const RunContext& m, profile::PassEvent pass) override {
+    note(m, pass == profile::PassEvent::forward_begins    ? "forward"
+            : pass == profile::PassEvent::backward_begins ? "backward"
+                                                          : "passed");
   }
-  void on_gradients(const Moment& m) override {
+  void on_gradients(const RunContext& m) override {
     note(m, m.strategy.parameters()[0].tensor.grad().defined() ? "gradients" : "none");
   }
-  void on_step_end(const Moment& m, const StepEnd&) override { note(m, "changed"); }
-  void on_report(const Moment& m, const TrainReport&) override { note(m, "report"); }
-  void on_eval_begin(const Moment& m) override { note(m, "eval {"); }
-  void on_eval_end(const Moment& m, const EvalReport&) override { note(m, "}"); }
-  void on_epoch_end(const Moment& m) override { note(m, "} epoch"); }
-  void on_saved(const Moment& m, const std::filesystem::path& file) override {
+  void on_step_end(const RunContext& m, const StepEnd&) override { note(m, "changed"); }
+  void on_report(const RunContext& m, const TrainReport&) override {
+    note(m, "report");
+  }
+  void on_eval_begin(const RunContext& m) override { note(m, "eval {"); }
+  void on_eval_end(const RunContext& m, const EvalReport&) override { note(m, "}"); }
+  void on_epoch_end(const RunContext& m) override { note(m, "} epoch"); }
+  void on_saved(const RunContext& m, const std::filesystem::path& file) override {
     note(m, file.filename().string());
   }
-  void on_train_end(const Moment& m, const Result&) override { note(m, "end"); }
-  bool has_seen_enough() const override { return steps >= enough; }
+  void on_train_end(const RunContext& m, const Result&) override { note(m, "end"); }
+  bool should_stop() const override { return steps >= enough; }
 
   std::vector<std::string> lines;
   std::int64_t steps = 0, enough = 1'000'000;
 
  private:
-  void note(const Moment& m, const std::string& what) {
+  void note(const RunContext& m, const std::string& what) {
     if (m.world.rank() != 0) return;
     steps = m.step;
     lines.push_back(str(m.step, " ", what));
@@ -57,17 +59,17 @@ config::Config two_steps() {
   return config;
 }
 
-Result train_with(const config::Config& config, const Extras& extras) {
+Result train_with(const config::Config& config, const RunHooks& hooks) {
   const files::TemporaryDirectory folder;
-  const auto run = monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+  const auto run = run::RunDirectory::create(folder.path() / "runs", {.name = "r"});
   monitor::Console console({.write = [](std::string_view) {}});
   const StopRequest stop;
   auto world = comm::join({}, {});
   Reporter reporter(run, config.monitor, console, {});
-  return train(config, run, reporter, stop, world, extras);
+  return train(test::resolved(config), run, reporter, stop, world, hooks);
 }
 
-Extras with(const std::shared_ptr<Callback>& callback) {
+RunHooks with(const std::shared_ptr<Callback>& callback) {
   return {.callbacks = {callback},
           .train_data = std::make_shared<test::SmallImages>(16),
           .eval_data = std::make_shared<test::SmallImages>(8)};
@@ -94,11 +96,12 @@ TEST(Callbacks, OneThatHasSeenEnoughEndsAllRanks) {
   const auto diary = std::make_shared<Diary>();
   diary->enough = 3;
   const files::TemporaryDirectory folder;
-  const auto run = monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+  const auto run = run::RunDirectory::create(folder.path() / "runs", {.name = "r"});
   monitor::Console console({.write = [](std::string_view) {}});
   const StopRequest stop;
-  const auto result = train_replicas(config, run, {torch::kCPU, torch::kCPU}, console,
-                                     stop, with(diary));
+  const auto result =
+      train_replicas(test::resolved(config), run, {torch::kCPU, torch::kCPU}, console,
+                     stop, with(diary));
   EXPECT_EQ(result.steps, 4) << "it is asked during the step after the third";
   EXPECT_EQ(result.ended_early, "a callback wanted no more steps");
   EXPECT_TRUE(result.eval) << "the end is evaluated all the same";
@@ -106,7 +109,7 @@ TEST(Callbacks, OneThatHasSeenEnoughEndsAllRanks) {
 
 TEST(Callbacks, WhatOneThrowsEndsTheRun) {
   struct Thrower : Callback {
-    void on_gradients(const Moment&) override { throw Error(Fault::config, "no"); }
+    void on_gradients(const RunContext&) override { throw Error(Fault::config, "no"); }
   };
   EXPECT_EQ(test::error_text(
                 Fault::config,
@@ -121,15 +124,15 @@ TEST(Callbacks, AModelOfOnesOwnIsTrained) {
     }
     torch::nn::Linear last = register_module("last", torch::nn::Linear(64, 4));
   };
-  auto extras = with(std::make_shared<Diary>());
-  extras.build_model = [](const models::Shape& shape) {
+  auto hooks = with(std::make_shared<Diary>());
+  hooks.build_model = [](const models::Shape& shape) {
     EXPECT_EQ(shape.num_classes, 4);
     return std::make_shared<Own>();
   };
   auto config = two_steps();
   config.train.epochs = 20;
   config.optim.lr = 0.01;
-  const auto result = train_with(config, extras);
+  const auto result = train_with(config, hooks);
   EXPECT_EQ(result.steps, 40);
   EXPECT_GT(result.eval->find("accuracy"), 0.9);
 }

@@ -33,20 +33,20 @@ struct Ran {
 // Ends after so many steps, as if the power had gone: nothing is saved at the end.
 struct Crash : Callback {
   explicit Crash(std::int64_t after) : after_step(after) {}
-  void on_step_begin(const Moment& m, const data::Batch&) override {
+  void on_step_begin(const RunContext& m, const data::Batch&) override {
     if (m.step == after_step) throw std::runtime_error("crash");
   }
   std::int64_t after_step;
 };
 
 Ran run_in(const files::Path& folder, const config::Config& config, comm::World& world,
-           const Extras& extras = {}) {
+           const RunHooks& hooks = {}) {
   const auto path = folder / "runs" / "r";
   if (world.rank() == 0 && !std::filesystem::exists(path)) {
-    monitor::RunDirectory::create(folder / "runs", {.name = "r"});
+    run::RunDirectory::create(folder / "runs", {.name = "r"});
   }
   if (world.size() > 1) world.cpu().barrier();
-  const auto run = monitor::RunDirectory::open(path);
+  const auto run = run::RunDirectory::open(path);
   monitor::Console console({.write = [](std::string_view) {}});
   const StopRequest stop;
   Ran ran;
@@ -54,7 +54,7 @@ Ran run_in(const files::Path& folder, const config::Config& config, comm::World&
     Reporter reporter(run, config.monitor, console,
                       {.rank = world.rank(), .ranks = world.size()});
     try {
-      ran.result = train(config, run, reporter, stop, world, extras);
+      ran.result = train(test::resolved(config), run, reporter, stop, world, hooks);
     } catch (const std::runtime_error& error) {
       if (std::string(error.what()) != "crash") throw;
     }
@@ -63,19 +63,19 @@ Ran run_in(const files::Path& folder, const config::Config& config, comm::World&
   for (const auto& line : monitor::read_metrics(run.metrics())) {
     if (line.split == monitor::Split::train) ran.losses[line.step] = line.loss;
   }
-  for (const auto& event : monitor::last_events(run.events(), 100)) {
+  for (const auto& event : run::last_events(run.events(), 100)) {
     ran.events.push_back(event.kind);
   }
   return ran;
 }
 
 Ran run_alone(const files::Path& folder, const config::Config& config,
-              const Extras& extras = {}) {
+              const RunHooks& hooks = {}) {
   auto world = comm::join({}, {});
-  return run_in(folder, config, world, extras);
+  return run_in(folder, config, world, hooks);
 }
 
-Extras crash_after(std::int64_t step) {
+RunHooks crash_after(std::int64_t step) {
   return {.callbacks = {std::make_shared<Crash>(step)}};
 }
 
@@ -190,7 +190,7 @@ TEST(Checkpoint, EveryOptimizerAndPrecisionGoesOnExactly) {
 // The learning rate follows evaluations, and the loss what the smoothed one was.
 TEST(Checkpoint, AStopBeforeADueEvaluationChangesNoDecision) {
   struct Stops : Callback {
-    void on_step_begin(const Moment& m, const data::Batch&) override {
+    void on_step_begin(const RunContext& m, const data::Batch&) override {
       if (m.step == 5) ::raise(SIGTERM);
     }
   };
@@ -230,7 +230,7 @@ TEST(Checkpoint, RanksGoOnExactlyAndOtherNumbersOfThemNearly) {
       config.parallel.shard_update = sharded;
       auto world = comm::join(test::environment_of(rank, ranks, port), {});
       const auto ran =
-          run_in(place, config, world, crash > 0 ? crash_after(crash) : Extras{});
+          run_in(place, config, world, crash > 0 ? crash_after(crash) : RunHooks{});
       if (crash == 0 && rank == 0) {
         std::string lines;
         for (const auto& [step, loss] : ran.losses) {
@@ -453,7 +453,7 @@ TEST(Checkpoint, ARunThatGoesOnFromTheEndOfAnotherHasALastOneOfItsOwn) {
 TEST(Checkpoint, SignalsAndAFileAskForOne) {
   struct Asks : Callback {
     explicit Asks(std::function<void()> how) : ask(std::move(how)) {}
-    void on_step_begin(const Moment& m, const data::Batch&) override {
+    void on_step_begin(const RunContext& m, const data::Batch&) override {
       if (m.step == 3) ask();
     }
     std::function<void()> ask;
@@ -491,7 +491,7 @@ TEST(Checkpoint, SignalsAndAFileAskForOne) {
 TEST(Checkpoint, AFileIsSeenWhileEvaluating) {
   struct Asks : Callback {
     explicit Asks(files::Path where) : file(std::move(where)) {}
-    void on_eval_begin(const Moment& m) override {
+    void on_eval_begin(const RunContext& m) override {
       if (m.step == 3) test::write_file(file, "");
     }
     files::Path file;
@@ -586,7 +586,7 @@ TEST(Checkpoint, ADiskThatIsGoneIsAnEvent) {
   config.checkpoint.every = 2;
   // A link to a disk that is gone.
   const auto block = [&](const files::Path& place) {
-    monitor::RunDirectory::create(place / "runs", {.name = "r"});
+    run::RunDirectory::create(place / "runs", {.name = "r"});
     std::filesystem::create_symlink("gone", place / "runs" / "r" / "checkpoints");
   };
   block(folder.path());

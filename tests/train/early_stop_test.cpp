@@ -11,7 +11,7 @@ using testing::HasSubstr;
 
 const task::Primary kLoss{"loss", task::Better::less};
 
-Means loss_of_eval(double loss) {
+task::Means loss_of_eval(double loss) {
   return {loss, {{"accuracy", 1 - loss}}, 1};
 }
 

@@ -23,9 +23,9 @@ class EndedRun {
   explicit EndedRun(const files::Path& folder) {
     const auto path = folder / "runs" / "r";
     if (!std::filesystem::exists(path)) {
-      monitor::RunDirectory::create(folder / "runs", {.name = "r"});
+      run::RunDirectory::create(folder / "runs", {.name = "r"});
     }
-    run_.emplace(monitor::RunDirectory::open(path));
+    run_.emplace(run::RunDirectory::open(path));
   }
 
   Result train_on(const config::Config& config) const {
@@ -38,11 +38,11 @@ class EndedRun {
     const StopRequest stop;
     Reporter reporter(*run_, config.monitor, console,
                       {.rank = world.rank(), .ranks = world.size()});
-    return train(config, *run_, reporter, stop, world);
+    return train(test::resolved(config), *run_, reporter, stop, world);
   }
 
   const std::string& said() const { return said_; }
-  const monitor::RunDirectory& directory() const { return *run_; }
+  const run::RunDirectory& directory() const { return *run_; }
   std::string file(const std::string& name) const {
     return test::read_file(run_->path() / name);
   }
@@ -59,7 +59,7 @@ class EndedRun {
   }
 
  private:
-  std::optional<monitor::RunDirectory> run_;
+  std::optional<run::RunDirectory> run_;
   mutable std::string said_;
 };
 
@@ -194,7 +194,7 @@ TEST(Ending, ThreadsOfARunThatIsOverEndAlike) {
   for (const bool again : {false, true}) {
     monitor::Console console({.write = [](std::string_view) {}});
     const StopRequest stop;
-    const auto result = train_replicas(config, run.directory(),
+    const auto result = train_replicas(test::resolved(config), run.directory(),
                                        {torch::kCPU, torch::kCPU}, console, stop, {});
     EXPECT_EQ(result.steps, 3);
     EXPECT_EQ(result.already_over.empty(), !again);

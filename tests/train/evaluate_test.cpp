@@ -14,9 +14,10 @@
 namespace lockstep::train {
 namespace {
 
-std::optional<Means> evaluate_alone(models::Model& model, const data::Dataset& data,
-                                    const config::Config& config,
-                                    const StopRequest& stop) {
+std::optional<task::Means> evaluate_alone(models::Model& model,
+                                          const data::Dataset& data,
+                                          const config::Config& config,
+                                          const StopRequest& stop) {
   auto world = comm::join({}, {});
   const precision::Policy policy{config::Precision::fp32, torch::kCPU};
   const auto task = test::task_for(data.spec());
@@ -39,7 +40,7 @@ TEST(Evaluate, CountsEverySampleOnceWhateverTheBatch) {
       models::build({.name = "mlp", .hidden = 16}, {data.spec().shape, 4});
   const StopRequest stop;
   auto config = test::small_config();
-  std::vector<Means> all;
+  std::vector<task::Means> all;
   for (const std::int64_t batch : {1, 7, 53, 100}) {
     config.batch.eval = batch;
     all.push_back(*evaluate_alone(*model, data, config, stop));
@@ -100,22 +101,22 @@ TEST(OpenShared, TargetsOfARunAreCheckedUnlessItsTaskIsTheProgramsOwn) {
       data::from_tensors({{"input", torch::zeros({4, 2})},
                           {"target", torch::tensor({0, 1, -100, 1}, torch::kInt64)}});
   auto config = test::small_config();
-  Extras extras{.train_data = rows, .eval_data = rows};
+  RunHooks hooks{.train_data = rows, .eval_data = rows};
   const auto read_all = [](const data::Dataset& samples) {
     data::Loader loader(samples, {.batch = 4, .epochs = 1});
     loader.next();
   };
-  const auto plain = open_shared(config, extras);
+  const auto plain = open_shared(config, hooks);
   for (const auto& part : {plain->train_data, plain->eval_data}) {
     EXPECT_THAT(test::error_text(Fault::config, [&] { read_all(*part); }),
                 testing::HasSubstr("sample 2 has the label -100"));
   }
   config.task.ignore_index = -100;
-  const auto ignores = open_shared(config, extras);
+  const auto ignores = open_shared(config, hooks);
   EXPECT_EQ(ignores->train_data->spec().ignore_index, -100);
   EXPECT_NO_THROW(read_all(*ignores->train_data));
-  extras.task = test::task_for(rows->spec());
-  EXPECT_TRUE(open_shared(test::small_config(), extras)->train_data == rows);
+  hooks.task = test::task_for(rows->spec());
+  EXPECT_TRUE(open_shared(test::small_config(), hooks)->train_data == rows);
 }
 
 TEST(Evaluate, EndsWhenAskedToStop) {

@@ -1,7 +1,7 @@
 // What a person expects of a training loop beside training.
+#include "lockstep/memory/out_of_memory.h"
+#include "lockstep/memory/recovery.h"
 #include "lockstep/monitor/console.h"
-#include "lockstep/train/out_of_memory.h"
-#include "lockstep/train/recovery.h"
 #include "lockstep/train/trainer.h"
 #include "tests/comm/ranks.h"
 #include "tests/train/small_data.h"
@@ -28,19 +28,19 @@ Loop loop_in(const files::Path& folder, const config::Config& config,
              comm::World& world) {
   const auto path = folder / "runs" / "r";
   const auto run = std::filesystem::exists(path)
-                       ? monitor::RunDirectory::open(path)
-                       : monitor::RunDirectory::create(folder / "runs", {.name = "r"});
+                       ? run::RunDirectory::open(path)
+                       : run::RunDirectory::create(folder / "runs", {.name = "r"});
   monitor::Console console({.write = [](std::string_view) {}});
   const StopRequest stop;
   Loop done;
   {
     Reporter reporter(run, config.monitor, console,
                       {.rank = world.rank(), .ranks = world.size()});
-    done.result = train(config, run, reporter, stop, world);
+    done.result = train(test::resolved(config), run, reporter, stop, world);
   }
   if (world.rank() != 0) return done;
   done.metrics = monitor::read_metrics(run.metrics());
-  for (const auto& event : monitor::last_events(run.events(), 100)) {
+  for (const auto& event : run::last_events(run.events(), 100)) {
     done.events.push_back(event.kind);
   }
   for (const auto& file : std::filesystem::directory_iterator(run.path())) {
@@ -275,7 +275,7 @@ TEST(Loop, ActivationsAreComputedAgainOnSeveralRanks) {
       config.parallel.strategy = config::Strategy::ddp;
       config.memory.recompute_every = every;
       const auto place = folder.path() / str("every", every);
-      if (rank == 0) monitor::RunDirectory::create(place / "runs", {.name = "r"});
+      if (rank == 0) run::RunDirectory::create(place / "runs", {.name = "r"});
       world.cpu().barrier();
       const auto losses = loop_in(place, config, world).losses();
       if (every == 0) kept = losses;
@@ -287,7 +287,7 @@ TEST(Loop, ActivationsAreComputedAgainOnSeveralRanks) {
 
 // Of one run: what it needs at most.
 std::int64_t peak_of(const config::Config& config) {
-  const HostMemoryLimit all(std::int64_t{1} << 40);
+  const memory::HostMemoryLimit all(std::int64_t{1} << 40);
   run_loop(config);
   return all.peak_bytes();
 }
@@ -305,7 +305,7 @@ TEST(Loop, AStepThatDoesNotFitIsDoneAgainInSmallerPieces) {
   const auto large = peak_of(memory_config(16)), small = peak_of(memory_config(8));
   ASSERT_GT(large, small + (1 << 20));
   const auto wanted = run_loop(memory_config(8)).losses();
-  const HostMemoryLimit limit((large + small) / 2);
+  const memory::HostMemoryLimit limit((large + small) / 2);
   const auto run = run_loop(memory_config(16));
   EXPECT_THAT(run.events, Contains("out_of_memory"));
   EXPECT_EQ(run.losses(), wanted) << "as if it had begun so";
@@ -358,7 +358,7 @@ TEST(Loop, AnEvaluationThatDoesNotFitIsDoneInSmallerPieces) {
   const auto little = peak_of(config);
   config.batch.eval = 50;
   ASSERT_GT(peak_of(config), little + (1 << 20));
-  const HostMemoryLimit limit(little + (1 << 20));
+  const memory::HostMemoryLimit limit(little + (1 << 20));
   const auto run = run_loop(config);
   EXPECT_EQ(run.result.eval->count, 50);
   EXPECT_EQ(run.result.eval->find("accuracy"), wanted.eval->find("accuracy"));
@@ -368,7 +368,7 @@ TEST(Loop, WhatDoesNotFitAtAllSaysWhatWouldHelp) {
   auto config = memory_config(1);
   config.model.hidden = 1;  // activations are what takes the room
   const auto limit_bytes = peak_of(config) - (16 << 10);
-  const HostMemoryLimit limit(limit_bytes);
+  const memory::HostMemoryLimit limit(limit_bytes);
   const auto text = test::error_text(Fault::hardware, [&] { run_loop(config); });
   EXPECT_THAT(text, HasSubstr("with micro-batches of 1"));
   EXPECT_THAT(text, HasSubstr("precision.mode=bf16"));
@@ -378,9 +378,10 @@ TEST(Loop, WhatDoesNotFitAtAllSaysWhatWouldHelp) {
 TEST(Recovery, WhenPiecesCanNotBeSmallerActivationsAreComputedAgain) {
   const auto model = models::build({.name = "resnet9"}, {{1, 8, 8}, 3});
   const config::MemoryConfig config;
-  Recovery recovery({.config = config, .model = *model, .micro_batch = 3});
-  Tally tally(test::task_for({.shape = {1, 8, 8}, .num_classes = 3}), torch::kCPU);
-  const Recovery::Shortage shortage{
+  memory::Recovery recovery({.config = config, .model = *model, .micro_batch = 3});
+  task::Tally tally(test::task_for({.shape = {1, 8, 8}, .num_classes = 3}),
+                    torch::kCPU);
+  const memory::Recovery::Shortage shortage{
       .step = 4, .ranks = {1}, .memory = {{1 << 20, 2 << 20, 4 << 20}, {}}};
   tally.add(torch::tensor(2.0), {}, 1);
   recovery.begin(tally);
@@ -402,7 +403,7 @@ TEST(Loop, PiecesGrowAgainIfAskedTo) {
   auto config = memory_config(16);
   config.train.steps = 6;
   config.memory.grow_after = 2;
-  const HostMemoryLimit limit((large + small) / 2);
+  const memory::HostMemoryLimit limit((large + small) / 2);
   const auto run = run_loop(config);
   // In step 1, and in step 4, after two that fitted: each time it grows it is too much.
   EXPECT_EQ(std::count(run.events.begin(), run.events.end(), "out_of_memory"), 2);
@@ -429,7 +430,7 @@ TEST(Loop, ARankWithoutMemoryTakesTheOthersAlong) {
       config.parallel.compression =
           sharded ? config::Compression::bf16 : config::Compression::none;
       const auto place = folder.path() / name;
-      if (rank == 0) monitor::RunDirectory::create(place / "runs", {.name = "r"});
+      if (rank == 0) run::RunDirectory::create(place / "runs", {.name = "r"});
       world.cpu().barrier();
       return loop_in(place, config, world);
     };
@@ -437,13 +438,13 @@ TEST(Loop, ARankWithoutMemoryTakesTheOthersAlong) {
       for (const bool sharded : {false, true}) {
         Loop wanted;
         const auto peak_with = [&](std::int64_t pieces) {
-          const HostMemoryLimit all(std::int64_t{1} << 40);
+          const memory::HostMemoryLimit all(std::int64_t{1} << 40);
           const auto name = str("peak", micro, sharded, pieces);
           wanted = train_on(name, of_ranks(pieces), sharded);
           return all.peak_bytes();
         };
         const auto large = peak_with(micro), small = peak_with(micro / 2);
-        std::optional<HostMemoryLimit> limit;
+        std::optional<memory::HostMemoryLimit> limit;
         if (rank == 1) limit.emplace((large + small) / 2);
         const auto seen =
             train_on(str("short", micro, sharded), of_ranks(micro), sharded);

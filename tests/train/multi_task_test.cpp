@@ -38,7 +38,8 @@ class Patients : public data::Dataset {
   }
   std::int64_t size() const noexcept override { return size_; }
   const data::SampleSpec& spec() const noexcept override { return spec_; }
-  void read_sample(const data::Visit& visit, const data::Room& room) const override {
+  void read_sample(const data::Visit& visit,
+                   const data::SampleBuffer& room) const override {
     std::minstd_rand random(static_cast<unsigned>(7 * visit.index + 1));
     const auto number = [&] { return static_cast<float>(random() % 1000) / 500 - 1; };
     const auto fill = [&](std::span<std::byte> bytes) {
@@ -94,7 +95,7 @@ std::shared_ptr<task::Task> both_tasks(const std::string& primary = "") {
        .primary = primary});
 }
 
-Extras patients_extras(CallbackList callbacks = {}) {
+RunHooks patients_extras(CallbackList callbacks = {}) {
   return {
       .callbacks = std::move(callbacks),
       .train_data = std::make_shared<Patients>(90),
@@ -122,19 +123,19 @@ struct PatientsRun {
 };
 
 PatientsRun run_patients_in(const files::Path& folder, const config::Config& config,
-                            comm::World& world, const Extras& extras) {
+                            comm::World& world, const RunHooks& hooks) {
   if (world.rank() == 0 && !std::filesystem::exists(folder / "r")) {
-    monitor::RunDirectory::create(folder, {.name = "r"});
+    run::RunDirectory::create(folder, {.name = "r"});
   }
   if (world.size() > 1) world.cpu().barrier();
-  const auto run = monitor::RunDirectory::open(folder / "r");
+  const auto run = run::RunDirectory::open(folder / "r");
   monitor::Console console({.write = [](std::string_view) {}});
   const StopRequest stop;
   Reporter reporter(run, config.monitor, console,
                     {.rank = world.rank(), .ranks = world.size()});
   PatientsRun ran;
   try {
-    ran.result = train(config, run, reporter, stop, world, extras);
+    ran.result = train(test::resolved(config), run, reporter, stop, world, hooks);
   } catch (const std::runtime_error& error) {
     if (std::string(error.what()) != "crash") throw;
   }
@@ -207,7 +208,7 @@ TEST(MultiTask, GradientsAreThoseOfPyTorchsMeans) {
              .policy = {config::Precision::fp32, torch::kCPU},
              .spec = data.spec(),
              .micro_batch = 5});
-  Tally tally(task, torch::kCPU);
+  task::Tally tally(task, torch::kCPU);
   data::Loader loader(data, {.batch = 16});
   const auto* batch = loader.next();
   strategy->begin_step();
@@ -237,7 +238,7 @@ TEST(MultiTask, GradientsAreThoseOfPyTorchsMeans) {
 }
 
 struct PatientsCrash : Callback {
-  void on_step_begin(const Moment& m, const data::Batch& batch) override {
+  void on_step_begin(const RunContext& m, const data::Batch& batch) override {
     EXPECT_EQ(batch.fields.size(), 3U) << "on a CPU nothing is copied";
     if (m.step == 11) throw std::runtime_error("crash");
   }
@@ -280,12 +281,12 @@ TEST(MultiTask, TheLossOfAPartMayBeThePrimaryMetric) {
   config.early_stop.patience = 2;
   config.early_stop.min_delta = 10;  // nothing improves by so much
   config.eval.every = 1;
-  auto extras = patients_extras();
-  extras.task = task::make_multi_task(
+  auto hooks = patients_extras();
+  hooks.task = task::make_multi_task(
       {.parts = {task::TaskPart{.name = "both", .task = both_tasks("loss_findings")}}});
   auto world = comm::join({}, {});
   const files::TemporaryDirectory folder;
-  const auto run = run_patients_in(folder.path(), config, world, extras);
+  const auto run = run_patients_in(folder.path(), config, world, hooks);
   EXPECT_EQ(run.result.primary, "loss_both_findings");
   EXPECT_THAT(
       run.result.ended_early,
@@ -327,14 +328,14 @@ TEST(MultiTask, WhatARecipeSaysBesideATaskOfTheProgramIsRefused) {
 
 // A field that nobody declared is refused with the names there are.
 TEST(MultiTask, AFieldThatSamplesDoNotHaveIsNamed) {
-  auto extras = patients_extras();
-  extras.task = task::make_regression({.fields = {.output = "organ", .target = "age"}});
+  auto hooks = patients_extras();
+  hooks.task = task::make_regression({.fields = {.output = "organ", .target = "age"}});
   auto world = comm::join({}, {});
   const files::TemporaryDirectory folder;
   EXPECT_THAT(
       test::error_text(
           Fault::config,
-          [&] { run_patients_in(folder.path(), patients_config(), world, extras); }),
+          [&] { run_patients_in(folder.path(), patients_config(), world, hooks); }),
       testing::HasSubstr("wants 'age', but a sample has input, target, lab, "
                          "findings, unread"));
 }

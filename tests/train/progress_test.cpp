@@ -67,23 +67,23 @@ class ProgressTest : public ::testing::Test {
                         {.rank = rank, .ranks = kRanks});
       Progress progress(config_, worlds_[at], reporter, loader);
       progress.start(Clock::system().now());
-      Tally tally(test::task_for(data_.spec()), torch::kCPU);
+      task::Tally tally(test::task_for(data_.spec()), torch::kCPU);
       for (int i = 0; i < kSteps; ++i) {
         progress.step(*loader.next(), &times(ready[at]));
         if (report_each_step_ || i + 1 == kSteps) {
           progress.report({.step = i + 1, .total_steps = 100}, tally);
         }
       }
-      for (std::int64_t i = 0; i < loader.room(); ++i) loader.next();
+      for (std::int64_t i = 0; i < loader.prefetch_depth(); ++i) loader.next();
       shares[at] = loader.next()->size;
     });
     for (const auto& error : errors) EXPECT_FALSE(error.has_value()) << error->what();
     return shares;
   }
 
-  std::vector<monitor::Event> events(std::string_view kind) const {
-    std::vector<monitor::Event> found;
-    for (auto& event : monitor::last_events(run_.events(), 100)) {
+  std::vector<run::Event> events(std::string_view kind) const {
+    std::vector<run::Event> found;
+    for (auto& event : run::last_events(run_.events(), 100)) {
       if (event.kind == kind) found.push_back(event);
     }
     return found;
@@ -96,8 +96,8 @@ class ProgressTest : public ::testing::Test {
   }();
   bool report_each_step_ = false;
   files::TemporaryDirectory folder_;
-  monitor::RunDirectory run_ =
-      monitor::RunDirectory::create(folder_.path() / "runs", {.name = "r"});
+  run::RunDirectory run_ =
+      run::RunDirectory::create(folder_.path() / "runs", {.name = "r"});
 
  private:
   static const parallel::ExchangeTimes& times(double ready) {
@@ -124,7 +124,7 @@ TEST_F(ProgressTest, TheRankThatTheOthersWaitForIsNamed) {
   shares_after({1.0, 3.0});
   const auto found = events("straggler");
   ASSERT_EQ(found.size(), 1U);
-  const auto line = monitor::to_json_line(found[0].fields);
+  const auto line = run::to_json_line(found[0].fields);
   EXPECT_THAT(line, HasSubstr("\"rank\":1"));
   EXPECT_THAT(line, HasSubstr("\"cause\":\"compute\""));
   const auto metrics = monitor::read_metrics(run_.metrics());

@@ -36,7 +36,7 @@ config::Config shared_config() {
 std::vector<monitor::Metrics> metrics_with(int ranks, config::Config config,
                                            std::string* weights = nullptr) {
   const files::TemporaryDirectory folder;
-  const auto run = monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+  const auto run = run::RunDirectory::create(folder.path() / "runs", {.name = "r"});
   const int port = free_port();
   if (ranks == 1) config.parallel.strategy = config::Strategy::single;
   const auto body = [&](int rank) {
@@ -45,9 +45,9 @@ std::vector<monitor::Metrics> metrics_with(int ranks, config::Config config,
     train::Reporter reporter(run, config.monitor, console,
                              {.rank = rank, .ranks = ranks});
     auto world = comm::join(
-        ranks == 1 ? launcher::RankEnvironment() : environment_of(rank, ranks, port),
+        ranks == 1 ? run::RankEnvironment() : environment_of(rank, ranks, port),
         {.config = config.comm});
-    train::train(config, run, reporter, stop, world);
+    train::train(test::resolved(config), run, reporter, stop, world);
     world.close();
   };
   as_processes(ranks, body);
@@ -116,12 +116,12 @@ std::string weights_of_threads(int ranks, config::Config config) {
   config.parallel.strategy = config::Strategy::data_parallel;
   config.parallel.ranks = ranks;
   as_processes(1, [&](int) {
-    const auto run =
-        monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+    const auto run = run::RunDirectory::create(folder.path() / "runs", {.name = "r"});
     monitor::Console console({.write = [](std::string_view) {}});
     const train::StopRequest stop;
-    const auto result = train::train_replicas(
-        config, run, train::choose_devices(config.parallel), console, stop);
+    const auto result =
+        train::train_replicas(test::resolved(config), run,
+                              train::choose_devices(config.parallel), console, stop);
     EXPECT_EQ(result.memory.size(), static_cast<std::size_t>(ranks));
     EXPECT_GT(result.memory.back().allocated_bytes, 0);
     EXPECT_GE(result.memory.back().total_bytes, result.memory.back().reserved_bytes);
@@ -173,7 +173,7 @@ class SlowImages : public SmallImages {
 // From the stamps of the engine to the event.
 TEST(Ranks, TheOneWithSlowDataIsNamed) {
   const files::TemporaryDirectory folder;
-  const auto run = monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+  const auto run = run::RunDirectory::create(folder.path() / "runs", {.name = "r"});
   auto config = shared_config();
   config.parallel.strategy = config::Strategy::data_parallel;
   config.train.log_every = 12;
@@ -192,13 +192,13 @@ TEST(Ranks, TheOneWithSlowDataIsNamed) {
     own.ranks = 2;
     monitor::Console console({.write = [](std::string_view) {}});
     train::Reporter reporter(run, config.monitor, console, {.rank = rank, .ranks = 2});
-    train::train(config, run, reporter, stop, worlds[static_cast<std::size_t>(rank)],
-                 own);
+    train::train(test::resolved(config), run, reporter, stop,
+                 worlds[static_cast<std::size_t>(rank)], own);
   });
   for (const auto& error : errors) EXPECT_FALSE(error.has_value()) << error->what();
   std::string line;
-  for (const auto& event : monitor::last_events(run.events(), 100)) {
-    if (event.kind == "straggler") line = monitor::to_json_line(event.fields);
+  for (const auto& event : run::last_events(run.events(), 100)) {
+    if (event.kind == "straggler") line = run::to_json_line(event.fields);
   }
   EXPECT_THAT(line, HasSubstr("\"rank\":1"));
   EXPECT_THAT(line, HasSubstr("\"cause\":\"data wait\""));
@@ -214,12 +214,11 @@ TEST(RanksGpu, TwoReplicasOnOneGpuTrainAsOneRank) {
   config.parallel.device = config::Device::cuda;
   const auto metrics_of = [&](const char* name) {
     const files::TemporaryDirectory folder;
-    const auto run =
-        monitor::RunDirectory::create(folder.path() / "runs", {.name = name});
+    const auto run = run::RunDirectory::create(folder.path() / "runs", {.name = name});
     monitor::Console console({.write = [](std::string_view) {}});
     const train::StopRequest stop;
-    train::train_replicas(config, run, train::choose_devices(config.parallel), console,
-                          stop);
+    train::train_replicas(test::resolved(config), run,
+                          train::choose_devices(config.parallel), console, stop);
     return monitor::read_metrics(run.metrics());
   };
   config.parallel.strategy = config::Strategy::data_parallel;
@@ -243,15 +242,16 @@ TEST(Ranks, AThreadThatFailsEndsTheOthers) {
   config.parallel.ranks = 3;
   config.optim.lr = 1e30;
   as_processes(1, [&](int) {
-    const auto run =
-        monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+    const auto run = run::RunDirectory::create(folder.path() / "runs", {.name = "r"});
     monitor::Console console({.write = [](std::string_view) {}});
     const train::StopRequest stop;
     const auto devices = train::choose_devices(config.parallel);
-    EXPECT_THAT(
-        error_text(Fault::diverged,
-                   [&] { train::train_replicas(config, run, devices, console, stop); }),
-        HasSubstr("lower optim.lr"));
+    EXPECT_THAT(error_text(Fault::diverged,
+                           [&] {
+                             train::train_replicas(test::resolved(config), run, devices,
+                                                   console, stop);
+                           }),
+                HasSubstr("lower optim.lr"));
   });
 }
 
@@ -267,7 +267,7 @@ TEST(Ranks, ARerunGivesTheSameBits) {
 
 TEST(Ranks, OneThatIsAskedToStopTakesTheOthersWithIt) {
   const files::TemporaryDirectory folder;
-  const auto run = monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+  const auto run = run::RunDirectory::create(folder.path() / "runs", {.name = "r"});
   auto config = shared_config();
   config.train.steps = 1'000'000;
   config.train.log_every = 1'000'000;
@@ -281,12 +281,13 @@ TEST(Ranks, OneThatIsAskedToStopTakesTheOthersWithIt) {
     std::thread somebody;
     if (rank == 1) {
       somebody = std::thread([&] {
-        const monitor::HeartbeatReader beats(run.heartbeat());
+        const run::HeartbeatReader beats(run.heartbeat());
         EXPECT_TRUE(eventually([&] { return beats.read(1)->step >= 3; }));
         ::kill(::getpid(), SIGTERM);
       });
     }
-    const auto result = train::train(config, run, reporter, stop, world);
+    const auto result =
+        train::train(test::resolved(config), run, reporter, stop, world);
     if (somebody.joinable()) somebody.join();
     EXPECT_EQ(result.stopped_by, SIGTERM);
     write_file(folder.path() / str("steps_", rank), str(result.steps));
@@ -328,7 +329,7 @@ TEST(Ranks, EvaluateEverySampleOnce) {
 
 TEST(Ranks, DifferentModelsAreRefusedBeforeTheFirstStep) {
   const files::TemporaryDirectory folder;
-  const auto run = monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+  const auto run = run::RunDirectory::create(folder.path() / "runs", {.name = "r"});
   const int port = free_port();
   as_processes(2, [&](int rank) {
     auto config = shared_config();
@@ -337,15 +338,17 @@ TEST(Ranks, DifferentModelsAreRefusedBeforeTheFirstStep) {
     const train::StopRequest stop;
     train::Reporter reporter(run, config.monitor, console, {.rank = rank, .ranks = 2});
     auto world = comm::join(environment_of(rank, 2, port), {});
-    EXPECT_THAT(error_text(Fault::config,
-                           [&] { train::train(config, run, reporter, stop, world); }),
-                HasSubstr("parameter 0 differs between ranks"));
+    EXPECT_THAT(
+        error_text(
+            Fault::config,
+            [&] { train::train(test::resolved(config), run, reporter, stop, world); }),
+        HasSubstr("parameter 0 differs between ranks"));
   });
 }
 
 TEST(Ranks, ALossThatIsNotFiniteEndsEveryRank) {
   const files::TemporaryDirectory folder;
-  const auto run = monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+  const auto run = run::RunDirectory::create(folder.path() / "runs", {.name = "r"});
   auto config = shared_config();
   config.optim.lr = 1e30;
   const int port = free_port();
@@ -354,9 +357,11 @@ TEST(Ranks, ALossThatIsNotFiniteEndsEveryRank) {
     const train::StopRequest stop;
     train::Reporter reporter(run, config.monitor, console, {.rank = rank, .ranks = 2});
     auto world = comm::join(environment_of(rank, 2, port), {});
-    EXPECT_THAT(error_text(Fault::diverged,
-                           [&] { train::train(config, run, reporter, stop, world); }),
-                HasSubstr("lower optim.lr"));
+    EXPECT_THAT(
+        error_text(
+            Fault::diverged,
+            [&] { train::train(test::resolved(config), run, reporter, stop, world); }),
+        HasSubstr("lower optim.lr"));
   });
 }
 

@@ -19,7 +19,8 @@ Result some_result() {
   result.train_seconds = 100;
   result.seconds = 111;
   result.train_loss = 0.1;
-  result.eval = Means{0.25, {{"accuracy", 0.9123, task::Better::more, true}}, 10000};
+  result.eval =
+      task::Means{0.25, {{"accuracy", 0.9123, task::Better::more, true}}, 10000};
   result.primary = "accuracy";
   result.best = 0.92;
   result.memory = {{512 << 20, 600 << 20, 1 << 30}};
@@ -90,10 +91,10 @@ TEST(Report, JsonHasTheSameNumbers) {
 monitor::Metrics written(const TrainReport& report, const std::string& plan = "{}",
                          const std::optional<CheckpointReport>& before = {}) {
   const files::TemporaryDirectory folder;
-  monitor::NewRun wanted;
+  run::NewRun wanted;
   wanted.name = "r";
   wanted.plan_json = plan;
-  const auto run = monitor::RunDirectory::create(folder.path(), wanted);
+  const auto run = run::RunDirectory::create(folder.path(), wanted);
   monitor::Console console({.write = [](std::string_view) {}});
   Reporter reporter(run, {.sinks = {config::Sink::jsonl}}, console, {});
   if (before) reporter.checkpoint(*before);
@@ -149,9 +150,9 @@ TEST(Report, HasTheTimeOfTheLastCheckpoint) {
 TEST(Report, WhatSinksHaveToSayNeedsNoConsole) {
   for (const auto verbosity : {config::Verbosity::normal, config::Verbosity::quiet}) {
     const files::TemporaryDirectory folder;
-    monitor::NewRun wanted;
+    run::NewRun wanted;
     wanted.name = "r";
-    const auto run = monitor::RunDirectory::create(folder.path(), wanted);
+    const auto run = run::RunDirectory::create(folder.path(), wanted);
     std::string shown;
     monitor::Console console({.write = [&](std::string_view text) { shown += text; }});
     config::MonitorConfig monitor{.sinks = {config::Sink::wandb}};

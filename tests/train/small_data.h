@@ -2,7 +2,7 @@
 
 #include <random>
 
-#include "lockstep/config/config.h"
+#include "lockstep/config/resolved.h"
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/task/build.h"
@@ -66,6 +66,30 @@ inline config::Config small_config() {
   c.memory.find_micro = false;
   c.memory.offload = false;
   return c;
+}
+
+// The knobs that the planner would still choose, and that tests of training have not
+// chosen for themselves.
+inline config::Resolved resolved(config::Config c) {
+  const bool cuda = c.parallel.device == config::Device::cuda;
+  if (c.comm.backend == config::CommBackend::automatic) {
+    c.comm.backend =
+        cuda ? config::CommBackend::nccl_or_gloo : config::CommBackend::shm_or_gloo;
+  }
+  if (c.parallel.shard_update == config::ShardUpdate::automatic) {
+    c.parallel.shard_update = config::ShardUpdate::shm;
+  }
+  if (c.parallel.on_setup_failure == config::OnSetupFailure::automatic) {
+    c.parallel.on_setup_failure = config::OnSetupFailure::stop;
+  }
+  if (c.train.graph == config::Graph::automatic) {
+    c.train.graph = config::Graph::if_possible;
+  }
+  if (c.parallel.bucket_bytes.is_auto()) {
+    c.parallel.bucket_bytes = 25 << 20;
+  }
+  if (c.parallel.bucket_cap_mb.is_auto()) c.parallel.bucket_cap_mb = 25;
+  return config::Resolved(std::move(c));
 }
 
 // The first samples of the real data, and a line of metrics for each step.

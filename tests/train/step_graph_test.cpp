@@ -4,9 +4,9 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include "lockstep/memory/out_of_memory.h"
 #include "lockstep/monitor/console.h"
 #include "lockstep/train/callbacks.h"
-#include "lockstep/train/out_of_memory.h"
 #include "lockstep/train/trainer.h"
 #include "tests/comm/ranks.h"
 #include "tests/train/small_data.h"
@@ -21,20 +21,20 @@ struct GraphRun {
 };
 
 GraphRun run_graph(const files::Path& folder, const config::Config& config,
-                   comm::World& world, const Extras& extras) {
+                   comm::World& world, const RunHooks& hooks) {
   const auto path = folder / "runs" / "r";
   if (world.rank() == 0 && !std::filesystem::exists(path)) {
-    monitor::RunDirectory::create(folder / "runs", {.name = "r"});
+    run::RunDirectory::create(folder / "runs", {.name = "r"});
   }
   if (world.size() > 1) world.cpu().barrier();
-  const auto run = monitor::RunDirectory::open(path);
+  const auto run = run::RunDirectory::open(path);
   monitor::Console console({.write = [](std::string_view) {}});
   const StopRequest stop;
   GraphRun ran;
   {
     Reporter reporter(run, config.monitor, console,
                       {.rank = world.rank(), .ranks = world.size()});
-    ran.result = train(config, run, reporter, stop, world, extras);
+    ran.result = train(test::resolved(config), run, reporter, stop, world, hooks);
   }
   for (const auto& line : monitor::read_metrics(run.metrics())) {
     if (line.split == monitor::Split::train) ran.losses[line.step] = line.loss;
@@ -45,18 +45,18 @@ GraphRun run_graph(const files::Path& folder, const config::Config& config,
 }
 
 GraphRun run_graph(const files::Path& folder, const config::Config& config,
-                   const Extras& extras = {}) {
+                   const RunHooks& hooks = {}) {
   comm::JoinOptions options;
   if (config.parallel.device == config::Device::cuda) {
     options.device = torch::Device(torch::kCUDA, 0);
   }
   auto world = comm::join({}, options);
-  return run_graph(folder, config, world, extras);
+  return run_graph(folder, config, world, hooks);
 }
 
-GraphRun run_graph(const config::Config& config, const Extras& extras = {}) {
+GraphRun run_graph(const config::Config& config, const RunHooks& hooks = {}) {
   const files::TemporaryDirectory folder;
-  return run_graph(folder.path(), config, extras);
+  return run_graph(folder.path(), config, hooks);
 }
 
 // 200 samples in batches of 16: the last one of an epoch has 8.
@@ -88,11 +88,11 @@ void expect_same_bits(const GraphRun& held, const GraphRun& by_hand) {
   EXPECT_TRUE(held.average == by_hand.average) << "of the average";
 }
 
-void expect_graph_changes_no_bit(config::Config config, const Extras& extras = {}) {
+void expect_graph_changes_no_bit(config::Config config, const RunHooks& hooks = {}) {
   config.train.graph = config::Graph::off;
-  const auto by_hand = run_graph(config, extras);
+  const auto by_hand = run_graph(config, hooks);
   config.train.graph = config::Graph::on;
-  expect_same_bits(run_graph(config, extras), by_hand);
+  expect_same_bits(run_graph(config, hooks), by_hand);
 }
 
 // All that lives in a step: dropout keys, a schedule, accumulation in pieces that are
@@ -114,7 +114,7 @@ config::Config full_config() {
 
 // Ends as if the power had gone.
 struct PowerCut : Callback {
-  void on_step_begin(const Moment& m, const data::Batch&) override {
+  void on_step_begin(const RunContext& m, const data::Batch&) override {
     if (m.step == 260) throw std::runtime_error("power cut");
   }
   bool watches_passes() const override { return false; }
@@ -218,10 +218,10 @@ class Reads : public models::Model {
   torch::nn::Linear output = register_module("output", torch::nn::Linear(784, 10));
 };
 
-Extras with_model_that_reads() {
-  Extras extras;
-  extras.build_model = [](const models::Shape&) { return std::make_shared<Reads>(); };
-  return extras;
+RunHooks with_model_that_reads() {
+  RunHooks hooks;
+  hooks.build_model = [](const models::Shape&) { return std::make_shared<Reads>(); };
+  return hooks;
 }
 
 TEST(StepGraphGpu, WhatCanNotBeCapturedIsLaunchedByHandUnlessAGraphWasAskedFor) {
@@ -241,7 +241,7 @@ TEST(StepGraphGpu, WhatCanNotBeCapturedIsLaunchedByHandUnlessAGraphWasAskedFor) 
   auto some = torch::empty({1 << 28}, torch::device(torch::kCUDA).dtype(torch::kUInt8));
   const auto before = reserved();
   some.reset();
-  empty_cache(torch::Device(torch::kCUDA, 0));
+  memory::empty_cache(torch::Device(torch::kCUDA, 0));
   EXPECT_LT(reserved(), before);
   config.train.graph = config::Graph::on;
   EXPECT_THAT(
@@ -262,19 +262,19 @@ class Tosses : public models::Model {
 
 TEST(StepGraphGpu, WhatIsDrawnOnTheHostIsNotFrozen) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
-  Extras extras;
-  extras.build_model = [](const models::Shape&) { return std::make_shared<Tosses>(); };
+  RunHooks hooks;
+  hooks.build_model = [](const models::Shape&) { return std::make_shared<Tosses>(); };
   auto config = gpu_config();
   config.train.graph = config::Graph::off;
-  const auto by_hand = run_graph(config, extras);
+  const auto by_hand = run_graph(config, hooks);
   config.train.graph = config::Graph::if_possible;
-  expect_same_bits(run_graph(config, extras), by_hand);
+  expect_same_bits(run_graph(config, hooks), by_hand);
 }
 
 TEST(StepGraphGpu, ACallbackThatWatchesPassesIsAnObstacle) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
   struct Watches : Callback {
-    void on_pass(const Moment&, Pass) override { passes += 1; }
+    void on_pass(const RunContext&, profile::PassEvent) override { passes += 1; }
     int passes = 0;
   };
   auto config = gpu_config();

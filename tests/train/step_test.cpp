@@ -34,7 +34,7 @@ struct Rig {
   std::shared_ptr<models::Model> model;
   std::unique_ptr<parallel::Strategy> strategy;
   std::optional<Step> step;
-  Tally tally{task, torch::kCPU};
+  task::Tally tally{task, torch::kCPU};
 };
 
 TEST(Step, EqualsAPlainLoopOfLibTorch) {
@@ -107,7 +107,8 @@ TEST(Step, AShortLastBatchIsAveragedOverItsOwnSize) {
 
 TEST(Step, ManyChannelsAreBroughtIntoTheModelsLayout) {
   const test::SmallImages data(8, /*channels=*/3);
-  Stage stage({.spec = data.spec(), .format = torch::MemoryFormat::ChannelsLast});
+  data::BatchStage stage(
+      {.spec = data.spec(), .format = torch::MemoryFormat::ChannelsLast});
   stage.reserve(8);
   data::Loader loader(data, {.batch = 8});
   const auto* batch = loader.next();
@@ -130,7 +131,7 @@ TEST(Step, SamplesAreNormalisedByChannel) {
     spec.dtype = dtype;
     for (const auto format :
          {torch::MemoryFormat::Contiguous, torch::MemoryFormat::ChannelsLast}) {
-      Stage stage({.spec = spec, .format = format});
+      data::BatchStage stage({.spec = spec, .format = format});
       stage.reserve(8);
       const data::Batch batch{.inputs = bytes.to(dtype), .targets = targets};
       const auto seen = stage.stage(batch, 0, 6).at("input");
@@ -141,7 +142,7 @@ TEST(Step, SamplesAreNormalisedByChannel) {
 
 TEST(Step, TokensReachTheModelAsTheyAre) {
   const data::SampleSpec spec{.shape = {5}, .dtype = torch::kInt64};
-  Stage stage({.spec = spec});
+  data::BatchStage stage({.spec = spec});
   stage.reserve(8);
   const auto tokens = torch::randint(1 << 20, {3, 5}, torch::kInt64);
   const data::Batch batch{.inputs = tokens, .targets = tokens};
@@ -173,7 +174,7 @@ TEST(Step, TheLossOfTokensIsDividedByTheirNumber) {
     const auto task = test::task_for(spec);
     Step step(
         {model, task, *strategy, {config::Precision::fp32, torch::kCPU}, spec, micro});
-    Tally tally(task, torch::kCPU);
+    task::Tally tally(task, torch::kCPU);
     strategy->begin_step();
     step.backward({.global_size = 4, .size = 4, .inputs = inputs, .targets = targets},
                   tally);
@@ -271,7 +272,7 @@ TEST(Step, Bf16TrainsToNearlyTheSameLoss) {
 }
 
 TEST(Tally, MeansAreOverSamplesNotBatches) {
-  Tally tally(test::task_for({.shape = {1}, .num_classes = 2}), torch::kCPU);
+  task::Tally tally(test::task_for({.shape = {1}, .num_classes = 2}), torch::kCPU);
   tally.add(torch::tensor(3.0), {}, 3);
   tally.add(torch::tensor(5.0), {}, 1);
   tally.metrics().add_(2);  // right answers

@@ -24,7 +24,7 @@ struct Run {
 
 Run run_once(const config::Config& config, int signal_before = 0) {
   const files::TemporaryDirectory folder;
-  const auto run = monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+  const auto run = run::RunDirectory::create(folder.path() / "runs", {.name = "r"});
   monitor::Console console({.write = [](std::string_view) {}});
   const StopRequest stop;
   if (signal_before != 0) ::raise(signal_before);
@@ -34,10 +34,10 @@ Run run_once(const config::Config& config, int signal_before = 0) {
     comm::JoinOptions options;
     options.device = choose_device(config.parallel);
     auto world = comm::join({}, options);
-    done.result = train(config, run, reporter, stop, world);
+    done.result = train(test::resolved(config), run, reporter, stop, world);
   }
   done.metrics = monitor::read_metrics(run.metrics());
-  for (const auto& event : monitor::last_events(run.events(), 100)) {
+  for (const auto& event : run::last_events(run.events(), 100)) {
     done.events.push_back(event.kind);
   }
   done.has_weights = std::filesystem::exists(run.path() / "model.safetensors");
@@ -254,7 +254,8 @@ class Sentences : public data::Dataset {
  public:
   std::int64_t size() const noexcept override { return 10; }
   const data::SampleSpec& spec() const noexcept override { return spec_; }
-  void read_sample(const data::Visit& visit, const data::Room& room) const override {
+  void read_sample(const data::Visit& visit,
+                   const data::SampleBuffer& room) const override {
     for (std::size_t t = 0; t < room.target.size(); ++t) {
       const auto token = (visit.index + static_cast<std::int64_t>(t)) % 7;
       std::memcpy(room.input.data() + t * sizeof token, &token, sizeof token);
@@ -278,17 +279,17 @@ TEST(Trainer, CountsTokensWhereSamplesHaveThem) {
   auto config = quick_config();
   config.batch.global = config.batch.per_rank = config.batch.micro = 5;
   const files::TemporaryDirectory folder;
-  const auto run = monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+  const auto run = run::RunDirectory::create(folder.path() / "runs", {.name = "r"});
   monitor::Console console({.write = [](std::string_view) {}});
   const StopRequest stop;
-  Extras extras;
-  extras.train_data = extras.eval_data = std::make_shared<Sentences>();
-  extras.build_model = [](const auto&) { return std::make_shared<NextToken>(); };
+  RunHooks hooks;
+  hooks.train_data = hooks.eval_data = std::make_shared<Sentences>();
+  hooks.build_model = [](const auto&) { return std::make_shared<NextToken>(); };
   Result result;
   {
     Reporter reporter(run, config.monitor, console, {});
     auto world = comm::join({}, {});
-    result = train(config, run, reporter, stop, world, extras);
+    result = train(test::resolved(config), run, reporter, stop, world, hooks);
   }
   EXPECT_THAT(to_table(result), testing::ContainsRegex("tested on +10 samples"))
       << "whose 50 tokens are no samples";

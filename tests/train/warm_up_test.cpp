@@ -1,6 +1,6 @@
 // What the worker says in its heartbeat of batches that it computes for the first time.
 #include "lockstep/monitor/console.h"
-#include "lockstep/monitor/heartbeat.h"
+#include "lockstep/run/heartbeat.h"
 #include "lockstep/train/trainer.h"
 #include "tests/support/support.h"
 #include "tests/train/small_data.h"
@@ -8,7 +8,7 @@
 namespace lockstep::train {
 namespace {
 
-using monitor::Phase;
+using run::Phase;
 using testing::ElementsAre;
 
 struct Seen {
@@ -21,7 +21,7 @@ struct Looking : models::Model {
       : heartbeat(std::move(its_heartbeat)), seen(its_notes) {}
 
   torch::Tensor forward(const torch::Tensor& x) override {
-    const auto phase = monitor::HeartbeatReader(heartbeat).read(0)->phase;
+    const auto phase = run::HeartbeatReader(heartbeat).read(0)->phase;
     (is_training() ? seen.training : seen.evaluating).push_back(phase);
     return last->forward(x.flatten(1));
   }
@@ -38,13 +38,13 @@ Seen seen_of(config::Config config) {
   config.eval.sanity_batches = 0;
   config.batch.eval = 8;
   const files::TemporaryDirectory folder;
-  const auto run = monitor::RunDirectory::create(folder.path() / "runs", {.name = "r"});
+  const auto run = run::RunDirectory::create(folder.path() / "runs", {.name = "r"});
   monitor::Console console({.write = [](std::string_view) {}});
   const StopRequest stop;
   auto world = comm::join({}, {});
   Reporter reporter(run, config.monitor, console, {});
   Seen seen;
-  train(config, run, reporter, stop, world,
+  train(test::resolved(config), run, reporter, stop, world,
         {.train_data = std::make_shared<test::SmallImages>(20),
          .eval_data = std::make_shared<test::SmallImages>(20),
          .build_model = [&](const models::Shape&) {

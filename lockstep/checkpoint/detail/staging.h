@@ -22,21 +22,21 @@ class Staging {
  public:
   Staging(int rank, const torch::Device& device);
 
-  // What can not wait is copied now; on a GPU the rest starts on its way.
+  // Copies now what can not wait; on a GPU the rest starts on its way.
   void begin(Pieces pieces);
 
-  // What is in the host's memory. The pieces may change when it is done, and the stream
-  // has passed fence_device().
+  // Copies the pieces in host memory. The pieces may change when it is done, and the
+  // stream has passed fence_device().
   void copy_host();
-  // After it all is here.
+  // Waits until all pieces are on the host.
   void wait_for_device();
   storage::WrittenFile write(storage::FileSystem& files,
                              const std::filesystem::path& directory,
                              std::function<void()> may_go_on) const;
 
-  // Before the pieces change.
+  // To be called before the pieces change.
   void fence_device();
-  // Whether somebody has to wait until copy_host() is done, too.
+  // Returns whether the trainer has to wait until copy_host() is done, too.
   bool waits_on_host() const;
 
   std::int64_t num_bytes() const { return file_ ? file_->num_bytes() : 0; }

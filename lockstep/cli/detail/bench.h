@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "lockstep/cli/command.h"
-#include "lockstep/cli/detail/trial.h"
 #include "lockstep/hardware/machine.h"
+#include "lockstep/jobs/trial.h"
 #include "lockstep/monitor/timeline.h"
 
 // `lockstep bench`: how fast a recipe is with several strategies and numbers of ranks.
@@ -32,7 +32,7 @@ struct BenchRequest {
 
 BenchRequest bench_request(const Arguments& arguments);
 
-// What one of them came to.
+// The numbers of one case.
 struct BenchRow {
   BenchCase which;
   std::string error;  // why there are no numbers; "": there are
@@ -41,29 +41,29 @@ struct BenchRow {
   int threads = 0;          // of each rank
   double step_seconds = 0;  // the median; of each step the slowest rank
   double samples_per_second = 0;
-  // CPU: seconds of all ranks, over those that all cores of the machine had. GPU: the
-  // share of the time in which it had work (hardware::GpuUse).
+  // On a CPU: seconds of all ranks, over those that all cores of the machine had. On a
+  // GPU: the share of the time in which it had work (hardware::GpuUse).
   std::optional<double> busy;
   std::vector<std::int64_t> peak_memory_bytes;  // by rank
   monitor::PhaseSplit split;
   std::optional<double> efficiency;  // samples/s of a rank, relative to one rank alone
 };
 
-// The recipe, made short, with everything off that is no training. Fault::config for a
-// knob that was typed and decides what is compared.
+// Makes the recipe short, with everything off that is no training. Throws Fault::config
+// for a knob that was typed and decides what is compared.
 std::vector<planner::Choice> shorten(config::Loaded& wanted,
                                      const BenchRequest& request);
 
-// The plan of one case; what the planner refuses is thrown.
+// Returns the plan of one case; throws what the planner refuses.
 planner::Plan bench_plan(const BenchCase& which, config::Loaded wanted,
                          const hardware::Machine& machine,
                          const planner::Knowledge& knowledge = {});
 
-// Median, rate, memory and split; `busy` of a GPU is left out.
+// Returns median, rate, memory and split; `busy` of a GPU is left out.
 BenchRow measured(const BenchCase& which, const planner::Plan& plan,
                   const monitor::Timeline& timeline, int cores);
 
-// Against one rank of the same strategy, or of another one if that was not run.
+// Computes it against one rank of the same strategy, or of another if that was not run.
 void add_efficiency(std::vector<BenchRow>& rows);
 
 std::string bench_text(const std::vector<BenchRow>& rows, const BenchRequest& request);

@@ -4,7 +4,7 @@
 
 namespace lockstep::cli {
 
-// What this program was built from and with.
+// The sources and tools that this program was built with.
 struct BuildInfo {
   std::string version;  // "0.1.0"
   std::string git;      // "9fceb02", "9fceb02-dirty" or "unknown"

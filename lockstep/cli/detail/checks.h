@@ -17,17 +17,17 @@ struct Check {
   std::string name;
   Verdict verdict = Verdict::ok;
   std::string detail;
-  std::string remedy = {};  // what to do about a warn or a fail
+  std::string remedy = {};  // the action for a warn or a fail
 };
 
-// Everything training needs of this machine, looked at from here. `run_dir` is where
-// runs would be made.
+// Checks everything that training needs of this machine. `run_dir` is where runs would
+// be made.
 std::vector<Check> check_all(const Context& context, const std::string& run_dir);
 
-// Whether the files of Fashion-MNIST are there, packed (.gz) or not.
+// Checks whether the files of Fashion-MNIST are there, packed (.gz) or not.
 Check check_data(const std::filesystem::path& directory);
 
-// The variables that change what training does; values of secrets are not shown.
+// Returns the variables that affect training; values of secrets are not shown.
 std::vector<std::pair<std::string, std::string>> relevant_environment(
     const Context& context);
 

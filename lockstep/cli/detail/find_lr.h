@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "lockstep/cli/command.h"
-#include "lockstep/cli/detail/trial.h"
+#include "lockstep/jobs/trial.h"
 #include "lockstep/monitor/metrics.h"
 
-// `lockstep find-lr`: a sweep of learning rates, and what it says.
+// `lockstep find-lr`: a sweep of learning rates, and its result.
 namespace lockstep::cli {
 
 struct LrRequest {
@@ -21,8 +21,8 @@ struct LrRequest {
 
 LrRequest lr_request(const Arguments& arguments);
 
-// The recipe as a sweep; the knobs that it changes. Fault::config for one that was
-// typed.
+// Makes the recipe a sweep; returns the knobs that it changes. Throws Fault::config for
+// one that was typed.
 std::vector<planner::Choice> make_sweep(config::Loaded& wanted,
                                         const LrRequest& request);
 
@@ -33,18 +33,18 @@ struct LrPoint {
   double smoothed = 0;
 };
 
-// The steps whose loss is a number, up to the first that is none.
+// Returns the steps up to the first whose loss is not a number.
 std::vector<LrPoint> lr_points(const std::vector<monitor::Metrics>& metrics);
 
 // The first steps say more of the smoothing than of the rate.
 inline constexpr std::size_t kSkippedPoints = 10;
 
-// Where the smoothed loss falls the most from one step to the next: rates grow by one
-// factor, so that is along their logarithm. The first kSkippedPoints and the last are
-// left out. Nothing if it falls nowhere, or there are too few.
+// Returns where the smoothed loss falls the most from one step to the next: rates grow
+// by one factor, so that is along their logarithm. The first kSkippedPoints and the
+// last are left out. Nothing if it falls nowhere, or there are too few.
 std::optional<std::size_t> steepest(const std::vector<LrPoint>& points);
 
-// To two digits: more says nothing.
+// Rounds to two digits: more says nothing.
 double rounded_lr(double lr);
 
 std::string lr_csv(const std::vector<LrPoint>& points);
@@ -52,7 +52,7 @@ std::string lr_csv(const std::vector<LrPoint>& points);
 struct LrFinding {
   std::vector<LrPoint> points;
   std::optional<std::size_t> best;  // in `points`
-  double lr = 0;                    // what the recipe would say for it
+  double lr = 0;                    // the value for the recipe
   std::string directory;
 };
 

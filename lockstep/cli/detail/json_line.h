@@ -6,7 +6,7 @@
 
 namespace lockstep::cli {
 
-// One line of JSON. Names of files need not be UTF-8: bytes that are not are replaced.
+// Returns one line of JSON. Bytes that are not UTF-8 (names of files) are replaced.
 inline std::string json_line(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
          "\n";

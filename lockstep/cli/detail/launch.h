@@ -6,10 +6,9 @@
 #include <vector>
 
 #include "lockstep/cli/command.h"
-#include "lockstep/config/watch.h"
 #include "lockstep/launcher/job.h"
 
-// What `lockstep launch` was asked for: torchrun's options and ours.
+// The options of `lockstep launch`: torchrun's and ours.
 namespace lockstep::cli {
 
 // An option with its value, from the command line or, if it is not there, from
@@ -23,7 +22,7 @@ class LaunchWords {
   std::optional<std::string> value(std::string_view option) const;
   bool typed(std::string_view option) const;  // on the command line
 
-  // "--nnodes" or "PET_NNODES": where the value comes from, for errors.
+  // Returns "--nnodes" or "PET_NNODES", where the value comes from, for errors.
   std::string source(std::string_view option) const;
 
   // Throws Fault::config, naming the source, when it is no whole number >= `least`.
@@ -39,7 +38,7 @@ class LaunchWords {
   const Context& context_;
 };
 
-// Where the ranks of all nodes meet, and which of the nodes this is.
+// The rendezvous of the ranks of all nodes, and which of the nodes this is.
 struct Meeting {
   int nodes = 1;
   int node = 0;
@@ -51,41 +50,34 @@ struct LaunchOptions {
   launcher::Job job;               // without `say`
   std::string log_dir;             // "": a temporary directory
   std::string threads_line;        // "OMP_NUM_THREADS=2 for each rank (because)"
-  std::vector<std::string> notes;  // sentences for the person
+  std::vector<std::string> notes;  // sentences for the user
 };
 
-// Throws Fault::config on what can not be done, naming the option and the remedy.
+// Throws Fault::config on options that can not work, naming the option and the remedy.
 LaunchOptions launch_options(const LaunchWords& words);
 
 Meeting meeting_of(const LaunchWords& words);
 
-// The program with its arguments; a Python script that can not start by itself gets
-// Python before it, and a note says so. What is not there is refused.
+// Returns the program with its arguments; a Python script that can not start by itself
+// gets Python before it, and a note says so. A missing program is refused.
 std::vector<std::string> program_command(const LaunchWords& words,
                                          std::vector<std::string>& notes);
 
-// What each local rank shows on the terminal: --tee, --redirects and
+// Returns what each local rank shows on the terminal: --tee, --redirects and
 // --local-ranks-filter.
 std::vector<launcher::Console> consoles_of(const LaunchWords& words, int ranks);
 
 // Refuses options of torchrun that mean nothing here, each with a sentence of its own.
 void refuse_foreign_options(const LaunchWords& words);
 
-// The options that are declared, so that the refusal has words and not "unknown".
+// Returns the options that are declared so that the refusal is not "unknown".
 std::vector<Option> foreign_options();
 
-// "30s" of --grace-period.
+// Parses "30s" of --grace-period.
 std::chrono::milliseconds grace_period(std::string_view source,
                                        const std::optional<std::string>& given);
 
-// When a rank that beats counts as hanging.
-launcher::HangLimits hang_limits(const config::WatchConfig& watch);
-
-// For each rank the CPUs near its GPU; nothing when it is not asked for, or there are
-// fewer GPUs than ranks.
-std::vector<std::vector<int>> near_gpus(launcher::Binding binding, int ranks);
-
-// What would be started, for --dry-run.
+// Returns what would be started, for --dry-run.
 std::string launch_text(const LaunchOptions& options);
 
 }  // namespace lockstep::cli

@@ -8,15 +8,15 @@
 
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/detail/tensor_file.h"
-#include "lockstep/cli/detail/trial.h"
+#include "lockstep/jobs/trial.h"
 #include "lockstep/launcher/job.h"
-#include "lockstep/monitor/trace.h"
 #include "lockstep/planner/plan.h"
+#include "lockstep/run/trace.h"
 
 // `lockstep parity`: the same training at several sizes, compared step by step.
 namespace lockstep::cli {
 
-// The verdict is FAIL; apart from the statuses of runs that could not be made.
+// The exit status of the verdict FAIL; failed runs have other statuses.
 inline constexpr int kExitDiffers = 8;
 
 // The largest relative difference that passes: about the square root of what float64
@@ -28,7 +28,7 @@ struct ParityRequest {
   std::int64_t steps = 5;
   bool pytorch = false;
   std::string python;
-  std::optional<monitor::Injection> injection;
+  std::optional<run::Injection> injection;
 };
 
 ParityRequest parity_request(const Arguments& arguments, const Context& context);
@@ -38,9 +38,9 @@ struct ParityPlan {
   std::vector<planner::Choice> settings;  // where it departs from the recipe, and why
 };
 
-// The recipe at every size, with whatever would let the sizes differ made the same.
-// Fault::config for a knob that was typed and would, and where the planner refuses a
-// size, naming it.
+// Plans the recipe at every size, with whatever would let the sizes differ made the
+// same. Throws Fault::config for a knob that was typed and would, and where the planner
+// refuses a size, naming it.
 ParityPlan parity_plan(const ParityRequest& request, config::Loaded wanted,
                        const hardware::Machine& machine);
 
@@ -52,21 +52,21 @@ struct ParityRun {
   launcher::JobResult result;
 };
 
-ParityRun run_size(const Trials& trials, const planner::Plan& plan,
+ParityRun run_size(const jobs::Trials& trials, const planner::Plan& plan,
                    const ParityRequest& request);
 
-// Fault::hardware unless `python` imports PyTorch, Fault::config for a model, or a knob
-// that changes results, that the script has not. It has the rest of optim, model and
-// data, or takes what comes of it from the reference: weights at the start, samples as
+// Throws Fault::hardware unless `python` imports PyTorch, Fault::config for a model, or
+// a knob that changes results, that the script has not. It has the rest of optim, model
+// and data, or takes the values from the reference: weights at the start, samples as
 // the model sees them, and learning rates.
 void require_pytorch(const std::string& python, const config::Config& config);
 
-// The same training by PyTorch's own DDP, at the largest size, from the weights and the
-// samples in the trace of `reference`.
-ParityRun run_pytorch(const Trials& place, const planner::Plan& plan,
+// Runs the same training by PyTorch's own DDP, at the largest size, from the weights
+// and the samples in the trace of `reference`.
+ParityRun run_pytorch(const jobs::Trials& place, const planner::Plan& plan,
                       const ParityRequest& request, const ParityRun& reference);
 
-// Of the tensors of one kind: the largest |a - b|, and the largest of it relative to
+// The difference of tensors of a kind: the largest |a - b|, and the largest relative to
 // the largest |a| of the tensor. Infinite where one is not finite, or missing.
 struct Difference {
   double absolute = 0;
@@ -96,10 +96,10 @@ struct Comparison {
 
 Difference difference(const TensorFile& reference, const TensorFile& other,
                       std::string_view prefix);
-// Fault::io for a trace that is not whole.
+// Throws Fault::io for a trace that is not whole.
 Comparison compare(const ParityRun& reference, const ParityRun& other,
                    std::int64_t steps);
-// "" if all ranks of the run had the same parameters after every step.
+// Returns "" if all ranks of the run had the same parameters after every step.
 std::string disagreement(const ParityRun& run, std::int64_t steps);
 
 std::string parity_text(const std::vector<Comparison>& comparisons, bool color);

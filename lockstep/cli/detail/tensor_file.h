@@ -14,7 +14,7 @@ namespace lockstep::cli {
 // A safetensors file of numbers, read without LibTorch.
 class TensorFile {
  public:
-  // Fault::io, with what is wrong, for a file that is not one, or not whole.
+  // Throws Fault::io, with the reason, for a file that is not one, or not whole.
   static TensorFile read(const std::filesystem::path& path);
 
   using Entry = storage::SafetensorsEntry;
@@ -23,7 +23,7 @@ class TensorFile {
   bool has(std::string_view name) const {
     return entries_.find(name) != entries_.end();
   }
-  // Fault::io for a name that is not there, or a dtype that is none of the two.
+  // Throws Fault::io for a name that is not there, or a dtype that is none of the two.
   std::vector<double> values(std::string_view name) const;
 
  private:

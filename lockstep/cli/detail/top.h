@@ -8,12 +8,12 @@
 
 namespace lockstep::cli {
 
-// What `lockstep top` knows at one moment.
+// The state that `lockstep top` shows at one moment.
 struct TopState {
-  std::optional<RunView> run;
-  std::vector<std::optional<monitor::Beat>> ranks;
+  std::optional<jobs::RunView> run;
+  std::vector<std::optional<run::Beat>> ranks;
   std::vector<double> losses;  // oldest first
-  std::vector<monitor::Event> events;
+  std::vector<run::Event> events;
   std::vector<hardware::Gpu> gpus;  // with their status
   double cpu_share = 0;
   std::int64_t memory_used_bytes = 0;
@@ -30,7 +30,7 @@ struct Screen {
   bool utf8 = true;  // else only ASCII
 };
 
-// The lines of one picture: at most `rows`, none wider than `columns`.
+// Returns the lines of one picture: at most `rows`, none wider than `columns`.
 std::vector<std::string> top_frame(const TopState& state, const Screen& screen);
 
 }  // namespace lockstep::cli

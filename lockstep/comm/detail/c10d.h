@@ -14,29 +14,29 @@ namespace lockstep::comm::detail {
 
 using Store = c10::intrusive_ptr<c10d::Store>;
 
-// What a communicator over one of c10d's process groups is made of.
+// The parts that a communicator over a c10d process group is made of.
 struct C10dParts {
   c10::intrusive_ptr<c10d::Backend> group;
   std::string name;
   Traits traits = {};
   torch::Device device = torch::kCPU;
   Store store;                      // for split(); keys of this group only
-  bool asks_after_failure = false;  // the store: what did the others ask for?
+  bool asks_after_failure = false;  // reads the peers' calls from the store
   int rank = 0;
   int size = 1;
   bool can_average = false;  // the backend itself divides
-  // What the backend's own threads have thrown; may be empty.
+  // True once a thread of the backend has thrown; may be empty.
   Complaint complaint;
-  // Breaks what is under way on this rank, from any thread; never throws.
+  // Ends pending collectives on this rank, from any thread; never throws.
   std::function<void()> cut;
   bool cut_at_the_end = false;  // a clean end needs it, too
-  // The same kind of communicator for some of the ranks.
+  // Makes the same kind of communicator for some of the ranks.
   std::function<std::unique_ptr<Communicator>(Store, int rank, int size)> remake;
 };
 
 std::unique_ptr<Communicator> make_c10d(C10dParts parts);
 
-// The first line of what a library threw: c10 appends a stack trace.
+// Returns the first line of a library's exception: c10 appends a stack trace.
 std::string first_line(const std::exception& error);
 
 }  // namespace lockstep::comm::detail

@@ -9,18 +9,18 @@
 // a peer ends when their connection does, so that is what abort() cuts.
 namespace lockstep::comm::detail {
 
-// "127.0.0.1:4711", "[::1]:4711".
+// An address such as "127.0.0.1:4711", "[::1]:4711".
 using SocketAddress = std::string;
 
 struct Connections {
-  SocketAddress own;                  // where this rank's device listens; "" if unknown
+  SocketAddress own;  // the address this rank's device listens on; "" if unknown
   std::vector<SocketAddress> others;  // and those of its peers
 };
 
-// The addresses of this process's listening TCP sockets.
+// Returns the addresses of this process's listening TCP sockets.
 std::vector<SocketAddress> listening_sockets();
 
-// The one in `after` that is not in `before`; "" if there is none.
+// Returns the one in `after` that is not in `before`; "" if there is none.
 SocketAddress first_new(const std::vector<SocketAddress>& before,
                         const std::vector<SocketAddress>& after);
 

@@ -7,22 +7,22 @@
 
 namespace lockstep::comm::detail {
 
-// What a rank asks for, in words that are the same on every rank that asks for the
-// same. The shapes of tensors that may differ between ranks are left out.
+// Returns a rank's call in words that are the same on every rank with the same call.
+// The shapes of tensors that may differ between ranks are left out.
 std::string signature(const Call& call);
 
-// What one rank asked for, and where.
+// The call of one rank, and its call site.
 struct Asked {
   std::string signature;
   std::string place;
 };
 
-// An error's text.
+// Returns an error's text.
 std::string difference(int rank, const Asked& asked, int other,
                        const Asked& others_asked);
 
-// "" if all ranks ask for the same; else an error's text with the first two that do
-// not, and where each of them asked.
+// Returns "" if all ranks make the same call; else an error's text with the first two
+// that do not, and their call sites.
 std::string first_difference(const std::vector<Asked>& by_rank);
 std::string first_difference(const std::vector<Call>& by_rank);
 

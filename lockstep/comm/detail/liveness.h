@@ -4,7 +4,7 @@
 
 namespace lockstep::comm::detail {
 
-// Whether a process of this machine has ended, reaped or not.
+// Returns whether a process of this machine has ended, reaped or not.
 bool is_gone(pid_t pid);
 
 }  // namespace lockstep::comm::detail

@@ -14,9 +14,9 @@ struct Reduction {
 
 bool can_reduce(torch::Dtype dtype) noexcept;
 
-// Element by element over the parts, in their order, whatever the length: the bits do
-// not depend on how a buffer is cut. Halves are summed in float and rounded once. The
-// result goes to every one of `outs`, which may be parts.
+// Reduces element by element over the parts, in their order, whatever the length: the
+// bits do not depend on a buffer's chunks. Halves are summed in float and rounded once.
+// The result goes to every one of `outs`, which may be parts.
 void reduce(const Reduction& reduction, std::span<const char* const> parts,
             std::span<char* const> outs, std::size_t num_elements);
 

@@ -31,7 +31,8 @@ class SharedMemory {
   int descriptor() const noexcept { return file_.get(); }
   void close_file() noexcept { file_.reset(); }
 
-  // Of create_nameless()'s memory in process `pid`, under its number there.
+  // Returns the path of create_nameless()'s memory in process `pid`, under its number
+  // there.
   static files::Path path_for_others(std::int64_t pid, int descriptor);
 
  private:
@@ -43,7 +44,7 @@ class SharedMemory {
   std::size_t num_bytes_ = 0;
 };
 
-// In shared memory: what sleepers watch. Zeroes are a new one.
+// A word in shared memory that sleepers watch. Zeroes are a new one.
 struct alignas(64) Bell {
   std::atomic<std::uint32_t> rung;  // grows with every ring
   std::atomic<std::uint32_t> sleepers;
@@ -51,7 +52,7 @@ struct alignas(64) Bell {
   // Wakes all sleepers; a few nanoseconds if there is none.
   void ring() noexcept;
 
-  // Looks for some microseconds and then sleeps, until it has been rung since `rung`
+  // Spins for some microseconds and then sleeps, until it has been rung since `rung`
   // was read as `seen`, or `longest` has passed. May return early.
   void sleep(std::uint32_t seen, std::chrono::milliseconds longest) noexcept;
 };

@@ -9,9 +9,8 @@
 #include "lockstep/comm/detail/shared_memory.h"
 #include "lockstep/comm/shm.h"
 
-// What the ranks of a shm communicator see of each other: the layout of its memory.
-// Zeroes are a new one, and every word has one rank that writes it unless it says
-// otherwise.
+// The layout of the memory that the ranks of a shm communicator share. Zeroes are a new
+// one, and every word has one rank that writes it unless it says otherwise.
 namespace lockstep::comm::detail {
 
 // Collectives that a rank may have announced and another not finished; more wait.
@@ -21,7 +20,7 @@ inline constexpr std::uint64_t kDepth = 4;
 // Chunks of a mailbox.
 inline constexpr std::uint64_t kMailDepth = 2;
 
-// What a rank asks for, as numbers that mean the same in every process.
+// A rank's call, as numbers that mean the same in every process.
 struct Announcement {
   std::int32_t kind, op, dtype, peer;
   std::int64_t length;  // elements; of all_to_all and uneven parts: bytes it gives
@@ -44,11 +43,12 @@ struct alignas(64) Slot {
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-// How many blocks of a collective that anybody may carry out: its number (the last 32
-// bits of it) in the upper half, the count in the lower. All ranks write it.
+// Counts the blocks of a collective that any rank may carry out: its number (the last
+// 32 bits of it) in the upper half, the count in the lower. All ranks write it.
 class Tally {
  public:
-  // One more of collective `number`, unless there are `most`; the count before it.
+  // Counts one more of collective `number`, unless there are `most`; returns the count
+  // before.
   std::optional<std::uint32_t> add(std::uint32_t number, std::uint32_t most) noexcept;
   std::uint32_t count(std::uint32_t number) const noexcept;
 
@@ -60,7 +60,7 @@ struct alignas(64) Blocks {
   Tally claimed, done;
 };
 
-// From one rank to another: a ring of chunks.
+// A ring of chunks from one rank to another.
 struct Mailbox {
   alignas(64) std::atomic<std::uint64_t> sent;   // chunks; by the sender
   alignas(64) std::atomic<std::uint64_t> taken;  // chunks; by the receiver
@@ -70,7 +70,7 @@ struct Mailbox {
   } headers[kMailDepth];
 };
 
-// Why nobody can go on.
+// The reason why no rank can go on.
 enum class Failure : std::uint32_t { none, aborted, ended, left, timeout, different };
 
 // The shared memory of one communicator.
@@ -95,24 +95,24 @@ class Board {
   Mailbox& mailbox(int from, int to) const noexcept;
   char* mail(int from, int to, std::uint64_t chunk) const noexcept;
 
-  // The ranks of whom `count` has not come to `wanted`.
+  // Returns the ranks whose `count` has not reached `wanted`.
   std::vector<int> behind(std::atomic<std::uint64_t> Slot::*count,
                           std::uint64_t wanted) const;
   bool all_at(std::atomic<std::uint64_t> Slot::*count,
               std::uint64_t wanted) const noexcept;
 
-  // The first failure is everybody's; later ones are not heard.
+  // The first failure is that of all ranks; later ones are ignored.
   void fail(Failure failure, int about) noexcept;
   bool failed() const noexcept;
-  // "rank 2 (pid 4711) has ended"
+  // Returns "rank 2 (pid 4711) has ended".
   std::string failure_text() const;
-  // Has `rank` ended or left?
+  // Returns whether `rank` has ended or left.
   std::optional<Failure> is_lost(int rank) const;
 
  private:
   struct alignas(64) Head {
     Bell bell;
-    std::atomic<std::uint64_t> failure;  // 0; else of which kind, by whom, about whom
+    std::atomic<std::uint64_t> failure;  // 0; else kind, reporting and failed rank
   };
 
   Head& head() const noexcept { return *reinterpret_cast<Head*>(memory_.data()); }

@@ -34,21 +34,21 @@ struct BufferPlace {
 // The shared buffers that this rank still has tensors of.
 class Buffers {
  public:
-  // Memory of every rank, `num_bytes` each, that every rank has mapped; nothing, on all
-  // ranks alike, if one of them can not have it. `over` is this rank's communicator.
-  // Collective.
+  // Makes memory of every rank, `num_bytes` each, that every rank has mapped; returns
+  // null on all ranks if one of them can not have it. `over` is this rank's
+  // communicator. Collective.
   std::shared_ptr<SharedBuffer> make(Communicator& over, const Board& board,
                                      std::size_t num_bytes);
 
-  // Where `t` is, if it is in one of them.
+  // Returns the place of `t`, if it is in one of them.
   std::optional<BufferPlace> find(const torch::Tensor& t, int rank) const;
 
  private:
-  struct Entry {
+  struct CachedBuffer {
     std::size_t num_bytes;
     std::weak_ptr<SharedBuffer> buffer;
   };
-  std::map<const char*, Entry> by_begin_;  // of this rank's memory
+  std::map<const char*, CachedBuffer> by_begin_;  // of this rank's memory
   std::int64_t next_id_ = 0;
 };
 

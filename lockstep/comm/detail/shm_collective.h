@@ -12,7 +12,7 @@
 
 namespace lockstep::comm::detail {
 
-// Something that was asked for and is under way.
+// A collective or message that was started.
 struct Operation {
   Operation(const Board& its_board, const Call& its_call)
       : board(its_board), call(its_call) {}
@@ -26,9 +26,9 @@ struct Operation {
   std::atomic<bool> done = false;
 };
 
-// The tensor that this collective works on where it is, if all ranks have theirs in a
-// shared buffer: what is reduced, or gathered from slices of itself. Null if there is
-// none.
+// Returns the tensor that this collective works on in place, if all ranks have theirs
+// in a shared buffer: the reduced one, or one gathered from slices of itself. Null if
+// there is none.
 const torch::Tensor* whole_of(const Call& call, int rank);
 
 // A collective of all ranks, carried on step by step. Once it is done on one rank, all
@@ -43,21 +43,22 @@ class Collective : public Operation {
   // Tells the other ranks. From then on the tensors are theirs to read.
   void announce();
 
-  // All earlier ones are done, and have used the rounds before this.
+  // Requires that all earlier ones are done, and have used the rounds before this.
   void begin(std::uint64_t first_round) noexcept { first_round_ = first_round; }
   bool has_begun() const noexcept { return first_round_ != 0; }
 
-  // Does one step, which takes less than a millisecond and waits for nobody; false if
-  // none can be done now.
+  // Does one step, which takes less than a millisecond and waits for no rank; returns
+  // false if none can be done now.
   bool advance();
 
-  // The first round after it. Once it is done.
+  // Returns the first round after it, once it is done.
   std::uint64_t next_round() const noexcept;
 
-  // The others need nothing more from this rank: it may be carried on at leisure.
+  // Returns whether the others need nothing more from this rank: the rest is not
+  // urgent.
   bool is_given() const noexcept;
 
-  // The ranks that this one waits for.
+  // Returns the ranks that this one waits for.
   std::vector<int> missing() const;
 
  private:

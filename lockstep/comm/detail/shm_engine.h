@@ -10,9 +10,9 @@
 
 namespace lockstep::comm::detail {
 
-// Carries on what one rank has asked for: in a thread of its own, or in the caller's
-// while that waits. Collectives run one after the other, in the order of start();
-// messages beside them.
+// Carries out the collectives that one rank has started: in a thread of its own, or in
+// the caller's while that waits. Collectives run one after the other, in the order of
+// start(); messages beside them.
 //
 // Threads: start() and wait() by one at a time; is_done() and abort() from any.
 class Engine {
@@ -24,7 +24,7 @@ class Engine {
 
   const Board& board() const noexcept { return board_; }
 
-  // Waits for no other rank.
+  // Starts a call and waits for no other rank.
   std::shared_ptr<Operation> start(const Call& call, std::optional<BufferPlace> place);
   void wait(Operation& operation);
   bool is_done(const Operation& operation);
@@ -62,7 +62,7 @@ class Engine {
   std::string timeout_text_;  // of this rank, when it gave up
 
   std::atomic<int> waiting_ = 0;            // callers in wait(), who do the work
-  std::atomic<std::uint32_t> signals_ = 0;  // what the idle thread watches
+  std::atomic<std::uint32_t> signals_ = 0;  // watched by the idle thread
   std::jthread thread_;
 };
 

@@ -18,11 +18,11 @@ class Mail {
 
   void post(std::shared_ptr<Operation> operation);
 
-  // Moves one chunk each way with every rank; false if there is none to move.
+  // Moves one chunk each way with every rank; returns false if there is none to move.
   bool advance();
 
   bool empty() const noexcept { return under_way_ == 0; }
-  std::vector<int> missing() const;  // the ranks that something waits for
+  std::vector<int> missing() const;  // the ranks that messages wait for
   void fail(const std::string& why);
 
  private:

@@ -6,7 +6,7 @@
 
 namespace lockstep::comm::detail {
 
-// Where the chunks of one round are.
+// The place of the chunks of one round.
 struct Round {
   const Board& board;
   std::uint64_t index;   // in its collective, from 0 on
@@ -16,16 +16,16 @@ struct Round {
   char* own() const { return chunk(board.rank()); }
 };
 
-// How one kind of collective passes through the chunks, round by round: every rank puts
-// something into its own chunk, and when all have, takes what it needs from the others.
-// Those that combine() do so in between: each its slice, which all then take.
+// The schedule of one kind of collective through the chunks, round by round: every rank
+// puts something into its own chunk, and when all have, takes what it needs from the
+// others. Those that combine() do so in between: each its slice, which all then take.
 class Rounds {
  public:
   virtual ~Rounds() = default;
 
-  // At least 1 and the same on every rank.
+  // Returns at least 1, and the same on every rank.
   virtual std::uint64_t count() const = 0;
-  // Whether count() needs what all ranks have announced.
+  // Returns whether count() needs the announcements of all ranks.
   virtual bool needs_announcements() const { return false; }
   virtual void put(const Round& round) = 0;
   virtual bool combines() const { return false; }

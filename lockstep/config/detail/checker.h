@@ -8,12 +8,12 @@
 
 namespace lockstep::config::detail {
 
-// What validate() hands from check to check.
+// The state that validate() hands from check to check.
 class Checker {
  public:
   explicit Checker(const Loaded& loaded) : loaded_(loaded) {}
 
-  // A problem at the place where `key` was set.
+  // Reports a problem at the place where `key` was set.
   void refuse(const std::string& key, const std::string& text) {
     const auto source = loaded_.sources.find(key);
     const auto place = source == loaded_.sources.end() ? "" : place_of(source->second);
@@ -33,10 +33,10 @@ Count count_of(const Auto<T>& value) {
   return value.is_auto() ? Count() : Count(value.value());
 }
 
-// The knobs of the batch against each other and against parallel.ranks.
+// Checks the knobs of the batch against each other and against parallel.ranks.
 void check_batch(Checker& check, const Config& config);
 
-// The knobs of the task against each other.
+// Checks the knobs of the task against each other.
 void check_task(Checker& check, const TaskConfig& task);
 
 }  // namespace lockstep::config::detail

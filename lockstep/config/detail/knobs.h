@@ -10,8 +10,8 @@
 
 namespace lockstep::config::detail {
 
-// One field of one Config with its type forgotten: what reading, printing and the
-// reference page work with. Lifetime: not longer than the Config it was made for.
+// One field of one Config with its type erased, for reading, printing and the reference
+// page. Lifetime: not longer than the Config it was made for.
 struct Knob {
   std::string key;  // "optim.lr"
   std::string_view section;
@@ -39,8 +39,8 @@ struct Knobs {
 
 Knobs knobs_of(Config& config);
 
-// "unknown key 'optim.lrr'; did you mean 'optim.lr'?"; also finds a key that stands in
-// another section.
+// Returns "unknown key 'optim.lrr'; did you mean 'optim.lr'?"; also finds a key that
+// stands in another section.
 std::string unknown_key(const Knobs& knobs, std::string_view section,
                         std::string_view name);
 std::string unknown_section(const Knobs& knobs, std::string_view name);

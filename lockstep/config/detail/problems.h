@@ -6,13 +6,13 @@
 
 namespace lockstep::config::detail {
 
-// Collects what is wrong, so that a person fixes a recipe in one go.
+// Collects all problems, so that a user fixes a recipe in one go.
 class Problems {
  public:
-  // A line "place: key: text"; an empty part is left out.
+  // Adds a line "place: key: text"; an empty part is left out.
   void add(std::string_view place, std::string_view key, std::string_view text);
 
-  // Throws one Fault::config with a line for each, ten at most.
+  // Throws one Fault::config with a line per problem, ten at most.
   void throw_if_any() const;
 
  private:

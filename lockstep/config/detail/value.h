@@ -13,12 +13,12 @@
 #include "lockstep/config/enums.h"
 #include "lockstep/config/field.h"
 
-// How each type of knob is read and written: one overload of read(), write() and
-// type_of() for a type. A new type of knob needs these three and nothing else.
+// Each type of knob has one overload of read(), write() and type_of(). A new type of
+// knob needs these three and nothing else.
 namespace lockstep::config::detail {
 
-// What is wrong with a value, with what to do, and where if it is not the whole of it;
-// nothing if it was taken.
+// The problem with a value and its remedy, and the place if it is not the whole value;
+// empty if the value was taken.
 struct Problem : std::optional<std::string> {
   using std::optional<std::string>::optional;
 
@@ -53,7 +53,7 @@ Written write(const std::vector<int>& values, const Field& field);
 Written write(const std::vector<double>& values, const Field& field);
 Written write(const std::vector<std::string>& values, const Field& field);
 
-// For the reference page.
+// A knob's type on the reference page.
 struct Type {
   std::string name;
   std::vector<std::string> choices;
@@ -70,11 +70,11 @@ Type type_of(const std::vector<int>&, const Field& field);
 Type type_of(const std::vector<double>&, const Field& field);
 Type type_of(const std::vector<std::string>&, const Field& field);
 
-// "at least 0 and below 1", "" if every value is in it.
+// Returns "at least 0 and below 1", "" if every value is in it.
 std::string describe(const Range& range);
 std::string_view name_of(Unit unit) noexcept;
 
-// JSON's form of a text, which is YAML's double-quoted form, too.
+// Returns JSON's form of a text, which is YAML's double-quoted form, too.
 std::string quoted(const std::string& text);
 
 // The index of the node's text among the names.

@@ -4,12 +4,12 @@
 #include <string_view>
 #include <vector>
 
-// A small tree of what a recipe says, each node with its place. yaml-cpp's own nodes
-// are not used: its events let us refuse aliases and deep nesting before they cost
-// anything.
+// The content of a recipe as a small tree, each node with its place. yaml-cpp's own
+// nodes are not used: its events let us refuse aliases and deep nesting before they
+// cost anything.
 namespace lockstep::config::detail {
 
-// Counted from 1, as editors do.
+// A position, counted from 1 as editors do.
 struct Mark {
   int line = 1;
   int column = 1;
@@ -24,23 +24,23 @@ struct Node {
   std::vector<Node> items = {};  // of a sequence; of a map: key, value, key, value, ...
 };
 
-// "a map", "a list", ...
+// Returns "a map", "a list", ...
 std::string_view name_of(Node::Kind kind) noexcept;
 
-// Why a text is no recipe, and where.
+// The reason why a text is no recipe, and its place.
 struct SyntaxError {
   Mark mark;
   std::string message;
 };
 
-// YAML, or JSON as its subset; CRLF and a byte order mark are tolerated. A text without
-// any value gives a null node. Throws SyntaxError, also for what recipes may not use:
-// anchors and aliases, tags, several documents, control characters, text that is not
-// UTF-8, more than 16 levels, more than 10,000 values.
+// Parses YAML, or JSON as its subset; CRLF and a byte order mark are tolerated. A text
+// without any value gives a null node. Throws SyntaxError, also for features that
+// recipes may not use: anchors and aliases, tags, several documents, control
+// characters, text that is not UTF-8, more than 16 levels, more than 10,000 values.
 Node parse_yaml(std::string_view text);
 
-// The value of key=value: a list or a quoted text as in YAML, all else as it stands, so
-// that a path may contain any character. Throws SyntaxError.
+// Parses the value of key=value: a list or a quoted text as in YAML, all else verbatim,
+// so that a path may contain any character. Throws SyntaxError.
 Node parse_value(std::string_view text);
 
 }  // namespace lockstep::config::detail

@@ -26,9 +26,9 @@ class JpegDecoder {
   static bool is_jpeg(Bytes file) noexcept;
   ImageSize size_of(Bytes file);
 
-  // RGB rows in `memory`. The shorter side may come out smaller than it is in the file,
-  // but not smaller than `at_least`: a JPEG can be decoded at a half, a quarter or
-  // an eighth of its size for less than the price of all of it. 0: all of it.
+  // Decodes to RGB rows in `memory`. The shorter side may come out smaller than it is
+  // in the file, but not smaller than `at_least`: a JPEG can be decoded at a half, a
+  // quarter or an eighth of its size for less than the full price. 0: full size.
   ImageSize decode(Bytes file, std::int64_t at_least,
                    std::vector<std::uint8_t>& memory);
 
@@ -38,12 +38,12 @@ class JpegDecoder {
   void* handle_ = nullptr;
 };
 
-// libpng's; transparent pixels stand on black.
+// libpng's decoder; transparent pixels stand on black.
 bool is_png(Bytes file) noexcept;
 ImageSize png_size(Bytes file);
 ImageSize decode_png(Bytes file, std::vector<std::uint8_t>& memory);
 
-// Whichever of the two it is, by its first bytes. Errors are Fault::io without the
+// Decodes either format, known by its first bytes. Errors are Fault::io without the
 // file's name.
 class Decoder {
  public:
@@ -55,7 +55,7 @@ class Decoder {
   std::vector<std::uint8_t> memory_;
 };
 
-// RGB pixels to planes.
+// Splits RGB pixels into planes.
 void split_planes(const Pixels<std::uint8_t>& in, std::uint8_t* out);
 
 }  // namespace lockstep::data::detail

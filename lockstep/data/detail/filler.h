@@ -14,7 +14,7 @@
 namespace lockstep::data::detail {
 
 // Reads the samples of a share into a slot: checks them, replaces bad ones, mixes
-// pairs. What comes out depends on the place in the epoch, not on who fills.
+// pairs. The result depends on the place in the epoch, not on the thread that fills.
 //
 // Threads: several fill at once, each its own slot.
 class Filler {
@@ -26,23 +26,26 @@ class Filler {
   };
   Filler(const Dataset& dataset, const Options& options);
 
-  // What the slots have to be like.
-  Slot::Kind slot_kind() const noexcept;
+  // Returns the kind of slot that this filler needs.
+  BatchSlot::Kind slot_kind() const noexcept;
 
-  // The samples at the places [first, first + size) of an epoch go to the rows from 0.
-  void fill(Slot& slot, std::int64_t epoch, std::int64_t first, std::int64_t size);
+  // Fills rows from 0 on with the samples at the places [first, first + size) of an
+  // epoch.
+  void fill(BatchSlot& slot, std::int64_t epoch, std::int64_t first, std::int64_t size);
 
-  // Samples that were replaced, each time they were.
+  // Returns the number of replacements of bad samples.
   std::int64_t num_skipped() const noexcept { return num_skipped_; }
 
  private:
-  void read(const Visit& visit, const Room& room);
-  void read_checked(const Visit& visit, const Room& room) const;
+  void read(const Visit& visit, const SampleBuffer& room);
+  void read_checked(const Visit& visit, const SampleBuffer& room) const;
   void check_classes(const FieldSpec& spec, std::span<const std::byte> bytes,
                      std::int64_t length) const;
   void note_skipped(std::int64_t index, const Error& error);
-  void mix_pairs(Slot& slot, std::int64_t epoch, std::int64_t first, std::int64_t size);
-  void mix_rows(Slot& slot, std::int64_t a, std::int64_t b, const Blend& blend) const;
+  void mix_pairs(BatchSlot& slot, std::int64_t epoch, std::int64_t first,
+                 std::int64_t size);
+  void mix_rows(BatchSlot& slot, std::int64_t a, std::int64_t b,
+                const Blend& blend) const;
 
   const Dataset& dataset_;
   const std::vector<FieldSpec> specs_;  // input, target, fields

@@ -9,7 +9,7 @@ namespace lockstep::data::detail {
 
 class Library {
  public:
-  // `file` as the dynamic linker finds it. Throws Fault::hardware with `remedy`.
+  // Loads `file` as the dynamic linker finds it. Throws Fault::hardware with `remedy`.
   Library(const char* file, const std::string& remedy);
 
   template <typename Function>

@@ -48,13 +48,13 @@ inline bool is_whole(torch::Dtype dtype) noexcept {
   return torch::isIntegralType(dtype, /*includeBool=*/true);
 }
 
-// The memory of a tensor as numbers of its type.
+// Returns the memory of a tensor as numbers of its type.
 template <typename T>
 std::span<const T> numbers_in(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
 }
 
-// Entry `at` of a tensor of whole numbers.
+// Returns entry `at` of a tensor of whole numbers.
 inline std::int64_t whole_at(std::span<const std::byte> bytes, torch::Dtype dtype,
                              std::size_t at) {
   std::int64_t found = 0;
@@ -64,7 +64,7 @@ inline std::int64_t whole_at(std::span<const std::byte> bytes, torch::Dtype dtyp
   return found;
 }
 
-// Whether entry `at` of a tensor is not 0.
+// Returns whether entry `at` of a tensor is not 0.
 inline bool is_set(std::span<const std::byte> bytes, torch::Dtype dtype,
                    std::size_t at) {
   bool found = false;

@@ -8,11 +8,12 @@
 namespace lockstep::data::detail {
 
 // Tools that one thread uses at a time and that are worth keeping: buffers, decoders.
-// There come to be as many as threads ask at once; from then on nothing is allocated.
+// Their number grows to the number of threads that ask at once; from then on nothing is
+// allocated.
 template <typename T>
 class Pool {
  public:
-  // A tool that goes back when it is let go. The pool outlives it.
+  // A tool that its destructor returns. The pool outlives it.
   class Lease {
    public:
     Lease(Pool& pool, std::unique_ptr<T> tool) : pool_(pool), tool_(std::move(tool)) {}

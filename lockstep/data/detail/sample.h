@@ -21,13 +21,14 @@ class Sample {
 
   std::int64_t length_of_input() const { return lengths_[0]; }
 
-  // Its first target. REQUIRES: targets are whole numbers, of any type.
+  // Returns its first target. REQUIRES: targets are whole numbers, of any type.
   std::int64_t first_class() const;
-  // Its targets, but for those that its field "target_mask" leaves out. The same.
+  // Returns its targets, but for those that its field "target_mask" leaves out.
+  // REQUIRES: as first_class().
   std::vector<std::int64_t> classes() const;
 
  private:
-  // Of its targets, where their number varies.
+  // Returns the number of its targets, where it varies.
   std::size_t num_targets() const;
 
   const Dataset& dataset_;

@@ -11,30 +11,30 @@ namespace lockstep::data::detail {
 
 // Memory for the largest share of a batch, filled by one worker and read by the
 // consumer, again and again. A size that it has had lately costs no allocation.
-class Slot {
+class BatchSlot {
  public:
   struct Kind {
     bool soft_targets = false;  // (classes) float32 for each sample
     bool pinned = false;        // so that a GPU can fetch from it
     int spare = 0;              // samples behind the share
   };
-  Slot(const SampleSpec& spec, const Kind& kind)
+  BatchSlot(const SampleSpec& spec, const Kind& kind)
       : specs_(spec.tensors()), num_classes_(spec.num_classes), kind_(kind) {}
 
-  // Room for so many samples, apart from the spare ones.
+  // Reserves memory for so many samples, apart from the spare ones.
   void reserve(std::int64_t samples);
   std::int64_t capacity() const noexcept { return capacity_; }
 
-  // The batch of the first `size` samples; it becomes the current one.
+  // Returns the batch of the first `size` samples; it becomes the current one.
   Batch& view(std::int64_t size);
   const Batch& current() const { return views_[current_]; }
 
-  // Where sample `row` goes. One at a time: the spans are the slot's.
-  Room room(std::int64_t row);
+  // Returns the destination of sample `row`. One at a time: the spans are the slot's.
+  SampleBuffer room(std::int64_t row);
   std::span<float> soft_target(std::int64_t row);
 
-  // When all samples of the current batch are there: tensors whose length varies become
-  // as long as the longest of them, and get their masks.
+  // To be called when all samples of the current batch are there: tensors whose length
+  // varies become as long as the longest of them, and get their masks.
   void pad();
 
   std::int64_t ready = -1;  // the number of the batch that is in it
@@ -44,7 +44,7 @@ class Slot {
   torch::Tensor make(const std::vector<std::int64_t>& shape, torch::Dtype dtype) const;
   std::int64_t& length(std::int64_t row, std::size_t tensor);
   std::int64_t longest(std::int64_t size, std::size_t tensor);
-  // Moves the samples of a tensor together and fills what is missing of them.
+  // Moves the samples of a tensor together and pads them.
   torch::Tensor packed(std::int64_t size, std::size_t tensor, std::int64_t length);
   torch::Tensor mask(std::int64_t size, std::size_t tensor, std::int64_t length);
 

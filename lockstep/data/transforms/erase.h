@@ -12,13 +12,13 @@ namespace lockstep::data {
 template <typename T>
 void erase(const Image<T>& image, const Box& box, std::span<const float> values);
 
-// Cutout: a square of `side` whose centre is anywhere in the image; what reaches out of
-// it is left away.
+// Draws a box for cutout: a square of `side` whose center is anywhere in the image,
+// clipped to it.
 Box cutout_box(Random& random, std::int64_t height, std::int64_t width,
                std::int64_t side);
 
-// Random erasing: 2 to 33 % of the image, of an aspect ratio from 0.3 to 3.3, inside of
-// it. None if ten tries gave no box that fits.
+// Draws a box for random erasing: 2 to 33 % of the image, of an aspect ratio from 0.3
+// to 3.3, inside of it. None if ten tries gave no box that fits.
 std::optional<Box> erasing_box(Random& random, std::int64_t height, std::int64_t width);
 
 }  // namespace lockstep::data

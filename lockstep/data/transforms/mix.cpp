@@ -26,7 +26,7 @@ Blend draw_cut(Random& random, double alpha, std::int64_t height, std::int64_t w
   const auto w = static_cast<std::int64_t>(cut * static_cast<double>(width));
   const auto top = random.below(height - h + 1);
   const Box box{top, random.below(width - w + 1), h, w};
-  // What counts is what was exchanged, not what was drawn.
+  // The share is that of the exchanged part, not of the drawn box.
   const auto share = static_cast<float>(h * w) / static_cast<float>(height * width);
   return {.own = 1 - share, .cut = true, .box = box};
 }

@@ -7,7 +7,7 @@
 
 namespace lockstep::data {
 
-// Whether samples are mixed in pairs. The strengths are the alpha of a Beta(alpha,
+// The options that mix samples in pairs. The strengths are the alpha of a Beta(alpha,
 // alpha); 0: not at all. With both, a coin decides for each pair.
 struct Mixing {
   double mixup = 0;   // the values are averaged
@@ -16,18 +16,18 @@ struct Mixing {
   bool any() const noexcept { return mixup > 0 || cutmix > 0; }
 };
 
-// How the two samples of a pair are mixed. Each keeps the larger part of itself, so
-// what it mostly shows is its own class.
+// The mix of the two samples of a pair. Each keeps the larger part of itself, so it
+// mostly shows its own class.
 struct Blend {
   float own = 1;  // the share of itself that a sample keeps
   bool cut = false;
-  Box box = {};  // what is exchanged, if cut
+  Box box = {};  // the exchanged part, if cut
 };
 
 Blend draw_blend(Random& random, const Mixing& mixing, std::int64_t height,
                  std::int64_t width);
 
-// Both at once: a = own * a + (1 - own) * b, and b likewise. Bytes are rounded.
+// Blends both at once: a = own * a + (1 - own) * b, and b likewise. Bytes are rounded.
 template <typename T>
 void mix(const Image<T>& a, const Image<T>& b, const Blend& blend);
 

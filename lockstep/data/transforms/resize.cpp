@@ -63,7 +63,7 @@ void Resizer::Axis::plan(std::int64_t from, std::int64_t to) {
   }
 }
 
-// Down first: whole rows, which vectorises.
+// Resizes vertically first: whole rows, which vectorizes.
 template <typename T>
 void Resizer::rows(const Pixels<T>& in, std::int64_t y) {
   const auto count = in.width * in.step;
@@ -78,8 +78,8 @@ void Resizer::rows(const Pixels<T>& in, std::int64_t y) {
   }
 }
 
-// A pixel at a time: four values fill a vector register, of which the last is the next
-// pixel's and is not used.
+// Resizes a pixel at a time: four values fill a vector register, of which the last is
+// the next pixel's and is not used.
 template <typename T>
 void Resizer::columns(const Image<T>& out, std::int64_t step, std::int64_t y) const {
   constexpr std::int64_t kValues = 4;

@@ -16,22 +16,22 @@ struct Pixels {
   std::int64_t row_stride;  // values from a row to the next
 };
 
-// Bilinear, with a filter as wide as the reduction so that small images do not flicker
-// (PyTorch calls it antialias).
+// Resizes bilinearly, with a filter as wide as the reduction so that small images do
+// not flicker (PyTorch calls it antialias).
 //
 // Threads: one at a time; it keeps its weights and its memory for the next image.
 class Resizer {
  public:
-  // All of `in`, whose channels are the values of a pixel, four at most.
+  // Resizes all of `in`, whose channels are the values of a pixel, four at most.
   template <typename T>
   void resize(const Pixels<T>& in, const Image<T>& out);
 
-  // A plane at a time.
+  // Resizes a plane at a time.
   template <typename T>
   void resize(const Image<const T>& in, const Image<T>& out);
 
  private:
-  // For each output position: where its inputs begin and what they weigh.
+  // For each output position, the begin and the weights of its inputs.
   struct Axis {
     std::int64_t in = 0, out = 0;
     std::int64_t taps = 0;  // weights of a position, zeros at the end

@@ -21,10 +21,10 @@ struct CudaDevice {
   std::optional<int> memory_bus_bits;
 };
 
-// Nothing if libcuda is not there, does not start or can not tell UUIDs.
+// Returns nothing if libcuda is not there, does not start or can not tell UUIDs.
 std::optional<std::vector<CudaDevice>> cuda_devices(const Path& root);
 
-// Both ways to write it, without "GPU-" or "MIG-".
+// Returns the hexadecimal part of either spelling, without "GPU-" or "MIG-".
 std::string bare_uuid(const std::string& uuid);
 
 }  // namespace lockstep::hardware::detail

@@ -2,14 +2,14 @@
 
 #include "lockstep/hardware/machine.h"
 
-// What inspect() adds beside the GPUs, one function each.
+// The parts that inspect() adds beside the GPUs, one function each.
 namespace lockstep::hardware::detail {
 
 void add_cpu_facts(const Path& root, Machine& machine);
 void add_memory_facts(const Path& root, Machine& machine);
 Disk disk_of(const Path& directory, const Path& root);
 std::vector<NetworkInterface> network_interfaces(const Path& root);
-// Names of those that have verbs, whatever network they are on.
+// Returns the names of the devices that have verbs, whatever network they are on.
 std::vector<std::string> rdma_devices(const Path& root);
 
 }  // namespace lockstep::hardware::detail

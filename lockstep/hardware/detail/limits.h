@@ -9,19 +9,20 @@
 
 #include "lockstep/hardware/machine.h"
 
-// What the kernel lets this process use, from files below a root directory.
+// The resources that the kernel lets this process use, from files below a root
+// directory.
 namespace lockstep::hardware::detail {
 
-// A small file of /proc or /sys; "" when it is not there.
+// Reads a small file of /proc or /sys; "" when it is not there.
 std::string read_or_empty(const Path& path);
 
-// The value of a "Key : value" line, trimmed; "" without one.
+// Returns the value of a "Key : value" line, trimmed; "" without one.
 std::string line_value(const std::string& text, std::string_view key);
 
-// A value of /proc/meminfo, 0 without one.
+// Returns a value of /proc/meminfo, 0 without one.
 std::int64_t meminfo_bytes(const std::string& meminfo, std::string_view key);
 
-// "0-3,8,10-11" -> 0 1 2 3 8 10 11; what is no number is left out.
+// Parses "0-3,8,10-11" into 0 1 2 3 8 10 11; skips entries that are no numbers.
 std::set<int> cpu_list(std::string_view list);
 
 // One block of /proc/cpuinfo. Arm and virtual machines leave the ids out.
@@ -54,8 +55,8 @@ struct CgroupLimits {
 };
 CgroupLimits cgroup_limits(const Path& root);
 
-// A variable of this process's environment, read from /proc so that a fixture can set
-// it.
+// Returns a variable of this process's environment, read from /proc so that a fixture
+// can set it.
 std::optional<std::string> variable(const Path& root, std::string_view name);
 
 }  // namespace lockstep::hardware::detail

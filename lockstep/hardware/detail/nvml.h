@@ -27,30 +27,33 @@ struct GpuFamily {
   std::vector<FoundGpu> instances;
 };
 
-// As the kernel writes it: small letters and four digits of the domain.
+// Returns the id as the kernel writes it: small letters and four digits of the domain.
 std::string kernel_pci_id(const NvmlPci& info);
 
-// The library below `root`: a fixture with none has no GPU on any machine.
+// Returns the path of the library below `root`: a fixture with none has no GPU on any
+// machine.
 std::string nvidia_library(const Path& root, const std::string& name);
 
-// Every GPU that the driver counts, in its order; those that fail go to `unusable`.
+// Returns every GPU that the driver counts, in its order; those that fail go to
+// `unusable`.
 std::vector<GpuFamily> all_gpus(const Nvml& nvml, std::vector<UnusableGpu>& unusable);
 
 GpuStatus read_status(const Nvml& nvml, NvmlDevice device,
                       Counters counters = Counters::all);
 
-// What inspect() adds to a GPU, libcuda's part excepted.
+// Adds the details that inspect() reports of a GPU, except libcuda's part.
 void add_details(const Nvml& nvml, const Path& root, FoundGpu& found);
 
 std::vector<GpuPair> read_pairs(const Nvml& nvml, const std::vector<FoundGpu>& gpus);
 
-// What CUDA would show, in its order: libcuda's own list where there is one, else by
-// CUDA's rules for CUDA_VISIBLE_DEVICES. `wanted` is that variable.
+// Returns the GPUs that CUDA would show, in its order: libcuda's own list where there
+// is one, else by CUDA's rules for CUDA_VISIBLE_DEVICES. `wanted` is that variable.
 std::vector<FoundGpu> visible_gpus(const std::vector<GpuFamily>& all,
                                    const std::optional<std::string>& wanted,
                                    const std::optional<std::vector<CudaDevice>>& cuda);
 
-// Those of `root`'s machine that CUDA would show. With a note in `machine` if none.
+// Returns the GPUs of `root`'s machine that CUDA would show. Sets a note in `machine`
+// if there are none.
 std::vector<FoundGpu> usable_gpus(const Nvml& nvml, const Path& root, Depth depth,
                                   Machine& machine);
 

@@ -4,8 +4,9 @@
 #include <optional>
 #include <string>
 
-// NVML as it is found at run time. No distribution ships its header, so what we call is
-// declared here; the ABI is append-only, and _vN fixes the layout of a struct.
+// NVML as it is found at run time. No distribution ships its header, so the functions
+// that we call are declared here; the ABI is append-only, and _vN fixes the layout of a
+// struct.
 namespace lockstep::hardware::detail {
 
 struct CloseLibrary {
@@ -13,7 +14,7 @@ struct CloseLibrary {
 };
 using Library = std::unique_ptr<void, CloseLibrary>;
 
-// nvmlReturn_t, those that we tell apart.
+// The values of nvmlReturn_t that we tell apart.
 inline constexpr int kNvmlSuccess = 0;
 inline constexpr int kNvmlInsufficientSize = 7;
 inline constexpr int kNvmlFunctionNotFound = 13;
@@ -72,7 +73,7 @@ using NvmlText = NvmlFunction<NvmlDevice, char*, unsigned>;
 // Threads: NVML's functions may be called from any.
 class Nvml {
  public:
-  // Nothing, and why in `note`, if it is not there or does not work.
+  // Returns null, with the reason in `note`, if it is not there or does not work.
   static std::unique_ptr<Nvml> load(const std::string& library, std::string& note);
   ~Nvml();
   Nvml(const Nvml&) = delete;

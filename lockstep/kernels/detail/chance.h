@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// The chances of dropout, once for host and device.
+// The random numbers of dropout, once for host and device.
 namespace lockstep::kernels::detail {
 
 // Every bit of the input reaches every bit of the output (constants found by search:
@@ -29,7 +29,7 @@ constexpr SampleKey key_of(std::uint64_t key, std::int64_t sample) {
   return {low, mixed(high ^ low)};
 }
 
-// Uniform over 32 bits.
+// Returns a number that is uniform over 32 bits.
 [[gnu::always_inline]] constexpr std::uint32_t chance(const SampleKey& key,
                                                       std::uint32_t element) {
   return mixed(mixed(element ^ key.low) + key.high);

@@ -8,7 +8,7 @@
 
 namespace lockstep::kernels::detail {
 
-// None: there are no kernels for it.
+// Returns nothing for a type without kernels.
 inline std::optional<Number> number_of(c10::ScalarType type) {
   switch (type) {
     case c10::kFloat:

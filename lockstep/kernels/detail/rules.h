@@ -7,17 +7,18 @@
 #include "lockstep/kernels/update.h"
 
 // The formulas of the optimizers, once for host and device: constexpr functions may be
-// called from both; C++17, which is what nvcc is asked for. The sources that include
-// this are built without contraction into fused multiply-adds, so that every machine
+// called from both; C++17, the version that nvcc gets. The sources that include this
+// are built without contraction into fused multiply-adds, so that every machine
 // computes the same bits.
 namespace lockstep::kernels::detail {
 
-// What the elements of a chunk share, computed in double and rounded once.
+// The coefficients that the elements of a chunk share, computed in double and rounded
+// once.
 template <typename T>
 struct Coefficients {
   T scale, clip;
   T rate;   // of the change
-  T keep;   // decoupled decay: what is left of a weight
+  T keep;   // decoupled decay: the factor of a weight
   T decay;  // coupled decay: the weight's part of the gradient
   T beta1, rest1, beta2, rest2;
   T inverse_root;  // 1 / sqrt(bias2)
@@ -44,7 +45,7 @@ constexpr Coefficients<T> coefficients(const Hyper& h, const Chunk& chunk,
   return c;
 }
 
-// Not std::clamp: what is not a number has to stay so.
+// This is not std::clamp: a NaN has to stay one.
 template <typename T>
 [[gnu::always_inline]] constexpr T limited(T g, T clip) {
   return g > clip ? clip : (g < -clip ? -clip : g);
@@ -121,7 +122,7 @@ struct Lion {
   }
 };
 
-// bf16 is the upper half of a float; to the nearest, ties to even.
+// A bf16 is the upper half of a float; it is rounded to the nearest, ties to even.
 [[gnu::always_inline]] constexpr float widened(std::uint16_t bits) {
   return __builtin_bit_cast(float, static_cast<std::uint32_t>(bits) << 16);
 }

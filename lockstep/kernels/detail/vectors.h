@@ -3,7 +3,7 @@
 namespace lockstep::kernels::detail {
 
 // Calls a body in a function that is built for the widest vectors of this machine, so
-// that a binary for every machine of a kind still uses what each has. `body` has to be
+// that one binary uses the instructions that each machine has. `body` has to be
 // inlined: mark its operator() [[gnu::always_inline]].
 #if defined(__x86_64__)
 

@@ -7,13 +7,13 @@
 
 #include "lockstep/launcher/detail/notes.h"
 #include "lockstep/launcher/job.h"
-#include "lockstep/monitor/heartbeat.h"
+#include "lockstep/run/heartbeat.h"
 
 namespace lockstep::launcher {
 
-// What the attempts of a job have in common.
-struct Scene {
-  const monitor::RunDirectory& run;
+// The parts that the attempts of a job share.
+struct AttemptContext {
+  const run::RunDirectory& run;
   const Job& job;           // complete: with address, port and token
   const std::string& mark;  // sweep.h
   LogPump* pump;            // none if all ranks own the terminal
@@ -27,13 +27,13 @@ struct Scene {
 class Attempt {
  public:
   // Starts them. `number` counts from 0.
-  Attempt(const Scene& scene, int number);
+  Attempt(const AttemptContext& scene, int number);
   ~Attempt();  // nothing of them is left
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
 
-  // By local rank. When it returns no process of the job is left, and the logs have all
-  // that they printed.
+  // Returns the ends by local rank. When it returns no process of the job is left, and
+  // the logs have all that they printed.
   std::vector<RankEnd> until_end();
 
  private:
@@ -41,7 +41,7 @@ class Attempt {
     process::Child child;
     RankEnd end;
     bool running = true;
-    // What it was last seen to do; zero until it is quiet enough to be asked.
+    // These are its last seen activity; zero until it is quiet enough to be asked.
     std::optional<SteadyTime> evidence_at = {};
     std::optional<Activity> activity = Activity{};
     std::optional<bool> gpu_busy = false;
@@ -68,16 +68,16 @@ class Attempt {
   void look_after_run();
   bool is_taken_over();
   bool is_homeless();
-  const monitor::HeartbeatReader* heartbeat();
+  const run::HeartbeatReader* heartbeat();
   void fail(const Rank& rank);
   void sweep_up();
   bool beats() const { return scene_.job.is_ours(); }
 
-  const Scene scene_;
+  const AttemptContext scene_;
   std::vector<Rank> ranks_;
   int running_ = 0;
   GpuWatch gpus_;
-  std::optional<monitor::HeartbeatReader> heartbeat_;
+  std::optional<run::HeartbeatReader> heartbeat_;
   std::optional<SteadyTime> next_look_;
   std::optional<SteadyTime> next_run_look_;
   bool seems_gone_ = false;  // the run directory, when it was last looked for
@@ -86,15 +86,14 @@ class Attempt {
   bool told_ = false;        // to end, because one failed
   std::optional<SteadyTime> deadline_;     // then all are killed, or left
   bool is_dying_ = false;                  // all that run have had SIGKILL
-  std::chrono::milliseconds allowed_{};    // the time up to it, for the person
+  std::chrono::milliseconds allowed_{};    // the time up to it, for the user
   std::optional<SteadyTime> interrupted_;  // by the first SIGINT
-  std::set<int> passed_on_;                // what asked the ranks to stop
+  std::set<int> passed_on_;                // signals that asked the ranks to stop
   bool swept_ = false;
 };
 
-// The environment of a rank, over ours.
-std::vector<std::pair<std::string, std::string>> rank_variables(const Scene& scene,
-                                                                int local_rank,
-                                                                int attempt);
+// Returns the environment of a rank, over ours.
+std::vector<std::pair<std::string, std::string>> rank_variables(
+    const AttemptContext& scene, int local_rank, int attempt);
 
 }  // namespace lockstep::launcher

@@ -14,7 +14,7 @@
 
 namespace lockstep::launcher::detail {
 
-// Lines on their way to a terminal that may take its time, written by a thread of its
+// The lines on their way to a terminal that may be slow, written by a thread of its
 // own.
 //
 // Threads: any.
@@ -26,10 +26,10 @@ class ConsoleQueue {
 
   void push(Console stream, std::string lines);
 
-  // More waits than should: whoever can wait with his lines should do so.
+  // Returns whether too much waits: a caller that can hold back lines should do so.
   bool is_full() const;
 
-  // False if `deadline` has passed before all was written.
+  // Returns false if `deadline` has passed before all was written.
   bool wait_until_empty(SteadyTime deadline);
 
  private:

@@ -8,7 +8,7 @@
 
 namespace lockstep::launcher {
 
-// What the end of one rank was.
+// The kind of a rank's end.
 enum class Ending {
   well,     // status 0
   stopped,  // cleanly, by request
@@ -18,30 +18,29 @@ enum class Ending {
 };
 Ending ending_of(const Job& job, const RankEnd& end);
 
-// Who failed first; nothing if nobody did. One that only lost its peers (Fault::comm)
-// counts as a consequence when there is a better reason: the kernel closes the sockets
-// of a dying process before it is seen to be dead. Ranks whose end was seen at the same
-// moment are ordered by their error files.
-std::optional<std::size_t> first_failure(const monitor::RunDirectory& run,
-                                         const Job& job, std::span<const RankEnd> ends);
+// Returns the rank that failed first; nothing if none did. One that only lost its peers
+// (Fault::comm) counts as a consequence when there is a better reason: the kernel
+// closes the sockets of a dying process before it is seen to be dead. Ranks whose end
+// was seen at the same moment are ordered by their error files.
+std::optional<std::size_t> first_failure(const run::RunDirectory& run, const Job& job,
+                                         std::span<const RankEnd> ends);
 
-// False for faults that another attempt meets again: config, diverged. A rank that can
-// not be killed may still hold its GPU, and its part of the run.
-bool may_get_better(const monitor::RunDirectory& run, const Job& job,
-                    const RankEnd& end);
+// Returns false for faults that another attempt meets again: config, diverged. A rank
+// that can not be killed may still hold its GPU, and its part of the run.
+bool is_retryable(const run::RunDirectory& run, const Job& job, const RankEnd& end);
 
-// What the ends of all ranks mean for the run, the person and the shell.
-JobResult judge(const monitor::RunDirectory& run, const Job& job,
+// Returns what the ends of all ranks mean for the run, the user and the shell.
+JobResult judge(const run::RunDirectory& run, const Job& job,
                 std::vector<RankEnd> ends);
 
-// One line: "rank 1 (pid 4711 on host) ended by signal 11 (Segmentation fault)", and
-// what it says itself in its error file. A single rank's own words are enough.
-std::string failure_line(const monitor::RunDirectory& run, const Job& job,
+// Returns one line: "rank 1 (pid 4711 on host) ended by signal 11 (Segmentation
+// fault)", and the text of its error file. A single rank's own words are enough.
+std::string failure_line(const run::RunDirectory& run, const Job& job,
                          const RankEnd& end);
 
-// The line of the rank that failed first, the last lines of its log, and a line for
-// each of the others.
-std::string failure_report(const monitor::RunDirectory& run, const Job& job,
+// Returns the line of the rank that failed first, the last lines of its log, and a line
+// for each of the others.
+std::string failure_report(const run::RunDirectory& run, const Job& job,
                            std::span<const RankEnd> ends, std::size_t first);
 
 }  // namespace lockstep::launcher

@@ -11,17 +11,17 @@ namespace lockstep::launcher::detail {
 // A line that is longer is passed on in pieces.
 inline constexpr std::size_t kLongestLine = 64 << 10;
 
-// Cuts a stream of bytes into pieces that are written at once: whole lines, where \r
-// (a progress bar) ends one as well, or what has come of a line that is too long.
+// Cuts a stream of bytes into pieces that are written at once: whole lines, where \r (a
+// progress bar) ends one as well, or the part that has come of a line that is too long.
 class LineBuffer {
  public:
-  // Where the next bytes are to be put; filled() says how many it were.
+  // Returns where to put the next bytes; filled() says how many there were.
   std::span<char> room();
   void filled(std::size_t bytes) { end_ += bytes; }
 
-  // The piece that is ready, if any; taken() removes it.
+  // Returns the piece that is ready, if any; taken() removes it.
   std::string_view ready() const;
-  // All there is: the stream has ended.
+  // Returns all that is left, when the stream has ended.
   std::string_view rest() const { return {buffer_.data() + begin_, end_ - begin_}; }
   void taken(std::size_t bytes) { begin_ += bytes; }
 
@@ -30,22 +30,22 @@ class LineBuffer {
   std::size_t begin_ = 0, end_ = 0;
 };
 
-// What one place (a log, a terminal) has got of several streams: who is in the middle
-// of a line, so that a piece of another stream begins a new one.
+// The state of one place (a log, a terminal) with several streams: which is in the
+// middle of a line, so that a piece of another stream begins a new one.
 class Joint {
  public:
-  // Whether a newline has to be written before `stream` may write.
+  // Returns whether a newline has to be written before `stream` may write.
   bool interrupts(const void* stream) const {
     return open_ != nullptr && open_ != stream;
   }
 
   bool is_open(const void* stream) const { return open_ == stream; }
 
-  // `piece` as it is to be written: with `prefix` where a line begins.
+  // Returns `piece` as it is to be written: with `prefix` where a line begins.
   std::string prefixed(const void* stream, std::string_view piece,
                        std::string_view prefix) const;
 
-  // `piece` was written.
+  // Records that `piece` was written.
   void wrote(const void* stream, std::string_view piece);
 
  private:

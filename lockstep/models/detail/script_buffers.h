@@ -17,14 +17,14 @@ class ScriptBuffers {
  public:
   explicit ScriptBuffers(const torch::jit::Module& module);
 
-  // Before a pass. With gradients, the script gets copies of those that it assigns:
-  // autograd may keep what is in them until the backward pass.
+  // To be called before a pass. With gradients, the script gets copies of those that it
+  // assigns: autograd may keep their values until the backward pass.
   void lend();
-  // After it. Throws Fault::config, naming the file, for a value of another shape, and
-  // for one of another type unless both are floating point: it is rounded, as what
-  // autocast computes in 16 bits is.
+  // To be called after it. Throws Fault::config, naming the file, for a value of
+  // another shape, and for one of another type unless both are floating point: it is
+  // rounded, as autocast's 16-bit results are.
   void take_back(const std::string& file);
-  // Instead, if the pass has failed: what it has assigned is lost.
+  // To be called instead, if the pass has failed: its assignments are lost.
   void withdraw();
 
  private:

@@ -23,11 +23,11 @@ class PrometheusText {
   std::string render() const;
 
  private:
-  struct Entry {
+  struct Sample {
     Family family;
     std::map<std::string, double> values;  // by the labels' text
   };
-  std::map<std::string, Entry> entries_;
+  std::map<std::string, Sample> entries_;
 };
 
 }  // namespace lockstep::monitor::detail

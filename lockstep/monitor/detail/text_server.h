@@ -12,7 +12,7 @@ namespace lockstep::monitor::detail {
 // scraper, and too little to be a burden or a danger to the run.
 class TextServer {
  public:
-  // Port 0: any free one. Fault::io if the address can not be had.
+  // Port 0 is any free one. Throws Fault::io if the address can not be had.
   TextServer(const std::string& address, int port, std::function<std::string()> text);
   ~TextServer();
   TextServer(const TextServer&) = delete;

@@ -7,16 +7,17 @@
 namespace lockstep::optim::detail {
 
 // A place on a curve, in the schedule's unit: steps or epochs.
-struct Place {
+struct CurvePoint {
   std::int64_t now = 0;
   std::int64_t warmup = 0;  // the curve begins here
   std::int64_t end = 1;     // the run ends before it
 };
 
-// The factor on the learning rate after the warm-up; plateau's is not a curve: 1.
-double curve(const config::ScheduleConfig& config, const Place& place);
+// Returns the factor on the learning rate after the warm-up; plateau's is not a curve:
+// 1.
+double curve(const config::ScheduleConfig& config, const CurvePoint& place);
 
-// How long wsd's rate falls.
+// Returns the length of wsd's decay.
 std::int64_t decay_length(const config::ScheduleConfig& config, std::int64_t end);
 
 }  // namespace lockstep::optim::detail

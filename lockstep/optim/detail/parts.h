@@ -14,13 +14,13 @@ struct Part {
   std::vector<OptionRange> ranges;
 };
 
-// What is updated in a step that leaves `unused` out: a part for every number of steps,
-// each in order. One part if nothing was ever left out.
+// Returns the elements to update in a step that leaves `unused` out: a part for every
+// number of steps, each in order. One part if nothing was ever left out.
 std::vector<Part> cut_by_steps(const std::vector<OptionRange>& ranges,
                                const std::vector<Elements>& unused,
                                const std::vector<Behind>& behind);
 
-// The elements of `unused` are one step more behind.
+// Puts the elements of `unused` one step more behind.
 std::vector<Behind> one_more(const std::vector<Behind>& behind,
                              const std::vector<Elements>& unused);
 

@@ -3,21 +3,21 @@
 #include <torch/torch.h>
 
 // The arithmetic of BatchNorm over ranks, without the ranks. Inputs are (N, C, ...),
-// contiguous or channels-last; N may be 0. What one rank tells the others is one flat
-// tensor, and what it gets is theirs, in the order of the ranks.
+// contiguous or channels-last; N may be 0. Each rank sends the others one flat tensor,
+// and gets theirs in the order of the ranks.
 //
 // A GPU has operations for these parts; a CPU has them for whole batches, from which
 // the parts are made.
 namespace lockstep::parallel::detail {
 
-// Of the values of each channel, over all ranks.
+// The statistics of the values of each channel, over all ranks.
 struct Statistics {
   torch::Tensor mean;    // (C)
   torch::Tensor spread;  // (C); CPU: the variance; CUDA: 1 / sqrt(variance + eps)
   torch::Tensor counts;  // (ranks); CPU: double; CUDA: int32
 };
 
-// An undefined tensor: there is none.
+// In these an undefined tensor means that there is none.
 struct Affine {
   torch::Tensor weight, bias;
 };
@@ -26,14 +26,14 @@ struct Running {
   double momentum = 0;
 };
 
-// float for half precision, else the input's.
+// Returns float for half precision, else the input's dtype.
 torch::Dtype statistics_dtype(const torch::Tensor& input);
 
-// Mean, spread and count of this rank's values: 2C + 1 elements.
+// Returns mean, spread and count of this rank's values: 2C + 1 elements.
 torch::Tensor local_statistics(const torch::Tensor& input, double eps);
 
-// From those of all ranks, (ranks, 2C + 1): the same bits on every rank; they come into
-// the running statistics, too. Throws Fault::config if all ranks together have one
+// Combines those of all ranks, (ranks, 2C + 1), to the same bits on every rank, and
+// updates the running statistics. Throws Fault::config if all ranks together have one
 // value a channel or none.
 Statistics combined_statistics(const torch::Tensor& input, const torch::Tensor& all,
                                const Running& running, double eps);
@@ -41,9 +41,9 @@ Statistics combined_statistics(const torch::Tensor& input, const torch::Tensor& 
 torch::Tensor normalised(const torch::Tensor& input, const Affine& affine,
                          const Statistics& statistics, double eps);
 
-// Sums over this rank's values of the output's gradient, and of that times the input's
-// distance from the mean: 2C elements. The second of them is the weight's gradient,
-// the first the bias's.
+// The sums over this rank's values of the output's gradient, and of that times the
+// input's distance from the mean: 2C elements. The second of them is the weight's
+// gradient, the first the bias's.
 struct GradientSums {
   torch::Tensor for_input;  // (2C), to be summed over the ranks
   torch::Tensor weight, bias;

@@ -30,41 +30,41 @@ class Exchange {
            const std::vector<std::size_t>& order, const EngineOptions& options,
            Collect collect);
 
-  // A pass begins.
+  // Begins a pass.
   void begin();
 
-  // Before a gradient is added to: if its bucket holds a sum already, of an earlier
-  // pass of this step, that is put aside, so that it is not summed again.
-  void set_aside_sum_of(std::size_t parameter);
-  // What was put aside of one gradient; a zero if nothing was.
+  // Call it before a gradient is added to. If its bucket holds a sum already, of an
+  // earlier pass of this step, that is put aside, so that it is not summed again.
+  void stash(std::size_t parameter);
+  // Returns what was put aside of one gradient; a zero if nothing was.
   torch::Tensor set_aside_of(std::size_t parameter) const;
-  // Somebody has dropped the gradient that was put aside. Whether there was one.
-  bool forget_aside_of(std::size_t parameter);
+  // Drops the gradient that was put aside. Returns whether there was one.
+  bool drop_stash(std::size_t parameter);
 
   bool has_arrived(std::size_t parameter) const { return arrived_[parameter] != 0; }
 
-  // The gradient is there: starts the sums that have become possible. `used` says which
-  // parameters this rank has used since gradients were last zeroed. Never waits.
+  // Marks a gradient as ready: starts the sums that have become possible. `used` says
+  // which parameters this rank has used since gradients were last zeroed. Never waits.
   void ready(std::size_t parameter, const Flags& used);
 
-  // Starts what is left, zeros where nothing was computed. `as_if_used`: this rank does
-  // not report what it has not used. Never waits.
+  // Starts what is left, zeros where nothing was computed. With `as_if_used` this rank
+  // does not report what it has not used. Never waits.
   void start_rest(const Flags& used, bool as_if_used);
 
   // Waits for all. Collective.
   void complete();
 
-  // How many ranks have not used each parameter, after complete(). Of several GPUs
-  // those of the pass before, so that nothing waits for it; none in the first one.
+  // Returns how many ranks have not used each parameter, after complete(). On several
+  // GPUs they are of the pass before, so nothing waits; none at first.
   const std::vector<int>& absences(const Flags& used, bool as_if_used);
-  // Of how many ranks those are.
+  // Returns how many ranks were counted.
   int voters() const { return has_peers_counts() ? data_.size() : 1; }
   // Reads the counts of GPUs at once: the first ones, with which a new layout begins.
   void wait_for_counts(bool on) { waits_for_counts_ = on; }
-  // Whether ranks tell each other at all what they have used.
+  // Sets whether ranks tell each other at all what they have used.
   void tell_absences(bool on) { telling_ = on; }
 
-  // The buckets hold sums, or no longer do.
+  // These record that the buckets hold sums, or no longer do.
   void remember_sums();
   void forget_sums();
 
@@ -83,7 +83,7 @@ class Exchange {
     bool holds_sum = false;
     bool seen = false;     // by the observer, to have arrived
     torch::Tensor aside;   // sum of earlier passes of this step
-    torch::Tensor wire;    // what travels, where it is not the gradients themselves
+    torch::Tensor wire;    // the data that travels, if not the gradients themselves
     torch::Tensor counts;  // of a GPU: what the counters were after the sum
     comm::Pending pending;
   };
@@ -117,7 +117,7 @@ class Exchange {
   bool waits_for_counts_ = false;
   const std::vector<int> none_;
   std::vector<int> absences_;  // by parameter, of tensors of the host
-  // Where a rank does not see the counters of all parameters: they travel on their own.
+  // These are used where a rank does not see all counters: they travel on their own.
   torch::Tensor counts_;  // by parameter
   comm::Pending counts_pending_;
   bool counts_started_ = false;

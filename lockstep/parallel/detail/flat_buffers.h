@@ -12,8 +12,8 @@ namespace lockstep::parallel::detail {
 // The flat buffers of a layout, and the parameters as views of them.
 class FlatBuffers {
  public:
-  // Moves the parameters in; their gradients too, where they have one. What travels is
-  // where `data` moves it fastest: gradients, and values if `values_travel`.
+  // Moves the parameters in; their gradients too, where they have one. Memory that
+  // travels is where `data` moves it fastest: gradients, and values if `values_travel`.
   // Collective.
   FlatBuffers(const std::vector<Parameter>& parameters, std::vector<Group> groups,
               comm::Communicator& data, bool values_travel);
@@ -24,16 +24,16 @@ class FlatBuffers {
   std::vector<torch::Tensor>& all_values() noexcept { return values_; }
   std::vector<torch::Tensor>& all_gradients() noexcept { return gradients_; }
 
-  // The piece of the gradients that belongs to a bucket.
+  // Returns the piece of the gradients that belongs to a bucket.
   torch::Tensor bucket(std::size_t group, const Bucket& bucket) const;
-  // A parameter's gradient: same shape and strides as the parameter.
+  // Returns a parameter's gradient, with the shape and strides of the parameter.
   const torch::Tensor& gradient_of(std::size_t parameter) const {
     return gradient_views_[parameter];
   }
 
   // Puts a gradient from elsewhere into its place.
   void fill_gradient(std::size_t parameter, const torch::Tensor& from) const;
-  // The same for several of a GPU, in few launches.
+  // Does the same for several of a GPU, in few launches.
   void fill_gradients(const std::vector<std::size_t>& parameters,
                       const std::vector<torch::Tensor>& from) const;
 

@@ -25,11 +25,11 @@ class FlatOptimizers {
   FlatOptimizers(const config::Config& config, Engine& engine,
                  comm::Communicator& data);
 
-  // Parameters that no rank has used and what is remembered of them stay as they are.
+  // Leaves parameters that no rank has used, and their optimizer state, as they are.
   // Every rank has the new values when it returns.
   Updated step(const Update& update);
 
-  // The same for a CUDA graph that holds it: parallel::HeldSteps says what they do.
+  // These do the same for a CUDA graph: parallel::HeldSteps says what they do.
   std::int64_t prepare_held();
   std::vector<double> held_numbers(const Update& update, int later) const;
   torch::Tensor launch_held(const torch::Tensor& numbers, const torch::Tensor& skipped);
@@ -37,20 +37,20 @@ class FlatOptimizers {
   torch::Tensor norm(const Update& update);
 
   bool has_average() const noexcept { return config_.ema.enabled; }
-  // The average in the place of the values, or these again.
+  // Puts the average into the place of the values, or these back.
   void use_average(bool on);
 
-  // The engine has laid out its buffers again.
+  // Call it when the engine has laid out its buffers again.
   void follow();
 
-  // Of parameters and what is remembered of them: what this rank writes into a
-  // checkpoint, so that all ranks together write each element once; or what it needs of
-  // one.
+  // Returns the pieces of parameters and optimizer state that this rank writes into a
+  // checkpoint, so that all ranks together write each element once; or those that it
+  // needs of one.
   checkpoint::Pieces pieces(bool to_save) const;
   std::vector<checkpoint::Expected> expected() const;
 
-  // In how many steps nobody used a parameter, of those for which there were any; and
-  // those of a checkpoint, after pieces(false) have been filled.
+  // Returns, by parameter, in how many steps no rank used it, if there were any; the
+  // other takes those of a checkpoint, after pieces(false) have been filled.
   UnusedSteps unused_steps() const;
   void use_unused_steps(const UnusedSteps& steps);
 
@@ -61,9 +61,9 @@ class FlatOptimizers {
     std::optional<optim::Ema> average;
     std::optional<optim::SquaredNorm> norm;
 
-    // Of both: what has to follow the layout. Not how far parameters are behind.
+    // Returns the state of both that follows the layout; not how far parameters lag.
     optim::NamedTensors state() const;
-    // Of an optimizer that counts its steps; else undefined.
+    // Returns the step count of an optimizer that keeps one; else undefined.
     torch::Tensor steps() const;
   };
 
@@ -82,8 +82,8 @@ class FlatOptimizers {
   std::vector<Group> layout_;  // for which the pieces are
   std::vector<Piece> pieces_;  // as engine.owned()
   optim::NormClip clip_;
-  // By parameter, the same on every rank: the steps in which nobody used it. PyTorch
-  // counts the steps of each parameter; here they agree but for these.
+  // Counts, by parameter, the steps in which no rank used it; the same on every rank.
+  // PyTorch counts the steps of each parameter; here they agree but for these.
   std::vector<std::int64_t> behind_;
 };
 

@@ -9,7 +9,7 @@
 
 namespace lockstep::parallel::detail {
 
-// Where [begin, end) of a group's buffer lies in a shard; empty if it does not.
+// Returns where [begin, end) of a group's buffer lies in a shard; empty if outside.
 inline optim::Elements within(const Shard& shard, std::int64_t begin,
                               std::int64_t end) {
   const auto clamp = [&](std::int64_t at) {
@@ -18,7 +18,7 @@ inline optim::Elements within(const Shard& shard, std::int64_t begin,
   return {clamp(begin), clamp(end)};
 }
 
-// What stands between two parameters is zero and stays so: it goes with the one before.
+// Padding between two parameters is zero and stays so: it goes with the one before.
 inline std::int64_t end_of(const Group& group, std::size_t slot) {
   const bool last = slot + 1 == group.slots.size();
   return last ? group.numel : group.slots[slot + 1].offset;

@@ -11,7 +11,7 @@
 
 namespace lockstep::parallel::detail {
 
-// When the buckets of a step were ready: on the host's clock and, on a GPU, on its own.
+// Records when the buckets of a step were ready, on the host's and the GPU's clock.
 class Stamps {
  public:
   Stamps(const torch::Device& device, std::size_t buckets);
@@ -20,17 +20,17 @@ class Stamps {
   void pause(bool on) noexcept { paused_ = on; }
 
   void begin_step();
-  // Before the collective starts, on the stream that has filled the bucket.
+  // Call it before the collective starts, on the stream that has filled the bucket.
   void ready(std::size_t bucket);
   void begin_wait();
   void end_wait();
 
   const ExchangeTimes& host() const noexcept { return host_; }
-  // Of the step before: nobody waits for a device to read them.
+  // Returns the times of the step before: no thread waits for a device to read them.
   const ExchangeTimes& device() const noexcept { return of_device_; }
 
  private:
-  // Of one step, on the streams of the device.
+  // The events of one step, on the streams of the device.
   struct Marks {
     c10::Event begin, wait, end;
     std::vector<c10::Event> ready;

@@ -7,8 +7,8 @@
 // The constructors behind make_strategy().
 namespace lockstep::parallel::detail {
 
-// The whole model on every rank, gradients summed: single for one rank, ddp between
-// processes, data_parallel between threads.
+// Makes the strategy with the whole model on every rank: single for one rank, ddp
+// between processes, data_parallel between threads.
 std::unique_ptr<Strategy> make_replicated(const config::Config& config,
                                           torch::nn::Module& module,
                                           comm::World& world);

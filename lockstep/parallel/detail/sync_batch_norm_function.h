@@ -10,7 +10,7 @@
 
 namespace lockstep::parallel::detail {
 
-// Who shares statistics. Owned by the SyncBatchNorm, its scopes and their graphs.
+// The ranks that share statistics. Owned by a SyncBatchNorm, its scopes and graphs.
 class SyncedRanks : public c10::DebugInfoBase,
                     public std::enable_shared_from_this<SyncedRanks> {
  public:
@@ -19,7 +19,7 @@ class SyncedRanks : public c10::DebugInfoBase,
   int size() const noexcept { return communicator_ ? communicator_->size() : 1; }
   bool is_training() const noexcept { return module_.is_training(); }
 
-  // (ranks, n) of everybody's (n).
+  // Returns (ranks, n), the (n) of every rank.
   torch::Tensor gather(const torch::Tensor& mine) const;
   void sum(const torch::Tensor& values) const;
 
@@ -34,7 +34,7 @@ struct BatchNormArguments {
   std::shared_ptr<SyncedRanks> ranks;
 };
 
-// BatchNorm of a batch in training, over the ranks. Collective.
+// Returns BatchNorm of a batch in training, over the ranks. Collective.
 torch::Tensor synced_batch_norm(const torch::Tensor& input, const Affine& affine,
                                 const BatchNormArguments& arguments);
 

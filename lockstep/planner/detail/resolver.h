@@ -29,7 +29,7 @@ class Resolver {
     plan_.choices.push_back({key, text, because});
   }
 
-  // A knob that this rule does not fill in has another one.
+  // Offers nothing without a value: the knob has another rule.
   template <typename Value>
   void offer(const std::string& key, const std::optional<Value>& value,
              const std::string& because) {
@@ -38,7 +38,7 @@ class Resolver {
 
   bool is_open(const std::string& key) const { return open_.count(key) > 0; }
 
-  // For what was asked for and can not be had on this machine.
+  // Throws for a knob that was set and can not be had on this machine.
   [[noreturn]] void refuse(Fault fault, const std::string& key,
                            const std::string& text) {
     const auto place = config::place_of(plan_.config.sources[key]);
@@ -57,16 +57,18 @@ class Resolver {
   std::set<std::string> open_;
 };
 
-// global, per_rank, micro, accumulation, eval and memory.find_micro.
-void resolve_batch(Resolver& r, const Wish& wish);
+// Fills in global, per_rank, micro, accumulation, eval and memory.find_micro.
+void resolve_batch(Resolver& r, const Preference& preference);
 
-// What the policy that was asked for wishes; device and precision are known. The
-// policy `measured` looked at `candidates` for that.
-Wish wish_of(const Resolver& r, const hardware::Machine& machine,
-             const Knowledge& knowledge, std::vector<Outcome>& candidates);
+// Returns the wishes of planner.policy; device and precision are known. The policy
+// `measured` looked at `candidates` for that.
+Preference preference_of(const Resolver& r, const hardware::Machine& machine,
+                         const Knowledge& knowledge,
+                         std::vector<CandidateOutcome>& candidates);
 
-// Predictions, hints and notes of a plan in which no knob is open.
-void foresee(Plan& plan, const hardware::Machine& machine, const Knowledge& knowledge);
+// Adds predictions, hints and notes to a plan in which no knob is open.
+void add_predictions(Plan& plan, const hardware::Machine& machine,
+                     const Knowledge& knowledge);
 
 std::vector<Variable> variables_for(const config::Config& config,
                                     const hardware::Machine& machine,

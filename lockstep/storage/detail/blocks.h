@@ -11,8 +11,8 @@ struct BlockRange {
 
 BlockRange block_range(const Manifest& manifest, std::size_t file, std::size_t block);
 
-// Fault::io: the bytes of a block are not those that were written. Names the tensors in
-// it.
+// Throws Fault::io: the bytes of a block are not those that were written. Names the
+// tensors in it.
 [[noreturn]] void throw_damaged(const Manifest& manifest, std::size_t file,
                                 std::size_t block, const Path& path);
 

@@ -20,7 +20,7 @@ class InputFile {
   std::int64_t size() const noexcept { return size_; }
   const std::filesystem::path& path() const noexcept { return path_; }
 
-  // All of `out`; a file that ends before is an error.
+  // Fills all of `out`; a file that ends before is an error.
   void read(std::int64_t offset, std::span<std::byte> out) const;
   std::string text(std::int64_t offset, std::int64_t bytes) const;
 

@@ -7,11 +7,12 @@
 
 namespace lockstep::storage {
 
-// Refuses whatever a handler does not expect: handlers override what may come. Nothing
-// is kept of a document, so that a hostile one costs no more memory than it has bytes.
+// Refuses whatever a handler does not expect: handlers override the expected events.
+// Nothing is kept of a document, so that a hostile one costs no more memory than it has
+// bytes.
 class StrictSax : public nlohmann::json_sax<nlohmann::json> {
  public:
-  std::string problem;  // why the last call returned false
+  std::string problem;  // the reason why the last call returned false
 
   bool null() override { return refuse("null"); }
   bool boolean(bool) override { return refuse("true or false"); }

@@ -5,7 +5,7 @@
 #include "lockstep/storage/manifest.h"
 
 // Parts of manifest.json that ranks send each other, too. Reading throws nlohmann's
-// exceptions, and Error for what is JSON but can not be.
+// exceptions, and Error for JSON that is no valid part.
 namespace lockstep::storage {
 
 using Json = nlohmann::ordered_json;

@@ -15,14 +15,14 @@ inline constexpr std::string_view kMarkName = ".verified";
 // that they should have. "" if one is missing.
 struct Fingerprint {
   std::string text;
-  // A change from now on gives other times: the clock of the files has moved on since
-  // the last one.
+  // True if a change from now on gives other times: the clock of the files has moved on
+  // since the last one.
   bool is_settled = false;
 };
 Fingerprint fingerprint(const Path& checkpoint, const Manifest& manifest);
 
-// `before`: from before the bytes were looked at; nothing is written if it is not
-// settled. Not synced: a mark that is lost costs a reading. Throws Fault::io.
+// Writes the mark, unless `before`, which is from before the bytes were looked at, is
+// not settled. Not synced: a mark that is lost costs a reading. Throws Fault::io.
 void write_mark(FileSystem& files, const Path& checkpoint, Mark mark,
                 const Fingerprint& before);
 

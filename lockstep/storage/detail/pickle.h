@@ -14,7 +14,7 @@
 
 namespace lockstep::storage {
 
-// What a pickle may hold here.
+// A value that a pickle may hold here.
 struct PickleValue {
   enum class Kind {
     none,
@@ -24,7 +24,7 @@ struct PickleValue {
     text,
     sequence,  // a tuple or a list
     dict,
-    name,     // of something in a module: "torch.FloatStorage"
+    name,     // a name in a module: "torch.FloatStorage"
     storage,  // `text` is its key, `global` its class
     tensor
   };
@@ -47,16 +47,16 @@ struct Pickle {
 // false if there is none.
 using FindStorage = std::function<bool(const std::string& key, TorchTensor& tensor)>;
 
-// Only operations that build plain values and tensors; Fault::io, beginning with
+// Takes only operations that build plain values and tensors; Fault::io, beginning with
 // `place`, for all others.
 Pickle read_pickle(std::string_view bytes, const FindStorage& find,
                    const std::string& place);
 
-// The class of torch that holds such elements: "F32" -> "FloatStorage".
+// Returns the class of torch that holds such elements: "F32" -> "FloatStorage".
 std::optional<std::string> storage_class(std::string_view dtype);
 
-// A tensor from the arguments of torch._utils._rebuild_tensor_v2 or _v3: its shape and
-// strides lie within the storage. Error without a place.
+// Builds a tensor from the arguments of torch._utils._rebuild_tensor_v2 or _v3: its
+// shape and strides lie within the storage. Throws Error without a place.
 TorchTensor rebuilt_tensor(const std::string& function, const PickleValue& arguments,
                            const FindStorage& find);
 

@@ -13,8 +13,8 @@ struct ZipRecord {
   std::int64_t size = 0;
 };
 
-// The records of a zip file without compression, as torch.save() writes it. Fault::io
-// for anything else.
+// Returns the records of a zip file without compression, as torch.save() writes it.
+// Throws Fault::io for anything else.
 std::map<std::string, ZipRecord> read_zip(const InputFile& file);
 
 }  // namespace lockstep::storage

@@ -15,13 +15,14 @@ struct ClassTargets {
   bool soft() const { return targets.is_floating_point(); }
 };
 
-// (B) or (B, T), or with shares (B, classes) or (B, T, classes).
+// Returns targets of (B) or (B, T), or with shares (B, classes) or (B, T, classes).
 ClassTargets class_targets(const Named& batch, const Fields& fields);
 
-// (N, classes), of (B, classes) or (B, T, classes). Throws Fault::config for others.
+// Returns (N, classes), of (B, classes) or (B, T, classes). Throws Fault::config for
+// others.
 torch::Tensor class_scores(const Named& outputs, const Fields& fields);
 
-// What a metric gets; shares of classes become the largest of them.
+// Returns the input of a metric; shares of classes become the largest of them.
 Answers class_answers(const Named& outputs, const Named& batch, const Fields& fields,
                       const std::optional<std::int64_t>& ignore_index);
 
@@ -33,9 +34,9 @@ struct ClassLossOptions {
   std::int64_t per_sample = 1;
 };
 
-// Cross-entropy, of classes or tokens. Weights of classes and label smoothing are for
-// training only. sums() throws Fault::config for outputs of too few classes, and of
-// shares for those of another number.
+// Cross-entropy of classes or tokens. Weights of classes and label smoothing are for
+// training only. sums() throws Fault::config for outputs of too few classes, and with
+// shares for another number of classes.
 class ClassLoss : public OneLoss {
  public:
   explicit ClassLoss(const ClassLossOptions& options);

@@ -6,15 +6,16 @@
 
 namespace lockstep::task::detail {
 
-// Whether a task of this kind has the metric, or can be trained by the criterion.
+// Returns whether a task of this kind has the metric, or can be trained by the
+// criterion.
 bool fits(config::EvalMetric metric, config::PartKind kind) noexcept;
 bool fits(config::Criterion criterion, config::PartKind kind) noexcept;
 
-// Cross-entropy: of classes or tokens.
+// Returns whether its criterion is cross-entropy, of classes or tokens.
 bool has_classes(config::PartKind kind) noexcept;
 
 // Throws Fault::config for a knob of section `task`, or a metric, that none of these
-// kinds uses: what was asked for would not happen.
+// kinds uses: it would have no effect.
 void check_used(const config::Config& config,
                 const std::vector<config::PartKind>& kinds);
 

@@ -12,10 +12,10 @@ namespace lockstep::task::detail {
 
 inline constexpr bool kDetail = true;  // MetricValue::is_detail
 
-double ratio(double part, double whole);  // 0 of nothing
+double ratio(double part, double whole);  // 0 if `whole` is 0
 
-// What an evaluation reports where there was nothing to measure: NaN. A 0 could be the
-// best that was ever seen.
+// Returns NaN where an evaluation had nothing to measure. A 0 could be the best that
+// was ever seen.
 double mean_or_nan(double total, double count);
 
 // Throws Fault::config where a model scores another number of classes or labels
@@ -23,7 +23,7 @@ double mean_or_nan(double total, double count);
 void check_columns(const torch::Tensor& scores, std::int64_t expected,
                    std::string_view kind);
 
-// A tensor that tasks hold, where it is needed: copied once to each device, since a
+// A tensor of a task on the devices that need it: copied once to each device, since a
 // copy waits for the device.
 //
 // Threads: any.
@@ -39,7 +39,7 @@ class DeviceCopies {
   mutable std::vector<torch::Tensor> copies_;
 };
 
-// What tasks with one loss have in common.
+// The base of tasks with one loss.
 class OneLoss : public Task {
  public:
   OneLoss(std::string_view name, Fields fields, std::int64_t per_sample);
@@ -49,7 +49,8 @@ class OneLoss : public Task {
   std::vector<std::string> fields() const override { return fields_of_batch(fields_); }
   Primary primary() const override { return primary_; }
 
-  // After construction. Throws Fault::config if an evaluation does not have it.
+  // To be called after construction. Throws Fault::config if an evaluation does not
+  // have it.
   void choose_primary(const std::string& wanted, const std::string& standard);
 
  protected:

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "lockstep/config/checkpoint.h"
+#include "lockstep/config/comm.h"
+#include "lockstep/config/parallel.h"
+
+// What follows from knobs together with something that shows only later: each is
+// decided here and nowhere else, for the planner's predictions as for the worker.
+namespace lockstep::config {
+
+// Returns whether each rank updates its shard of the parameters. A shard is exchanged
+// as fast as a whole bucket is summed where ranks see each other's memory, and the
+// update itself takes a part of the time then. Over a network the way back can not be
+// hidden behind the backward pass, as that of a sum can.
+inline bool shards_update(const ParallelConfig& parallel, bool ranks_share_memory) {
+  if (parallel.shard_update == ShardUpdate::on) return true;
+  if (parallel.shard_update == ShardUpdate::off) return false;
+  return ranks_share_memory && parallel.gradient_as_bucket_view;
+}
+
+// Returns whether parameters may stay unused. One rank waits for nobody: a parameter
+// without a gradient is not a mistake there.
+inline bool finds_unused(const ParallelConfig& parallel) {
+  return parallel.find_unused_parameters || parallel.strategy == Strategy::single;
+}
+
+// Returns whether comm.backend says that ranks are threads, or processes, by name.
+inline bool asks_for_threads(const CommConfig& comm) {
+  return comm.backend == CommBackend::local;
+}
+inline bool asks_for_processes(const CommConfig& comm) {
+  return comm.backend != CommBackend::local && comm.backend != CommBackend::automatic;
+}
+
+// Returns whether a rerun resumes from the checkpoints of its run.
+inline bool resumes(const CheckpointConfig& checkpoint) {
+  return checkpoint.resume != "never";
+}
+
+}  // namespace lockstep::config

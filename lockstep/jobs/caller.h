@@ -1,0 +1,24 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep::jobs {
+
+// The process that wants something done, a command or a server: its environment, its
+// own path, and where sentences for a user go.
+struct Caller {
+  std::vector<std::pair<std::string, std::string>> environment;
+  std::string executable;    // the worker lies beside it
+  std::string command_line;  // for run.json
+  std::function<void(std::string_view sentence)> say;
+  std::function<void(std::string_view sentence)> warn;
+
+  std::optional<std::string> variable(std::string_view name) const;
+};
+
+}  // namespace lockstep::jobs

@@ -1,0 +1,61 @@
+#include "lockstep/parallel/detail/replicated_state.h"
+
+namespace lockstep::parallel::detail {
+
+// Returns parameters that are not trained, and buffers.
+checkpoint::Pieces ReplicatedState::untrained() const {
+  checkpoint::Pieces pieces;
+  for (const auto& item : module_.named_parameters()) {
+    if (item.value().requires_grad()) continue;
+    pieces.push_back(checkpoint::whole_piece("model." + item.key(), item.value()));
+  }
+  for (const auto& item : module_.named_buffers()) {
+    pieces.push_back(
+        checkpoint::whole_piece("model." + item.key(), item.value(), true));
+  }
+  return pieces;
+}
+
+checkpoint::Pieces ReplicatedState::to_save() const {
+  auto pieces = optimizers_.pieces(/*to_save=*/true);
+  const auto rest = untrained();
+  for (std::size_t i = 0; i < rest.size(); ++i) {
+    // Running statistics are rank 0's; of constant tensors each rank writes a part.
+    const auto writer = rest[i].changes_in_forward ? 0 : i % rank_.ranks;
+    if (writer == rank_.rank) pieces.push_back(rest[i]);
+  }
+  return pieces;
+}
+
+checkpoint::Pieces ReplicatedState::to_load() const {
+  auto pieces = optimizers_.pieces(/*to_save=*/false);
+  for (auto& piece : untrained()) pieces.push_back(std::move(piece));
+  return pieces;
+}
+
+std::vector<checkpoint::Expected> ReplicatedState::expected() const {
+  auto all = optimizers_.expected();
+  for (const auto& piece : untrained()) {
+    all.push_back(
+        {piece.name, checkpoint::dtype_name(piece.data.scalar_type()), piece.shape});
+  }
+  return all;
+}
+
+std::vector<std::string> ReplicatedState::order() const {
+  std::vector<std::string> names;
+  for (const auto i : engine_.order()) names.push_back(engine_.parameters()[i].name);
+  return names;
+}
+
+void ReplicatedState::use_order(const std::vector<std::string>& names) {
+  std::vector<std::size_t> order;
+  for (const auto& name : names) {
+    for (std::size_t i = 0; i < engine_.parameters().size(); ++i) {
+      if (engine_.parameters()[i].name == name) order.push_back(i);
+    }
+  }
+  if (order.size() == engine_.parameters().size()) engine_.use_order(order);
+}
+
+}  // namespace lockstep::parallel::detail

@@ -1,0 +1,168 @@
+// Computes what a plan says about its run.
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/units.h"
+#include "lockstep/config/run_length.h"
+#include "lockstep/planner/detail/resolver.h"
+#include "lockstep/planner/search.h"
+
+namespace lockstep::planner::detail {
+namespace {
+
+using hardware::Machine;
+
+Candidate candidate_of(const config::Config& config) {
+  return {.method = constraints_of(config).method.value_or(Method::single),
+          .ranks = config.parallel.ranks.value(),
+          .micro = config.batch.micro.value(),
+          .accumulation = config.batch.accumulation.value(),
+          .recompute = config.memory.recompute_every.value() > 0,
+          .offload = config.memory.offload.value()};
+}
+
+// Returns nothing if it follows from samples whose number is not known.
+std::optional<double> steps_of(const config::Config& config,
+                               const run::ModelDescription& model) {
+  auto samples =
+      config.data.train_samples > 0 ? config.data.train_samples : model.train_samples;
+  if (model.train_samples > 0) samples = std::min(samples, model.train_samples);
+  const auto few = config.train.overfit_batches * config.batch.global.value();
+  if (few > 0) samples = samples > 0 ? std::min(samples, few) : few;
+  const bool counts_samples = config.train.steps.value() == 0;
+  if (samples == 0 && counts_samples) {
+    const auto steps = config.train.fast_dev_run;
+    return steps > 0 ? std::optional(static_cast<double>(steps)) : std::nullopt;
+  }
+  // Where steps are counted, any number of samples is as good.
+  const auto known = samples > 0 ? samples : config.batch.global.value();
+  return static_cast<double>(config::run_length(config, known).last_step);
+}
+
+std::string bytes_text(double bytes) {
+  return units::format_bytes(static_cast<std::int64_t>(bytes));
+}
+
+// Returns a machine with more of the same GPUs.
+Machine with_more_gpus(Machine machine, int more) {
+  for (int i = 0; i < more; ++i) {
+    auto gpu = machine.gpus[0];
+    gpu.index = static_cast<int>(machine.gpus.size());
+    machine.gpus.push_back(gpu);
+  }
+  return machine;
+}
+
+void hint_at_gpus(Plan& plan, const CostInputs& inputs, const Prediction& now) {
+  if (inputs.config.parallel.device != config::Device::cuda) return;
+  constexpr int kMore = 2;
+  const auto machine = with_more_gpus(inputs.machine, kMore);
+  const CostInputs larger{inputs.config, machine, inputs.model, inputs.correction};
+  auto candidate = now.candidate;
+  candidate.ranks += kMore;
+  if (candidate.method == Method::single) candidate.method = Method::ddp;
+  const auto then = predict(larger, candidate);
+  plan.hints.push_back(str(
+      "two more GPUs (", candidate.ranks, " ranks, batch.global ", candidate.global(),
+      "): ", units::format_rate(then.samples_per_second), " samples/s, ",
+      std::round(100 * then.samples_per_second / now.samples_per_second) / 100,
+      " x as fast, ", bytes_text(then.memory.peak()), " a rank"));
+}
+
+void hint_at_sequence(Plan& plan, const CostInputs& inputs, const Prediction& now) {
+  if (inputs.model.sequence < 2) return;
+  const auto half = inputs.model.with_half_sequence();
+  const CostInputs shorter{inputs.config, inputs.machine, half, inputs.correction};
+  const auto then = predict(shorter, now.candidate);
+  plan.hints.push_back(str(
+      "half the sequence (", half.sequence,
+      " tokens): ", bytes_text(then.memory.peak()), " a rank instead of ",
+      bytes_text(now.memory.peak()), ", ",
+      units::format_rate(then.samples_per_second * static_cast<double>(half.sequence)),
+      " tokens/s instead of ",
+      units::format_rate(now.samples_per_second *
+                         static_cast<double>(inputs.model.sequence))));
+}
+
+void hint_at_recompute(Plan& plan, const CostInputs& inputs, const Prediction& now) {
+  if (!inputs.model.can_recompute() || inputs.config.parallel.sync_batch_norm) return;
+  auto candidate = now.candidate;
+  candidate.recompute = !candidate.recompute;
+  const auto then = predict(inputs, candidate);
+  plan.hints.push_back(str(candidate.recompute ? "with" : "without", " recomputing: ",
+                           bytes_text(then.memory.peak()), " a rank, ",
+                           units::format_rate(then.samples_per_second), " samples/s"));
+}
+
+// Returns what helps when the step runs out of memory, if anything does.
+std::string remedy_for(const CostInputs& inputs, const Prediction& now) {
+  const auto& config = inputs.config;
+  auto smallest = now.candidate;
+  smallest.micro = 1;
+  smallest.accumulation = now.candidate.micro * now.candidate.accumulation;
+  // Recomputing is the last thing that a retry does.
+  smallest.recompute |=
+      inputs.model.can_recompute() && !config.parallel.sync_batch_norm;
+  if (const auto least = predict(inputs, smallest); !least.fits()) {
+    return str("; one sample at a time needs ", bytes_text(least.memory.peak()),
+               ", so that it will most likely run out of memory");
+  }
+  const bool retries = config.memory.on_out_of_memory == config::OnOutOfMemory::retry &&
+                       !config.parallel.sync_batch_norm;  // ranks pass together
+  return retries ? "; if it runs out of memory, the step is done in smaller pieces"
+                 : "; it may run out of memory: lower batch.micro";
+}
+
+void note_what_is_close(Plan& plan, const CostInputs& inputs, const Prediction& now) {
+  if (now.fits()) return;
+  plan.notes.push_back(str("batch.micro ", now.candidate.micro,
+                           " is predicted to need ", bytes_text(now.memory.peak()),
+                           " > ", memory_limit(inputs, now.candidate).because, ": ",
+                           terms_of(now.memory), remedy_for(inputs, now)));
+}
+
+}  // namespace
+
+void add_predictions(Plan& plan, const Machine& machine, const Knowledge& knowledge) {
+  const auto& config = plan.config.config;
+  plan.environment = variables_for(config, machine, knowledge.set_variables);
+  if (!knowledge.model) {
+    if (!knowledge.no_model.empty()) {
+      plan.notes.push_back("no prediction: " + knowledge.no_model);
+    }
+    return;
+  }
+  const CostInputs inputs{config, machine, *knowledge.model, knowledge.correction};
+  const auto now = predict(inputs, candidate_of(config));
+  check_state(inputs, now, plan.candidates);
+  plan.model = knowledge.model->name;
+  plan.correction = knowledge.correction;
+  constexpr double kPasses = 3;  // backward is two
+  plan.flops_per_sample = kPasses * inputs.model.forward_flops();
+  plan.peak_flops = peak_flops(inputs, now.candidate.ranks);
+  plan.scaling = scaling_of(inputs, now.candidate);
+  if (const auto steps = steps_of(config, inputs.model)) {
+    plan.seconds = *steps * now.time.step();
+  }
+  hint_at_gpus(plan, inputs, now);
+  hint_at_sequence(plan, inputs, now);
+  hint_at_recompute(plan, inputs, now);
+  note_what_is_close(plan, inputs, now);
+  // A rule that does not look at predictions may have taken another candidate.
+  for (auto& outcome : plan.candidates) {
+    const auto& c = outcome.prediction.candidate;
+    const bool taken =
+        c.method == now.candidate.method && c.ranks == now.candidate.ranks &&
+        c.micro == now.candidate.micro && c.recompute == now.candidate.recompute &&
+        c.offload == now.candidate.offload;
+    if (taken) {
+      outcome.lost = "";
+    } else if (outcome.lost.empty()) {
+      outcome.lost =
+          str("policy ", name_of(config.planner.policy), " has another rule");
+    }
+  }
+  plan.prediction = now;
+}
+
+}  // namespace lockstep::planner::detail

@@ -1,0 +1,88 @@
+// Chooses the policy, and collects its facts.
+#include <algorithm>
+
+#include "lockstep/planner/detail/resolver.h"
+#include "lockstep/planner/search.h"
+
+namespace lockstep::planner::detail {
+namespace {
+
+using config::Policy;
+using hardware::Machine;
+
+Facts facts_of(const Resolver& r, const Machine& machine, const Knowledge& knowledge) {
+  const auto& config = r.config();
+  Facts facts;
+  facts.knobs = config.planner;
+  facts.can_recompute = knowledge.model && knowledge.model->can_recompute() &&
+                        !config.parallel.sync_batch_norm;
+  if (config.parallel.device != config::Device::cuda) return facts;
+  const auto gpus = static_cast<int>(machine.gpus.size());
+  const auto ids = static_cast<int>(config.parallel.device_ids.size());
+  const bool alone = config.parallel.strategy == config::Strategy::single;
+  facts.devices = alone ? 1 : config.parallel.ranks.value_or(ids > 0 ? ids : gpus);
+  for (int i = 0; i < std::min(facts.devices, gpus); ++i) {
+    const auto bytes = machine.gpus[static_cast<std::size_t>(i)].memory_total_bytes;
+    facts.memory_bytes =
+        facts.memory_bytes == 0 ? bytes : std::min(facts.memory_bytes, bytes);
+  }
+  return facts;
+}
+
+Preference rule_of(Policy policy, const Facts& facts) {
+  switch (policy) {
+    case Policy::table:
+      return table_policy(facts);
+    case Policy::simple:
+      return simple_policy(facts);
+    case Policy::flags:
+      return flags_policy(facts);
+    default:
+      return zero2_policy(facts);
+  }
+}
+
+// Backends for processes and for threads exclude a strategy, whatever the policy says.
+void drop_what_clashes(const Constraints& constraints, Preference& preference) {
+  const bool threads = preference.method == Method::data_parallel;
+  if ((threads && constraints.processes_only) ||
+      (preference.method == Method::ddp && constraints.threads_only)) {
+    preference.method.reset();
+  }
+}
+
+Preference training_wish(const Resolver& r, const Machine& machine,
+                         const Knowledge& knowledge,
+                         std::vector<CandidateOutcome>& candidates) {
+  const auto constraints = constraints_of(r.config());
+  if (r.config().planner.policy == Policy::measured) {
+    if (!knowledge.model) return {};
+    const CostInputs inputs{r.config(), machine, *knowledge.model,
+                            knowledge.correction};
+    candidates = outcomes(inputs, constraints);
+    return measured_policy(inputs, constraints, candidates);
+  }
+  auto preference = rule_of(r.config().planner.policy, facts_of(r, machine, knowledge));
+  // A strategy that was set by name stays, whatever the rule says.
+  const bool several = constraints.method && *constraints.method != Method::single;
+  if (constraints.ranks || several) preference.ranks.reset();
+  drop_what_clashes(constraints, preference);
+  return preference;
+}
+
+}  // namespace
+
+Preference preference_of(const Resolver& r, const Machine& machine,
+                         const Knowledge& knowledge,
+                         std::vector<CandidateOutcome>& candidates) {
+  auto preference = training_wish(r, machine, knowledge, candidates);
+  if (knowledge.model) {
+    const CostInputs inputs{r.config(), machine, *knowledge.model,
+                            knowledge.correction};
+    const std::int64_t named = r.config().batch.micro.value_or(1);
+    preference.eval = evaluation_batch(inputs, preference.micro.value_or(named));
+  }
+  return preference;
+}
+
+}  // namespace lockstep::planner::detail

@@ -1,0 +1,121 @@
+#include "lockstep/profile/trace.h"
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
+#include "lockstep/base/hash.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/text.h"
+#include "lockstep/checkpoint/safetensors.h"
+#include "lockstep/data/stage.h"
+
+namespace lockstep::profile {
+namespace {
+
+torch::Tensor number(double value) {
+  return torch::full({1}, value, torch::kFloat64);
+}
+
+std::uint64_t hash_of_weights(const models::Model& model) {
+  auto hash = hash_of("");
+  for (const auto& item : model.named_parameters()) {
+    const auto host = item.value().detach().cpu().contiguous();
+    hash =
+        hash_of({static_cast<const char*>(host.const_data_ptr()), host.nbytes()}, hash);
+  }
+  return hash;
+}
+
+}  // namespace
+
+Trace::Trace(run::TraceRequest request, models::Model& model,
+             const data::Dataset& dataset, comm::World& world)
+    : request_(std::move(request)),
+      model_(model),
+      spec_(dataset.spec()),
+      world_(world) {
+  std::error_code error;
+  std::filesystem::create_directories(request_.directory, error);
+  if (error) files::fail("make directory", request_.directory, error.value());
+  add_parameters(/*gradients=*/false);
+  if (world_.rank() == 0) {
+    checkpoint::write_safetensors(request_.directory / run::step_file(0),
+                                  std::move(tensors_));
+  }
+  write_hash();
+  inject();
+}
+
+void Trace::exchanged() {
+  tensors_.clear();
+  add_parameters(/*gradients=*/true);
+}
+
+void Trace::updated(const data::Batch& batch, double lr, const task::Tally& tally) {
+  step_ += 1;
+  const auto means =
+      world_.size() == 1 ? tally.means() : tally.means(world_.cpu());  // collective
+  add_parameters(/*gradients=*/false);
+  if (world_.rank() == 0) {
+    tensors_.emplace_back("loss", number(means.loss));
+    tensors_.emplace_back("lr", number(lr));
+    checkpoint::write_safetensors(request_.directory / run::step_file(step_),
+                                  std::move(tensors_));
+  }
+  if (request_.batches) write_batch(batch);
+  write_hash();
+}
+
+// A hook of the parameter runs before its gradient is accumulated, and so before the
+// hooks that exchange gradients.
+void Trace::inject() const {
+  const auto& injection = request_.injection;
+  if (!injection || injection->rank != world_.rank()) return;
+  std::vector<std::string> names;
+  for (const auto& item : model_.named_parameters()) {
+    if (!item.value().requires_grad()) continue;
+    names.push_back(item.key());
+    if (!injection->parameter.empty() && item.key() != injection->parameter) continue;
+    item.value().register_hook(
+        [scale = injection->scale](const torch::Tensor& grad) { return grad * scale; });
+    log::warning("train", fmt::format("the gradient of {} is scaled by {} (--inject)",
+                                      item.key(), injection->scale));
+    return;
+  }
+  throw Error(Fault::config, "--inject: the model has no trainable parameter '",
+              injection->parameter, "'; it has ", text::join(names, ", "));
+}
+
+// Only rank 0 has them; the copies are needed, since an update is in place.
+void Trace::add_parameters(bool gradients) {
+  if (world_.rank() != 0) return;
+  const auto prefix = gradients ? run::kTraceGradient : run::kTraceParameter;
+  for (const auto& item : model_.named_parameters()) {
+    const auto& tensor = gradients ? item.value().grad() : item.value();
+    if (!tensor.defined()) continue;
+    tensors_.emplace_back(::lockstep::str(prefix, item.key()),
+                          tensor.detach().to(torch::kCPU, /*non_blocking=*/false,
+                                             /*copy=*/true));
+  }
+}
+
+void Trace::write_batch(const data::Batch& batch) const {
+  auto inputs = batch.inputs.cpu();  // a feed has put it onto the device
+  if (inputs.scalar_type() != torch::kInt64) {
+    auto seen = torch::empty(inputs.sizes(), torch::kFloat32);
+    if (batch.size > 0) data::normalize_into(seen, inputs, spec_.tensors()[0]);
+    inputs = seen;
+  }
+  checkpoint::write_safetensors(
+      request_.directory / run::batch_file(step_, world_.rank()),
+      {{"inputs", inputs}, {"targets", batch.targets.cpu()}});
+}
+
+void Trace::write_hash() const {
+  files::LineWriter file(request_.directory / run::hash_file(world_.rank()));
+  file.write(
+      fmt::format(R"({{"step":{},"hash":"{:016x}"}})", step_, hash_of_weights(model_)));
+}
+
+}  // namespace lockstep::profile

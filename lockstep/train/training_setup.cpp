@@ -1,0 +1,146 @@
+// Puts a run together, anew or from a checkpoint.
+#include "lockstep/base/log.h"
+#include "lockstep/data/open.h"
+#include "lockstep/memory/find_micro.h"
+#include "lockstep/train/detail/training.h"
+#include "lockstep/train/ending.h"
+#include "lockstep/train/try_step.h"
+
+namespace lockstep::train {
+
+using run::Phase;
+
+Training::Training(const config::Config& config, const run::RunDirectory& run,
+                   Reporter& reporter, const StopRequest& stop, comm::World& world,
+                   Shared& shared)
+    : config_(config),
+      run_(run),
+      reporter_(reporter),
+      world_(world),
+      stream_(world.data().device(), may_capture(config)),
+      building_(std::in_place, stream_),
+      shared_(shared),
+      stop_(config, StopSources(stop, run.path() / "stop", shared.hooks.job_end,
+                                world.rank() == 0)),
+      train_data_(*shared.train_data),
+      length_(config::run_length(config, train_data_.size())),
+      last_step_(length_.last_step),
+      built_(build(config, world.data().device(), shared)),
+      schedule_(config.optim, with_goal(config.schedule, built_.task->primary()),
+                length_),
+      checkpoints_({config, run, world, reporter, stop, shared.hooks.restarts}),
+      strategy_(parallel::make_strategy(config, *built_.model, world)),
+      callbacks_({shared.hooks.callbacks, config, *built_.model, *strategy_, world,
+                  state_, [this] { checkpoints_.fence(); }}),
+      profiler_(config.profile, built_.policy.device, strategy_->exchange()),
+      step_({.model = built_.model,
+             .task = built_.task,
+             .strategy = *strategy_,
+             .policy = built_.policy,
+             .spec = train_data_.spec(),
+             .micro_batch = largest_micro_batch(config, world, train_data_.size()),
+             .pass = models::draw_by_sample(*built_.model, config.run.seed),
+             .data = &world.data(),
+             .offload = offload_of(config, *strategy_, world.data().device()),
+             .observe = observer()}),
+      loader_(train_data_, loader_options()),
+      feed_(loader_, built_.policy.device,
+            data::wanted_by(built_.model->inputs(), built_.task->fields())),
+      progress_(config, world, reporter, loader_),
+      tally_(built_.task, built_.policy.device),
+      updates_({config, *strategy_, tally_, reporter, state_}),
+      evaluator_({config, built_, *shared.eval_data, world, *strategy_, reporter,
+                  schedule_, callbacks_, shared, state_, last_step_,
+                  [this] { return stop_ballot(); }}),
+      weights_({run, *built_.model, *strategy_, world, reporter, callbacks_, state_}) {
+  result_.primary = built_.task->primary().name;
+  check_same_data(world, shared);
+  seed_apart(world, config.run.seed, shared);
+  restore();
+  if (over_.empty()) set_up(shared);
+  building_.reset();
+}
+
+void Training::set_up(Shared& shared) {
+  if (config_.memory.find_micro.value() && !checkpoints_.resumed()) {
+    find_micro(shared);
+  }
+  graph_.emplace(StepGraph::Parts{.config = config_,
+                                  .model = *built_.model,
+                                  .step = step_,
+                                  .strategy = *strategy_,
+                                  .tally = tally_,
+                                  .scaler = updates_.scaler(),
+                                  .world = world_,
+                                  .spec = train_data_.spec(),
+                                  .watched_by = who_watches(),
+                                  .before_capture = [this] { beat(Phase::warming_up); },
+                                  .may_change = !callbacks_.empty()});
+  attempts_.emplace(Attempts::Parts{config_, *built_.model, *strategy_, step_, tally_,
+                                    world_, reporter_, profiler_, *graph_});
+  if (const auto& trace = shared.hooks.trace) {
+    trace_.emplace(*trace, *built_.model, train_data_, world_);
+  }
+  log_start({config_, shared_, built_, *strategy_, last_step_,
+             seconds_between(begin_, clock_.now())});
+}
+
+std::string Training::who_watches() const {
+  if (shared_.hooks.trace) return "somebody wants a trace of it";
+  return callbacks_.watch_passes()
+             ? "a callback watches its passes (Callback::watches_passes)"
+             : "";
+}
+
+data::LoaderOptions Training::loader_options() const {
+  auto options = data::train_options(config_, {world_.rank(), world_.size()});
+  if (checkpoints_.resumed()) options.start = checkpoints_.resumed()->position;
+  return options;
+}
+
+std::function<void(profile::PassEvent)> Training::observer() {
+  return [this, watched = callbacks_.watch_passes()](profile::PassEvent pass) {
+    profiler_.passed(pass);
+    if (watched) callbacks_.call([&](auto& c, auto& at) { c.on_pass(at, pass); });
+  };
+}
+
+void Training::restore() {
+  const auto& at = checkpoints_.resumed();
+  rank_state_.refresh(tally_, built_.policy.device);
+  if (!at) return;
+  if (checkpoints_.had_ended()) over_ = why_over(*at, config_, last_step_);
+  checkpoints_.load(*strategy_, rank_state_.pieces());
+  rank_state_.apply(tally_, built_.policy.device);
+  state_ = *at;
+  result_.resumed_at = at->steps;
+  earlier_seconds_ = at->train_seconds;
+  evaluator_.restore(*at);
+  stop_.restore(*at);
+  updates_.scaler().load(tensors_of(at->scaler));
+  schedule_.load(tensors_of(at->schedule));
+  if (at->micro_batch > 0 && at->micro_batch < step_.micro_batch()) {
+    step_.set_micro_batch(at->micro_batch);
+  }
+  built_.model->recompute_every(static_cast<int>(at->recompute_every));
+  copy_to_result();
+  const auto changed = about_schedule(*at, config_, length_);
+  if (over_.empty() && !changed.empty() && world_.rank() == 0) {
+    log::warning("train", changed);
+  }
+}
+
+void Training::find_micro(Shared& shared) {
+  const StepTrial trial{*strategy_, step_, built_.task, world_, train_data_.spec()};
+  const auto found = memory::find_micro_batch(
+      {.config = config_.memory,
+       .model = *built_.model,
+       .world = world_,
+       .limit = shared.limit ? &*shared.limit : nullptr,
+       .most = step_.micro_batch(),
+       .try_step = [&](std::int64_t size) { return try_step(trial, size); }});
+  step_.set_micro_batch(found.size);
+  reporter_.micro_batch(found.size, found.text);
+}
+
+}  // namespace lockstep::train

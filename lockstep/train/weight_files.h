@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+
+#include "lockstep/comm/join.h"
+#include "lockstep/models/model.h"
+#include "lockstep/parallel/strategy.h"
+#include "lockstep/run/run_directory.h"
+#include "lockstep/train/callback_calls.h"
+#include "lockstep/train/report.h"
+
+namespace lockstep::train {
+
+// The files of weights that a run leaves beside its checkpoints, for other programs.
+// Rank 0 writes what all ranks have.
+class WeightFiles {
+ public:
+  struct Parts {
+    const run::RunDirectory& run;
+    models::Model& model;
+    parallel::Strategy& strategy;
+    comm::World& world;
+    Reporter& reporter;
+    const CallbackCalls& callbacks;
+    const RunState& state;
+  };
+  explicit WeightFiles(const Parts& parts) : parts_(parts) {}
+
+  // Writes the weights as they are to a file of the run. Returns its path, "" on the
+  // ranks that do not write.
+  std::string write(const std::string& name);
+
+  // Writes model.safetensors and, where there is one, the average of the weights.
+  void write_final(Result& result);
+
+ private:
+  Parts parts_;
+};
+
+}  // namespace lockstep::train
