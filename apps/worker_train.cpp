@@ -213,14 +213,13 @@ bool show(const train::Result& result) {
   return false;
 }
 
-int leave_early(int signal, std::optional<train::Reporter>& reporter,
+// `stopped`: by which signal, and with which exit status.
+int leave_early(train::Result stopped, std::optional<train::Reporter>& reporter,
                 const Record& record) {
   log::warning("comm", fmt::format("stopped by {} before the ranks had met",
-                                   ::strsignal(signal)));
-  train::Result result;
-  result.stopped_by = signal;
-  if (reporter) reporter->finished(result);
-  return record.done(result);
+                                   ::strsignal(stopped.stopped_by)));
+  if (reporter) reporter->finished(stopped);
+  return record.done(stopped);
 }
 
 int leave(const train::Result& result, const Record& record, bool shown) {
@@ -294,7 +293,10 @@ int train_as(const RankEnvironment& environment, const run::RunDirectory& run,
   if (!environment.note.empty()) log::warning("comm", environment.note);
   auto world = try_to_meet(run, config, environment, stop);
   if (const int signal = stop.signal(); !world && signal != 0) {
-    return leave_early(signal, reporter, record);
+    train::Result stopped;
+    stopped.stopped_by = signal;
+    stopped.exit = run::exit_of_stop(run, config::resumes(config.checkpoint), signal);
+    return leave_early(std::move(stopped), reporter, record);
   }
   if (!world) {
     if (reporter) reporter->beat(0, run::Phase::finished);
