@@ -57,8 +57,7 @@ log::Level level_of(config::Verbosity verbosity) {
 // Returns whether our launcher has made the directory for just this job, and looks
 // after it. Any other one, a prepared one say, may be another job's now.
 bool is_launchers_own(const run::RunDirectory& run) {
-  return variable("LOCKSTEP_HEARTBEAT") ==
-         std::filesystem::absolute(run.heartbeat()).string();
+  return run::launcher_heartbeat() == std::filesystem::absolute(run.heartbeat());
 }
 
 // The files that this rank may leave in the run directory: its log and its errors.
@@ -246,8 +245,8 @@ int train_threads(const RankEnvironment& environment, const run::RunDirectory& r
                 " were started; start one, or set parallel.strategy=ddp");
   }
   const auto result = train::train_replicas(
-      config::Resolved(config), run, train::choose_devices(config.parallel), console,
-      stop,
+      config::Resolved(config),
+      {run, train::choose_devices(config.parallel), console, stop},
       {.job_end = end_of_job(), .restarts = environment.restart_count, .trace = trace});
   const bool shown = show(result);
   return leave(result, record, shown);
@@ -305,7 +304,7 @@ int train_as(const RankEnvironment& environment, const run::RunDirectory& run,
   if (!reporter) begin_to_report();
   if (!world->note().empty()) log::warning("comm", world->note());
   const auto result = train::train(
-      config::Resolved(config), run, *reporter, stop, *world,
+      config::Resolved(config), {run, *reporter, stop, *world},
       {.job_end = end_of_job(), .restarts = environment.restart_count, .trace = trace});
   const bool shown = world->rank() != 0 || show(result);
   world->close();

@@ -47,7 +47,7 @@ int main() {
                   config::Sink::prometheus, config::Sink::wandb};
   std::vector<int> gpus;  // all: what a run on the whole machine pays
   for (const auto& gpu : hardware::detect().gpus) gpus.push_back(gpu.index);
-  monitor::Telemetry telemetry(run, config, gpus, {});
+  monitor::Telemetry telemetry(run, config, {.gpus = gpus});
   constexpr int kLines = 5000;
   const auto [line_cpu, line_wall] = cost_of(kLines, [&](int step) {
     telemetry.metrics({.step = step,

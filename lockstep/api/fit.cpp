@@ -105,7 +105,7 @@ class Trainer::Impl {
     reporter_.emplace(
         run_, config().monitor, console_,
         train::Reporter::Who{.rank = world_.rank(), .ranks = world_.size()});
-    loop_ = train::make_loop(config_, run_, *reporter_, stop_, world_, *shared_);
+    loop_ = train::make_loop(config_, {run_, *reporter_, stop_, world_}, *shared_);
     history_.run = run_.path();
     if (rank() == 0) run_.claim();
     try {
@@ -171,6 +171,7 @@ class Trainer::Impl {
     caller.say = [](std::string_view sentence) {
       log::warning("fit", std::string(sentence));
     };
+    caller.warn = caller.say;
     auto opened = jobs::open_run(
         plan_, jobs::lock_existing_run(config(), /*take_over=*/false, caller), caller);
     lock_.emplace(std::move(opened.lock));

@@ -265,7 +265,7 @@ void Saver::wait(std::chrono::milliseconds limit) {
   job_->add_blocked(seconds_between(begin, Clock::system().now()));
 }
 
-std::optional<Saver::SaveOutcome> Saver::observe(
+std::optional<Saver::SaveOutcome> Saver::on_ballots(
     const std::vector<comm::Ballot>& ballots) {
   if (!job_) return std::nullopt;
   const auto has = [](comm::Flags flag) {

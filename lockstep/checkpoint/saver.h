@@ -26,9 +26,9 @@ class Staging;
 // written.
 //
 // Ranks agree through the ballots that they exchange anyway: each adds flags() to its
-// own and shows those of all to observe(). So no rank waits for another's disk.
+// own and shows those of all to on_ballots(). So no rank waits for another's disk.
 //
-// Collective: begin(), by all ranks at the same step, and observe() with the same
+// Collective: begin(), by all ranks at the same step, and on_ballots() with the same
 //             ballots.
 // Threads:    one, that trains; it has another of its own. Lifetime:   the destructor
 // gives up what is not finished; that leaves nothing that a
@@ -69,7 +69,7 @@ class Saver {
   };
   // Returns the outcome when all ranks know that the checkpoint is there, or that it
   // failed.
-  std::optional<SaveOutcome> observe(const std::vector<comm::Ballot>& ballots);
+  std::optional<SaveOutcome> on_ballots(const std::vector<comm::Ballot>& ballots);
 
   // Waits until flags() has changed, or the time is over: for a caller that has nothing
   // else to do.

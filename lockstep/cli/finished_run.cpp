@@ -80,8 +80,8 @@ std::optional<int> say_if_over(const planner::Plan& plan, const Arguments& argum
   return kExitOk;
 }
 
-std::string resume_command(const planner::Plan& plan, const Arguments& arguments,
-                           const run::RunDirectory& run, const Context& context) {
+std::string resume_command(const TypedRun& typed, const Context& context) {
+  const auto& [plan, arguments, run] = typed;
   const auto& config = plan.config.config;
   const auto path = run.path().string();
   const bool begins_anew = !config::resumes(config.checkpoint);
@@ -99,9 +99,9 @@ std::string resume_command(const planner::Plan& plan, const Arguments& arguments
   return str(context.command_line, " --run-dir ", shell_word(path));
 }
 
-void say_how_to_resume(const planner::Plan& plan, const Arguments& arguments,
-                       const run::RunDirectory& run, const launcher::JobResult& result,
+void say_how_to_resume(const TypedRun& typed, const launcher::JobResult& result,
                        Context& context) {
+  const auto& run = typed.run;
   // Its message has said that there is nothing left.
   if (!result.ends.empty() && result.ends[0].homeless) return;
   std::error_code ignored;
@@ -113,7 +113,7 @@ void say_how_to_resume(const planner::Plan& plan, const Arguments& arguments,
   context.err << "lockstep: the run is kept in " << printable(run.path().string())
               << "\n";
   if (result.fault == Fault::diverged) {
-    return say_how_it_diverged(plan.config.config, run, context);
+    return say_how_it_diverged(typed.plan.config.config, run, context);
   }
   const auto saved = storage::list_steps(run.checkpoints());
   if (saved.empty()) {
@@ -123,8 +123,7 @@ void say_how_to_resume(const planner::Plan& plan, const Arguments& arguments,
   }
   context.err << "lockstep: its last checkpoint is "
               << printable(saved.back().path.string()) << "; this goes on from there:\n"
-              << "  " << printable(resume_command(plan, arguments, run, context))
-              << "\n";
+              << "  " << printable(resume_command(typed, context)) << "\n";
 }
 
 }  // namespace lockstep::cli

@@ -80,10 +80,7 @@ int dispatch(std::vector<std::string> words, Context& context) {
 }  // namespace
 
 std::optional<std::string> Context::variable(std::string_view name) const {
-  for (const auto& [key, value] : environment) {
-    if (key == name) return value;
-  }
-  return std::nullopt;
+  return jobs::find_variable(environment, name);
 }
 
 const std::vector<Command>& commands() {

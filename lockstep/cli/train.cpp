@@ -178,7 +178,7 @@ int train(const Arguments& arguments, Context& context) {
   }();
   say_what_came_of_it(finished, run, result, context);
   if (!jobs::is_over(run, result.state)) {
-    say_how_to_resume(plan, arguments, run, result, context);
+    say_how_to_resume({plan, arguments, run}, result, context);
   }
   return result.exit;
 }

@@ -1,7 +1,6 @@
 #include "lockstep/comm/join.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <functional>
 #include <random>
 #include <thread>
@@ -81,8 +80,7 @@ std::string first_outside_address() {
 std::string gloo_interface(const RankEnvironment& env, const config::CommConfig& config,
                            bool one_machine) {
   if (!config.interface.empty()) return config.interface;
-  const char* named = std::getenv("GLOO_SOCKET_IFNAME");
-  if (named != nullptr && *named != '\0') return named;
+  if (!env.gloo_interface.empty()) return env.gloo_interface;
   if (one_machine) return "127.0.0.1";
   auto address = address_towards(env.master_address, env.master_port);
   if (address.empty() || run::is_loopback(address)) {

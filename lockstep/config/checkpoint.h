@@ -79,10 +79,12 @@ void describe(CheckpointConfig& c, Visitor& v) {
   v.field("allow_missing", c.allow_missing,
           {.help = "When going on from a path: tensors that it need not have, by "
                    "patterns such as model.head.*, separated by commas. They keep "
-                   "their first values."});
+                   "their first values.",
+           .needs = "checkpoint.resume!=never or model.weights!="});
   v.field("ignore", c.ignore,
           {.help = "When going on from a path: tensors of it that are left out, by "
-                   "such patterns."});
+                   "such patterns.",
+           .needs = "checkpoint.resume!=never or model.weights!="});
   v.field(
       "resume", c.resume,
       {.help = "Where to go on from: auto (the newest checkpoint, if there is one), "

@@ -60,44 +60,54 @@ void describe(CommConfig& c, Visitor& v) {
                "ranks are threads of one process (data_parallel). modelled: nobody; "
                "one process acts as rank 0 of a network of which only the time is "
                "there, for measuring.",
-       .affects = Affects::speed});
+       .affects = Affects::speed,
+       .needs = kPeers});
   v.field("timeout", c.timeout,
           {.help = "How long a rank waits for its peers in a collective.",
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "parallel.ranks>1"});
   v.field("join_timeout", c.join_timeout,
           {.help = "How long ranks wait for each other at the start.",
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "parallel.ranks>1 and comm.backend!=local"});
   v.field("interface", c.interface,
           {.help = "The network interface or address that ranks use between nodes; "
                    "empty: the one that leads to the master.",
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "parallel.ranks>1 and comm.backend!=local"});
   v.field("deterministic", c.deterministic,
           {.help = "Sum gradients in the order of the ranks, whatever the backend and "
                    "the buckets: the same bits everywhere; slower from 3 ranks on over "
-                   "gloo and nccl, which sum in an order of their own."});
+                   "gloo and nccl, which sum in an order of their own.",
+           .needs = kPeers});
   v.field("debug", c.debug,
           {.help = "Check before every collective that all ranks issue the same one; "
                    "slow.",
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "parallel.ranks>1"});
   v.field("modelled_ranks", c.modelled_ranks,
           {.help = "Ranks of the modelled network.",
            .range = between(1, 1'000'000),
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "comm.backend=modelled"});
   v.field(
       "modelled_latency_us", c.modelled_latency_us,
       {.help = "Microseconds that a message takes in the modelled network, whatever "
                "its length.",
        .range = at_least(0),
-       .affects = Affects::speed});
+       .affects = Affects::speed,
+       .needs = "comm.backend=modelled"});
   v.field("modelled_bandwidth", c.modelled_bandwidth,
           {.help = "Bytes that a rank of the modelled network sends in a second.",
            .range = at_least(1),
            .unit = Unit::bytes,
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "comm.backend=modelled"});
   v.field("modelled_busy", c.modelled_busy,
           {.help = "On CPUs: modelled transfers use the core, as those of gloo and shm "
                    "do, instead of only taking time.",
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "comm.backend=modelled and parallel.device=cpu"});
 }
 
 }  // namespace lockstep::config

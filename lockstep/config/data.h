@@ -12,19 +12,26 @@
 
 namespace lockstep::config {
 
-// The only list of data sets: X(name) is opened by data::open_name().
+// The only list of data sets: X(name, place) is opened by data::open_name(). Its files
+// lie in the `folder` that data.dir names, or in a `usual` place; or there are `none`.
 #define LOCKSTEP_DATASETS(X) \
-  X(cifar10)                 \
-  X(cifar100)                \
-  X(fashion_mnist)           \
-  X(idx)                     \
-  X(image_folder)            \
-  X(synthetic)               \
-  X(tokens)
+  X(cifar10, folder)         \
+  X(cifar100, folder)        \
+  X(fashion_mnist, usual)    \
+  X(idx, folder)             \
+  X(image_folder, folder)    \
+  X(synthetic, none)         \
+  X(tokens, folder)
 
-#define LOCKSTEP_NAME(name) std::string_view(#name),
+#define LOCKSTEP_NAME(name, place) std::string_view(#name),
 inline constexpr std::array kDatasets{LOCKSTEP_DATASETS(LOCKSTEP_NAME)};
 #undef LOCKSTEP_NAME
+
+enum class DataPlace { folder, usual, none };
+
+#define LOCKSTEP_PLACE(name, place) DataPlace::place,
+inline constexpr std::array kDataPlaces{LOCKSTEP_DATASETS(LOCKSTEP_PLACE)};
+#undef LOCKSTEP_PLACE
 
 // The action when a sample can not be read.
 enum class OnBadSample { stop, skip };
@@ -76,21 +83,28 @@ struct DataConfig {
 template <typename Visitor>
 void describe_sources(DataConfig& c, Visitor& v) {
   v.field("sequence", c.sequence,
-          {.help = "tokens: so many make a sample.", .range = between(1, 1 << 24)});
+          {.help = "tokens: so many make a sample.",
+           .range = between(1, 1 << 24),
+           .needs = "data.name=tokens"});
   v.field("token_type", c.token_type,
-          {.help = "tokens: the numbers of files that have no header."});
+          {.help = "tokens: the numbers of files that have no header.",
+           .needs = "data.name=tokens"});
   v.field("classes", c.classes,
           {.help = "synthetic: classes (0: 10). tokens: size of the vocabulary (0: the "
                    "largest token plus one).",
-           .range = between(0, 1 << 24)});
+           .range = between(0, 1 << 24),
+           .needs = "data.name=synthetic|tokens"});
   v.field("shape", c.shape,
           {.help = "synthetic: of a sample, for example [3, 224, 224].",
-           .range = between(1, 1 << 24)});
+           .range = between(1, 1 << 24),
+           .needs = "data.name=synthetic"});
   v.field("dtype", c.dtype,
-          {.help = "synthetic: of samples; int64: tokens, the next is the target."});
+          {.help = "synthetic: of samples; int64: tokens, the next is the target.",
+           .needs = "data.name=synthetic"});
   v.field("synthetic_samples", c.synthetic_samples,
           {.help = "synthetic: samples to train on; a tenth more to evaluate on.",
-           .range = count_from(1)});
+           .range = count_from(1),
+           .needs = "data.name=synthetic"});
 }
 
 template <typename Visitor>
@@ -103,7 +117,8 @@ void describe_choice(DataConfig& c, Visitor& v) {
   v.field("eval_samples", c.eval_samples,
           {.help = "Evaluate on the first n samples; 0: all.",
            .range = count_from(0),
-           .unit = Unit::samples});
+           .unit = Unit::samples,
+           .needs = "train.overfit_batches=0"});
   v.field("split", c.split,
           {.help = "Hold this share of the training samples back, always the same, to "
                    "evaluate on them; 0: evaluate on the data set's test samples.",
@@ -128,7 +143,8 @@ template <typename Visitor>
 void describe(DataConfig& c, Visitor& v) {
   v.field("name", c.name, {.help = "The data set.", .choices = kDatasets});
   v.field("dir", c.dir,
-          {.help = "Folder of its files; empty: where its package puts them."});
+          {.help = "Folder of its files; empty: where its package puts them.",
+           .needs = "data.name!=synthetic"});
   v.field("shuffle", c.shuffle,
           {.help = "A new seeded order of the samples in each epoch."});
   describe_choice(c, v);

@@ -36,7 +36,8 @@ void describe(EarlyStopConfig& c, Visitor& v) {
                    "one."});
   v.field("min_delta", c.min_delta,
           {.help = "An evaluation is better only if it is so by more than this.",
-           .range = at_least(0)});
+           .range = at_least(0),
+           .needs = "early_stop.patience>0 or checkpoint.save_best=true"});
   v.field("mode", c.mode,
           {.help = "What is better: min or max; auto: what is of the metric.",
            .task_decides = true});

@@ -23,16 +23,20 @@ void describe(EmaConfig& c, Visitor& v) {
   v.field("decay", c.decay,
           {.help = "What is left of the average at an update; 0.999 remembers about "
                    "1000 updates.",
-           .range = from_to_below(0, 1)});
+           .range = from_to_below(0, 1),
+           .needs = "ema.enabled=true"});
   v.field("warmup", c.warmup,
           {.help = "Forget faster at first: the decay of update n is at most "
-                   "(1 + n) / (10 + n)."});
+                   "(1 + n) / (10 + n).",
+           .needs = "ema.enabled=true"});
   v.field("every", c.every,
           {.help = "Steps between two updates of the average.",
            .range = count_from(1),
-           .unit = Unit::steps});
+           .unit = Unit::steps,
+           .needs = "ema.enabled=true"});
   v.field("evaluate", c.evaluate,
-          {.help = "Evaluate the average, not the last weights."});
+          {.help = "Evaluate the average, not the last weights.",
+           .needs = "ema.enabled=true"});
 }
 
 }  // namespace lockstep::config

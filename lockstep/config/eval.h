@@ -81,7 +81,8 @@ void describe(EvalConfig& c, Visitor& v) {
   v.field("top_k", c.top_k,
           {.help = "Of the metric top_k: an answer is right among the k most likely.",
            .range = count_from(1),
-           .affects = Affects::output});
+           .affects = Affects::output,
+           .needs = "eval.metrics=top_k"});
   v.field(
       "sanity_batches", c.sanity_batches,
       {.help = "Batches that are evaluated before the first step, so that a mistake "

@@ -75,6 +75,12 @@ struct Field {
   // True if its `auto` stays until the data set is open and the task is made; all
   // others are the planner's to fill in.
   bool task_decides = false;
+  // Conditions on other knobs, without which this one does nothing (config/needs.h says
+  // how they are written); empty: it is always used.
+  std::string_view needs = {};
 };
+
+// The condition of knobs for what ranks exchange.
+inline constexpr std::string_view kPeers = "parallel.ranks>1 or comm.backend=modelled";
 
 }  // namespace lockstep::config

@@ -28,11 +28,7 @@ class Collector {
          .type = type_of(member, about),
          .read = [&member,
                   about](const Node& n) { return detail::read(n, about, member); },
-         .write = [&member, about] { return detail::write(member, about); },
-         .is_auto =
-             [&member, decided = about.task_decides] {
-               return !decided && detail::is_auto(member);
-             }});
+         .write = [&member, about] { return detail::write(member, about); }});
   }
 
  private:

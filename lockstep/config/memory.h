@@ -45,11 +45,13 @@ void describe(MemoryConfig& c, Visitor& v) {
                    "up to batch.micro; 0: they stay small.",
            .range = count_from(0),
            .unit = Unit::steps,
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "memory.on_out_of_memory=retry"});
   v.field("fraction", c.fraction,
           {.help = "The most of a GPU's memory that a rank may take.",
            .range = between(0.01, 1),
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "parallel.device=cuda or memory.find_micro=true"});
   v.field("find_micro", c.find_micro,
           {.help = "Before the first step, find the largest micro-batch that fits by "
                    "trying, instead of batch.micro.",
@@ -58,7 +60,8 @@ void describe(MemoryConfig& c, Visitor& v) {
           {.help = "The share of the memory that a step with that micro-batch may "
                    "take.",
            .range = between(0.01, 1),
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "memory.find_micro=true"});
   v.field("offload", c.offload,
           {.help = "Activations wait in the host's memory for the backward pass, not "
                    "in the GPU's. The results are the same. auto: where nothing else "
@@ -69,7 +72,8 @@ void describe(MemoryConfig& c, Visitor& v) {
                    "that share it; 0: it is kept.",
            .range = count_from(0),
            .unit = Unit::steps,
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "parallel.device=cuda"});
   v.field("host_limit", c.host_limit,
           {.help = "The most bytes that tensors of the host may take in each process, "
                    "as if there were no more; 0: as many as there are.",

@@ -10,19 +10,20 @@
 
 namespace lockstep::config {
 
-// The only list of models: X(name) is made by models::make_name(). It stands here so
-// that a recipe can be checked without LibTorch.
+// The only list of models: X(name, input) is made by models::make_name() and reads
+// `numbers` (images, features), `tokens` or `anything`. It stands here so that a recipe
+// can be checked without LibTorch.
 #define LOCKSTEP_MODELS(X) \
-  X(cnn)                   \
-  X(gpt)                   \
-  X(mlp)                   \
-  X(resnet9)               \
-  X(resnet18)              \
-  X(resnet34)              \
-  X(resnet50)              \
-  X(torchscript)
+  X(cnn, numbers)          \
+  X(gpt, tokens)           \
+  X(mlp, numbers)          \
+  X(resnet9, numbers)      \
+  X(resnet18, numbers)     \
+  X(resnet34, numbers)     \
+  X(resnet50, numbers)     \
+  X(torchscript, anything)
 
-#define LOCKSTEP_NAME(name) std::string_view(#name),
+#define LOCKSTEP_NAME(name, input) std::string_view(#name),
 inline constexpr std::array kModels{LOCKSTEP_MODELS(LOCKSTEP_NAME)};
 #undef LOCKSTEP_NAME
 
@@ -45,33 +46,41 @@ void describe(ModelConfig& c, Visitor& v) {
   v.field("hidden", c.hidden,
           {.help = "Width of the hidden layers; of the gpt, of its embeddings.",
            .range = between(1, 65536),
-           .unit = Unit::units});
+           .unit = Unit::units,
+           .needs = "model.name=cnn|gpt|mlp"});
   v.field("layers", c.layers,
           {.help = "Hidden layers of the mlp, blocks of the gpt.",
            .range = between(1, 1000),
-           .unit = Unit::layers});
+           .unit = Unit::layers,
+           .needs = "model.name=gpt|mlp"});
   v.field("heads", c.heads,
           {.help = "Heads of the gpt's attention; a divisor of model.hidden.",
-           .range = between(1, 1024)});
+           .range = between(1, 1024),
+           .needs = "model.name=gpt"});
   v.field("dropout", c.dropout,
           {.help = "Share of activations that training sets to zero.",
-           .range = from_to_below(0, 1)});
+           .range = from_to_below(0, 1),
+           .needs = "model.name=cnn|gpt|mlp|resnet9"});
   v.field("own_backward", c.own_backward,
           {.help = "mlp: gradients by a backward pass that is written out, instead of "
                    "autograd's.",
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "model.name=mlp"});
   v.field("weights", c.weights,
           {.help = "A safetensors file with the weights to begin with; empty: random "
                    "ones. checkpoint.allow_missing and checkpoint.ignore hold here, "
                    "too."});
   v.field("file", c.file,
-          {.help = "torchscript: the file that torch.jit.save has written."});
+          {.help = "torchscript: the file that torch.jit.save has written.",
+           .needs = "model.name=torchscript"});
   v.field("inputs", c.inputs,
           {.help = "torchscript: the tensors of a sample that its forward takes, in "
-                   "their order."});
+                   "their order.",
+           .needs = "model.name=torchscript"});
   v.field("outputs", c.outputs,
           {.help = "torchscript: names of the tensors that it returns, in their order; "
-                   "a dictionary has names of its own."});
+                   "a dictionary has names of its own.",
+           .needs = "model.name=torchscript"});
 }
 
 }  // namespace lockstep::config

@@ -36,6 +36,10 @@ constexpr std::array<std::string_view, 3> names_of(Verbosity) {
   return {"quiet", "normal", "debug"};
 }
 
+// The condition of alerts that look at the machine; others look at metrics.
+inline constexpr std::string_view kAlerts =
+    "monitor.alerts=true and monitor.sample_every>0";
+
 struct MonitorConfig {
   std::vector<Sink> sinks = {Sink::console, Sink::jsonl};
   Verbosity verbosity = Verbosity::normal;
@@ -64,28 +68,34 @@ void describe_alerts(MonitorConfig& c, Visitor& v) {
            .affects = Affects::output});
   v.field("alert_after", c.alert_after,
           {.help = "How long a condition has to last, and to be over, to count.",
-           .affects = Affects::output});
+           .affects = Affects::output,
+           .needs = "monitor.alerts=true"});
   v.field(
       "alert_temperature", c.alert_temperature,
       {.help = "A GPU at this many degrees Celsius; its own limit less 3 if that is "
                "lower.",
        .range = between(0, 200),
-       .affects = Affects::output});
+       .affects = Affects::output,
+       .needs = kAlerts});
   v.field("alert_memory", c.alert_memory,
           {.help = "More than this share of a GPU's memory, or of the host's, in use.",
            .range = between(0, 1),
-           .affects = Affects::output});
+           .affects = Affects::output,
+           .needs = kAlerts});
   v.field("alert_utilization", c.alert_utilization,
           {.help = "A GPU that computes less than this share of the time; 0: never.",
            .range = between(0, 1),
-           .affects = Affects::output});
+           .affects = Affects::output,
+           .needs = kAlerts});
   v.field("alert_data_wait", c.alert_data_wait,
           {.help = "More than this share of the time spent waiting for data.",
            .range = between(0, 1),
-           .affects = Affects::output});
+           .affects = Affects::output,
+           .needs = "monitor.alerts=true"});
   v.field("alert_no_step", c.alert_no_step,
           {.help = "No step for this long while training; 0s: never.",
-           .affects = Affects::output});
+           .affects = Affects::output,
+           .needs = kAlerts});
 }
 
 template <typename Visitor>
@@ -102,32 +112,41 @@ void describe(MonitorConfig& c, Visitor& v) {
            .affects = Affects::output});
   v.field("system_every", c.system_every,
           {.help = "How often the mean of these goes to the sinks.",
-           .affects = Affects::output});
+           .affects = Affects::output,
+           .needs = "monitor.sample_every>0"});
   v.field("prometheus_port", c.prometheus_port,
           {.help = "Port at which the prometheus sink answers; 0: only the file.",
            .range = between(0, 65535),
-           .affects = Affects::output});
+           .affects = Affects::output,
+           .needs = "monitor.sinks=prometheus"});
   v.field("prometheus_address", c.prometheus_address,
           {.help = "Address that it listens at; 0.0.0.0 for everybody.",
-           .affects = Affects::output});
+           .affects = Affects::output,
+           .needs = "monitor.sinks=prometheus and monitor.prometheus_port>0"});
   v.field(
       "prometheus_file", c.prometheus_file,
       {.help = "The prometheus sink's file, for node_exporter's textfile collector; "
                "empty: metrics.prom in the run directory.",
-       .affects = Affects::output});
+       .affects = Affects::output,
+       .needs = "monitor.sinks=prometheus"});
   v.field("dcgm_names", c.dcgm_names,
           {.help = "Give GPUs in prometheus the names of NVIDIA's DCGM exporter, too.",
-           .affects = Affects::output});
+           .affects = Affects::output,
+           .needs = "monitor.sinks=prometheus"});
   v.field("wandb_project", c.wandb_project,
-          {.help = "The project of the wandb sink.", .affects = Affects::output});
+          {.help = "The project of the wandb sink.",
+           .affects = Affects::output,
+           .needs = "monitor.sinks=wandb"});
   v.field("wandb_entity", c.wandb_entity,
           {.help = "Its team or user; empty: whoever synchronises the run.",
-           .affects = Affects::output});
+           .affects = Affects::output,
+           .needs = "monitor.sinks=wandb"});
   v.field("wandb_sync_every", c.wandb_sync_every,
           {.help = "How often `lockstep train` hands the run to `wandb sync` while it "
                    "goes on, if WANDB_API_KEY is set and that program is there; 0s: "
                    "only at the end.",
-           .affects = Affects::output});
+           .affects = Affects::output,
+           .needs = "monitor.sinks=wandb"});
   describe_alerts(c, v);
 }
 

@@ -1,7 +1,6 @@
 #include "lockstep/config/needs.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <utility>
 
@@ -11,152 +10,6 @@
 
 namespace lockstep::config {
 namespace {
-
-constexpr std::string_view kPeers = "parallel.ranks>1 or comm.backend=modelled";
-constexpr std::string_view kScaling = "precision.mode=fp16 and precision.loss_scale=0";
-// The condition of knobs for labels, which a task of `auto` has only through its parts.
-constexpr std::string_view kLabels =
-    "task.criterion=binary_cross_entropy or "
-    "task.criterion=auto and task.name=multi_label|multi_task or "
-    "task.criterion=auto and task.parts!={}";
-// The condition of alerts that look at the machine; others look at metrics.
-constexpr std::string_view kAlerts = "monitor.alerts=true and monitor.sample_every>0";
-
-constexpr auto kNeeds = std::to_array<Need>({
-    {"model.hidden", "model.name=cnn|gpt|mlp"},
-    {"model.layers", "model.name=gpt|mlp"},
-    {"model.heads", "model.name=gpt"},
-    {"model.dropout", "model.name=cnn|gpt|mlp|resnet9"},
-    {"model.own_backward", "model.name=mlp"},
-    {"model.file", "model.name=torchscript"},
-    {"model.inputs", "model.name=torchscript"},
-    {"model.outputs", "model.name=torchscript"},
-
-    {"data.dir", "data.name!=synthetic"},
-    {"data.sequence", "data.name=tokens"},
-    {"data.token_type", "data.name=tokens"},
-    {"data.classes", "data.name=synthetic|tokens"},
-    {"data.shape", "data.name=synthetic"},
-    {"data.dtype", "data.name=synthetic"},
-    {"data.synthetic_samples", "data.name=synthetic"},
-    {"data.eval_samples", "train.overfit_batches=0"},
-
-    {"task.label_smoothing", "task.criterion=auto|cross_entropy"},
-    {"task.focal_gamma", "task.criterion=focal"},
-    {"task.huber_delta", "task.criterion=huber"},
-    {"task.ignore_index", "task.criterion=auto|cross_entropy|focal"},
-    {"task.positive_weights", kLabels},
-    {"task.uncertain", kLabels},
-    {"task.parts", "task.name=multi_task|auto"},
-    {"task.loss", "task.name=multi_task|auto"},
-    {"task.loss_final", "task.name=multi_task|auto and task.loss_ramp_steps>0"},
-    {"task.loss_ramp_steps", "task.name=multi_task|auto and task.loss_final!={}"},
-
-    {"optim.base_batch", "optim.lr_scaling!=none"},
-    {"optim.no_decay", "optim.weight_decay>0"},
-    {"optim.momentum", "optim.name=sgd"},
-    {"optim.nesterov", "optim.name=sgd"},
-    {"optim.beta1", "optim.name=adamw|adam|lion"},
-    {"optim.beta2", "optim.name=adamw|adam|lion"},
-    {"optim.eps", "optim.name=adamw|adam"},
-
-    {"schedule.unit", "schedule.name!=constant|plateau"},
-    {"schedule.final_ratio", "schedule.name!=constant|sweep"},
-    {"schedule.power", "schedule.name=polynomial"},
-    {"schedule.step_size", "schedule.name=step"},
-    {"schedule.milestones", "schedule.name=multi_step"},
-    {"schedule.gamma", "schedule.name=step|multi_step|plateau|exponential"},
-    {"schedule.rise", "schedule.name=one_cycle"},
-    {"schedule.start_ratio", "schedule.name=one_cycle|sweep"},
-    {"schedule.decay_share", "schedule.name=wsd"},
-    {"schedule.goal", "schedule.name=plateau"},
-    {"schedule.patience", "schedule.name=plateau"},
-    {"schedule.threshold", "schedule.name=plateau"},
-    {"schedule.cooldown", "schedule.name=plateau"},
-
-    {"ema.decay", "ema.enabled=true"},
-    {"ema.warmup", "ema.enabled=true"},
-    {"ema.every", "ema.enabled=true"},
-    {"ema.evaluate", "ema.enabled=true"},
-
-    {"train.deterministic", "parallel.device=cuda"},
-    {"train.graph", "parallel.device=cuda"},
-    {"train.max_skipped", "train.on_nonfinite=skip"},
-
-    {"early_stop.min_delta", "early_stop.patience>0 or checkpoint.save_best=true"},
-
-    {"eval.top_k", "eval.metrics=top_k"},
-
-    {"memory.grow_after", "memory.on_out_of_memory=retry"},
-    {"memory.fraction", "parallel.device=cuda or memory.find_micro=true"},
-    {"memory.target", "memory.find_micro=true"},
-    {"memory.empty_cache_every", "parallel.device=cuda"},
-
-    {"precision.loss_scale", "precision.mode=fp16"},
-    {"precision.initial_scale", kScaling},
-    {"precision.growth_factor", kScaling},
-    {"precision.growth_interval", kScaling},
-    {"precision.backoff_factor", kScaling},
-    {"precision.hysteresis", kScaling},
-    {"precision.min_scale", kScaling},
-
-    {"parallel.device_ids", "parallel.device=cuda"},
-    {"parallel.zero_stage", "parallel.strategy=zero"},
-    {"parallel.bucket_bytes", kPeers},
-    {"parallel.bucket_cap_mb", kPeers},
-    {"parallel.first_bucket_bytes", kPeers},
-    {"parallel.find_unused_parameters", "parallel.strategy!=single"},
-    {"parallel.static_graph", kPeers},
-    {"parallel.broadcast_buffers", kPeers},
-    {"parallel.sync_batch_norm", "parallel.ranks>1"},
-    {"parallel.compression", kPeers},
-    {"parallel.shard_update", kPeers},
-    {"parallel.balance", "parallel.ranks>1"},
-    {"parallel.on_setup_failure", "parallel.ranks>1"},
-
-    {"planner.enable_distributed", "planner.policy=flags"},
-    {"planner.enable_data_parallel",
-     "planner.policy=flags and planner.enable_distributed=false"},
-
-    {"comm.backend", kPeers},
-    {"comm.timeout", "parallel.ranks>1"},
-    {"comm.join_timeout", "parallel.ranks>1 and comm.backend!=local"},
-    {"comm.interface", "parallel.ranks>1 and comm.backend!=local"},
-    {"comm.deterministic", kPeers},
-    {"comm.debug", "parallel.ranks>1"},
-    {"comm.modelled_ranks", "comm.backend=modelled"},
-    {"comm.modelled_latency_us", "comm.backend=modelled"},
-    {"comm.modelled_bandwidth", "comm.backend=modelled"},
-    {"comm.modelled_busy", "comm.backend=modelled and parallel.device=cpu"},
-
-    {"watch.step_factor", "watch.step_floor>0"},
-    {"watch.step_timeout", "watch.step_floor>0"},
-    {"watch.startup", "watch.step_floor>0"},
-    {"watch.first_step", "watch.step_floor>0"},
-    {"watch.evaluation", "watch.step_floor>0"},
-    {"watch.saving", "watch.step_floor>0"},
-    {"watch.loading", "watch.step_floor>0"},
-    {"watch.straggler", "parallel.ranks>1"},
-
-    {"checkpoint.allow_missing", "checkpoint.resume!=never or model.weights!="},
-    {"checkpoint.ignore", "checkpoint.resume!=never or model.weights!="},
-
-    {"monitor.system_every", "monitor.sample_every>0"},
-    {"monitor.prometheus_port", "monitor.sinks=prometheus"},
-    {"monitor.prometheus_address",
-     "monitor.sinks=prometheus and monitor.prometheus_port>0"},
-    {"monitor.prometheus_file", "monitor.sinks=prometheus"},
-    {"monitor.dcgm_names", "monitor.sinks=prometheus"},
-    {"monitor.wandb_project", "monitor.sinks=wandb"},
-    {"monitor.wandb_entity", "monitor.sinks=wandb"},
-    {"monitor.wandb_sync_every", "monitor.sinks=wandb"},
-    {"monitor.alert_after", "monitor.alerts=true"},
-    {"monitor.alert_temperature", kAlerts},
-    {"monitor.alert_memory", kAlerts},
-    {"monitor.alert_utilization", kAlerts},
-    {"monitor.alert_data_wait", "monitor.alerts=true"},
-    {"monitor.alert_no_step", kAlerts},
-});
 
 std::vector<std::string_view> split_at(std::string_view text, std::string_view word) {
   std::vector<std::string_view> parts;
@@ -257,8 +110,13 @@ bool names_all(const Loaded& loaded) {
 
 }  // namespace
 
-std::span<const Need> needs() {
-  return kNeeds;
+std::vector<Need> needs() {
+  Config config;
+  std::vector<Need> needs;
+  for (const auto& knob : detail::knobs_of(config).all) {
+    if (!knob.field.needs.empty()) needs.push_back({knob.key, knob.field.needs});
+  }
+  return needs;
 }
 
 std::vector<std::string> unused_knobs(const Loaded& resolved) {
@@ -268,8 +126,8 @@ std::vector<std::string> unused_knobs(const Loaded& resolved) {
   const Judge judge(knobs), before(defaults);
   const bool is_complete = names_all(resolved);
   std::vector<std::string> lines;
-  for (const auto& need : kNeeds) {
-    const auto source = resolved.sources.find(std::string(need.key));
+  for (const auto& need : needs()) {
+    const auto source = resolved.sources.find(need.key);
     if (source == resolved.sources.end() || !was_set(source->second)) continue;
     const auto value = judge.value_of(need.key);
     if (is_complete && value == before.value_of(need.key)) continue;

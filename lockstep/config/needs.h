@@ -1,6 +1,5 @@
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,9 +8,10 @@
 
 namespace lockstep::config {
 
-// A knob that does something only beside certain values of others.
+// A knob that does something only beside certain values of others: what its line in
+// describe() says.
 struct Need {
-  std::string_view key;  // "optim.momentum"
+  std::string key;  // "optim.momentum"
   // Conditions on other knobs: "optim.name=sgd|lion" (one of these; of a list: in it),
   // "schedule.name!=constant" (none of these) and "parallel.ranks>1", joined by " and
   // "; one such group of several, joined by " or ", is enough.
@@ -19,7 +19,7 @@ struct Need {
 };
 
 // Returns all needs, by section.
-std::span<const Need> needs();
+std::vector<Need> needs();
 
 // Returns a line for each knob that a user set (in a recipe, a variable or on the
 // command line) and that a run with these knobs does not use. `resolved` has no auto

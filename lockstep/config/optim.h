@@ -10,18 +10,19 @@
 
 namespace lockstep::config {
 
-// The only list of optimizers: X(name) is made by optim::make_name().
+// The only list of optimizers: X(name, states) is made by optim::make_name() and keeps
+// so many numbers for each parameter.
 #define LOCKSTEP_OPTIMIZERS(X) \
-  X(adamw)                     \
-  X(adam)                      \
-  X(sgd)                       \
-  X(lion)
+  X(adamw, 2)                  \
+  X(adam, 2)                   \
+  X(sgd, 1)                    \
+  X(lion, 1)
 
-#define LOCKSTEP_ENUMERATOR(name) name,
+#define LOCKSTEP_ENUMERATOR(name, states) name,
 enum class Optimizer { LOCKSTEP_OPTIMIZERS(LOCKSTEP_ENUMERATOR) };
 #undef LOCKSTEP_ENUMERATOR
 
-#define LOCKSTEP_NAME(name) std::string_view(#name),
+#define LOCKSTEP_NAME(name, states) std::string_view(#name),
 constexpr auto names_of(Optimizer) {
   return std::array{LOCKSTEP_OPTIMIZERS(LOCKSTEP_NAME)};
 }
@@ -50,6 +51,15 @@ struct OptimConfig {
   double clip_value = 0;
 };
 
+// Returns how many numbers the optimizer keeps for each parameter.
+constexpr int num_states(const OptimConfig& optim) {
+#define LOCKSTEP_STATES(name, states) states,
+  constexpr std::array kStates{LOCKSTEP_OPTIMIZERS(LOCKSTEP_STATES)};
+#undef LOCKSTEP_STATES
+  const bool has_none = optim.name == Optimizer::sgd && optim.momentum == 0;
+  return has_none ? 0 : kStates[static_cast<std::size_t>(optim.name)];
+}
+
 template <typename Visitor>
 void describe_rates(OptimConfig& c, Visitor& v) {
   v.field("name", c.name, {.help = "The optimizer."});
@@ -61,7 +71,8 @@ void describe_rates(OptimConfig& c, Visitor& v) {
   v.field("base_batch", c.base_batch,
           {.help = "The global batch that optim.lr is meant for (lr_scaling).",
            .range = count_from(1),
-           .unit = Unit::samples});
+           .unit = Unit::samples,
+           .needs = "optim.lr_scaling!=none"});
   v.field("layer_decay", c.layer_decay,
           {.help = "Learning rate of a layer relative to the next one: below 1, layers "
                    "near the input learn more slowly.",
@@ -77,19 +88,27 @@ void describe(OptimConfig& c, Visitor& v) {
            .range = at_least(0)});
   v.field("no_decay", c.no_decay,
           {.help = "Parameters without weight decay: none, auto (biases and norms: "
-                   "those of one dimension), or patterns of names: *.bias,embed.*"});
+                   "those of one dimension), or patterns of names: *.bias,embed.*",
+           .needs = "optim.weight_decay>0"});
   v.field("momentum", c.momentum,
-          {.help = "Momentum of sgd.", .range = from_to_below(0, 1)});
-  v.field("nesterov", c.nesterov, {.help = "Nesterov's form of sgd's momentum."});
+          {.help = "Momentum of sgd.",
+           .range = from_to_below(0, 1),
+           .needs = "optim.name=sgd"});
+  v.field("nesterov", c.nesterov,
+          {.help = "Nesterov's form of sgd's momentum.", .needs = "optim.name=sgd"});
   v.field("beta1", c.beta1,
           {.help = "Decay of the mean of gradients (adam, adamw, lion).",
-           .range = from_to_below(0, 1)});
+           .range = from_to_below(0, 1),
+           .needs = "optim.name=adamw|adam|lion"});
   v.field("beta2", c.beta2,
           {.help = "Decay of the mean of squared gradients (adam, adamw), or of lion's "
                    "mean between steps, where 0.99 is usual.",
-           .range = from_to_below(0, 1)});
+           .range = from_to_below(0, 1),
+           .needs = "optim.name=adamw|adam|lion"});
   v.field("eps", c.eps,
-          {.help = "Added to the denominator of adam and adamw.", .range = above(0)});
+          {.help = "Added to the denominator of adam and adamw.",
+           .range = above(0),
+           .needs = "optim.name=adamw|adam"});
   v.field("clip_norm", c.clip_norm,
           {.help = "Scale the gradients down to this norm over all parameters; 0: no.",
            .range = at_least(0)});

@@ -82,53 +82,64 @@ void describe(ParallelConfig& c, Visitor& v) {
           {.help = "The GPUs of data_parallel's replicas; one may be named twice. "
                    "Empty: the first of this machine, one for each rank.",
            .range = between(0, 1023),
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "parallel.device=cuda"});
   v.field("zero_stage", c.zero_stage,
           {.help = "What zero shards: 1 optimizer, 2 and gradients, 3 and parameters.",
            .range = between(1, 3),
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "parallel.strategy=zero"});
   v.field(
       "bucket_bytes", c.bucket_bytes,
       {.help = "The most gradient bytes that are sent in one collective; small models "
                "are sent in smaller pieces, so that sending starts early.",
        .range = between(1, kLargestBucket),
        .unit = Unit::bytes,
-       .affects = Affects::speed});
+       .affects = Affects::speed,
+       .needs = kPeers});
   v.field("bucket_cap_mb", c.bucket_cap_mb,
           {.help = "The same in MiB, as PyTorch's DDP calls it.",
            .range = between(1 / kMebibyte, kLargestBucket / kMebibyte),
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = kPeers});
   v.field("first_bucket_bytes", c.first_bucket_bytes,
           {.help = "The first bucket is smaller, so that sending starts early.",
            .range = between(1, kLargestBucket),
            .unit = Unit::bytes,
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = kPeers});
   v.field("gradient_as_bucket_view", c.gradient_as_bucket_view,
           {.help = "Gradients live in the buckets; false: they are copied in and out.",
            .affects = Affects::speed});
-  v.field(
-      "find_unused_parameters", c.find_unused_parameters,
-      {.help = "Parameters may take no part in a step; they are left as they are "
-               "when no rank used them. false: that is an error which names them."});
+  v.field("find_unused_parameters", c.find_unused_parameters,
+          {.help = "Parameters may take no part in a step; they are left as they are "
+                   "when no rank used them. false: that is an error which names them.",
+           .needs = "parallel.strategy!=single"});
   v.field("static_graph", c.static_graph,
           {.help = "Every step uses the same parameters: only the first is checked.",
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = kPeers});
   v.field("broadcast_buffers", c.broadcast_buffers,
           {.help = "All ranks get rank 0's buffers (running statistics) before each "
-                   "step; false: before they are evaluated or saved only."});
+                   "step; false: before they are evaluated or saved only.",
+           .needs = kPeers});
   v.field("sync_batch_norm", c.sync_batch_norm,
-          {.help = "Batch normalisation over the samples of all ranks."});
+          {.help = "Batch normalisation over the samples of all ranks.",
+           .needs = "parallel.ranks>1"});
   v.field("compression", c.compression,
           {.help = "Gradients travel as: none (as they are), fp16 or bf16 (half the "
-                   "bytes; each is rounded to 11 or 8 bits before it is summed)."});
+                   "bytes; each is rounded to 11 or 8 bits before it is summed).",
+           .needs = kPeers});
   v.field("shard_update", c.shard_update,
           {.help = "Each rank changes its shard of the parameters and gives it to the "
                    "others; off: every rank changes all. shm: where ranks share "
                    "memory, since that is faster there.",
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = kPeers});
   v.field("balance", c.balance,
           {.help = "Shares of the batch follow the measured speed of the ranks.",
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "parallel.ranks>1"});
   v.field("device", c.device,
           {.help = "Where the model computes.", .affects = Affects::speed});
   v.field(
@@ -140,7 +151,8 @@ void describe(ParallelConfig& c, Visitor& v) {
        .affects = Affects::speed});
   v.field("on_setup_failure", c.on_setup_failure,
           {.help = "When ranks can not find each other: stop, or go on with a single "
-                   "one. auto: stop if ranks or a strategy were asked for by name."});
+                   "one. auto: stop if ranks or a strategy were asked for by name.",
+           .needs = "parallel.ranks>1"});
 }
 
 }  // namespace lockstep::config

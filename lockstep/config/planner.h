@@ -28,13 +28,15 @@ void describe(PlannerConfig& c, Visitor& v) {
                    "prediction; table: batches by the memory of a GPU; simple: "
                    "data_parallel up to 4 GPUs, then ddp; flags: by the two knobs "
                    "below; zero2: ZeRO-2 from 2 GPUs on. What is named is kept."});
-  v.field(
-      "enable_distributed", c.enable_distributed,
-      {.help = "Of flags: several GPUs train with ddp.", .affects = Affects::speed});
+  v.field("enable_distributed", c.enable_distributed,
+          {.help = "Of flags: several GPUs train with ddp.",
+           .affects = Affects::speed,
+           .needs = "planner.policy=flags"});
   v.field("enable_data_parallel", c.enable_data_parallel,
           {.help = "Of flags, without ddp: several GPUs train with data_parallel; "
                    "false: one trains alone.",
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "planner.policy=flags and planner.enable_distributed=false"});
 }
 
 }  // namespace lockstep::config

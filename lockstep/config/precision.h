@@ -15,6 +15,9 @@ constexpr std::array<std::string_view, 7> names_of(Precision) {
   return {"auto", "fp32", "tf32", "bf16", "fp16", "bf16_params", "fp64"};
 }
 
+inline constexpr std::string_view kScaling =
+    "precision.mode=fp16 and precision.loss_scale=0";
+
 // The scale of the loss is fp16's alone: its gradients would vanish below 6e-8.
 struct PrecisionConfig {
   Precision mode = Precision::automatic;
@@ -31,25 +34,34 @@ template <typename Visitor>
 void describe_scale(PrecisionConfig& c, Visitor& v) {
   v.field("loss_scale", c.loss_scale,
           {.help = "Of fp16: a fixed factor on the loss; 0: found as it goes.",
-           .range = at_least(0)});
+           .range = at_least(0),
+           .needs = "precision.mode=fp16"});
   v.field("initial_scale", c.initial_scale,
-          {.help = "Of fp16: the first factor on the loss.", .range = above(0)});
+          {.help = "Of fp16: the first factor on the loss.",
+           .range = above(0),
+           .needs = kScaling});
   v.field("growth_factor", c.growth_factor,
-          {.help = "Of fp16: how much the factor grows at a time.", .range = above(1)});
+          {.help = "Of fp16: how much the factor grows at a time.",
+           .range = above(1),
+           .needs = kScaling});
   v.field("growth_interval", c.growth_interval,
           {.help = "Of fp16: steps without an overflow before the factor grows.",
            .range = count_from(1),
-           .unit = Unit::steps});
+           .unit = Unit::steps,
+           .needs = kScaling});
   v.field("backoff_factor", c.backoff_factor,
           {.help = "Of fp16: what is left of the factor after an overflow.",
-           .range = {.low = 0, .high = 1, .low_is_open = true, .high_is_open = true}});
+           .range = {.low = 0, .high = 1, .low_is_open = true, .high_is_open = true},
+           .needs = kScaling});
   v.field("hysteresis", c.hysteresis,
           {.help = "Of fp16: the factor falls at the n-th overflow since it last grew; "
                    "1: at every one.",
-           .range = count_from(1)});
+           .range = count_from(1),
+           .needs = kScaling});
   v.field("min_scale", c.min_scale,
           {.help = "Of fp16: an overflow with a factor no larger ends the run.",
-           .range = above(0)});
+           .range = above(0),
+           .needs = kScaling});
 }
 
 template <typename Visitor>

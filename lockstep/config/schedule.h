@@ -66,27 +66,35 @@ struct ScheduleConfig {
 template <typename Visitor>
 void describe_shapes(ScheduleConfig& c, Visitor& v) {
   v.field("power", c.power,
-          {.help = "Exponent of polynomial; 1 is linear.", .range = above(0)});
+          {.help = "Exponent of polynomial; 1 is linear.",
+           .range = above(0),
+           .needs = "schedule.name=polynomial"});
   v.field("step_size", c.step_size,
           {.help = "Of step: steps or epochs (schedule.unit) between two drops.",
-           .range = count_from(0)});
+           .range = count_from(0),
+           .needs = "schedule.name=step"});
   v.field("milestones", c.milestones,
           {.help = "Of multi_step: the steps or epochs (schedule.unit) of the drops.",
-           .range = count_from(1)});
+           .range = count_from(1),
+           .needs = "schedule.name=multi_step"});
   v.field("gamma", c.gamma,
           {.help = "Factor of a drop: at each drop of step, multi_step and plateau, at "
                    "every step or epoch (schedule.unit) of exponential.",
-           .range = {.low = 0, .high = 1, .low_is_open = true}});
+           .range = {.low = 0, .high = 1, .low_is_open = true},
+           .needs = "schedule.name=step|multi_step|plateau|exponential"});
   v.field("rise", c.rise,
           {.help = "Of one_cycle: share of the steps in which the rate rises.",
-           .range = {.low = 0, .high = 1, .low_is_open = true, .high_is_open = true}});
+           .range = {.low = 0, .high = 1, .low_is_open = true, .high_is_open = true},
+           .needs = "schedule.name=one_cycle"});
   v.field("start_ratio", c.start_ratio,
           {.help = "Of one_cycle and sweep: learning rate at its start, relative to "
                    "optim.lr.",
-           .range = between(0, 1)});
+           .range = between(0, 1),
+           .needs = "schedule.name=one_cycle|sweep"});
   v.field("decay_share", c.decay_share,
           {.help = "Of wsd: share of the run, at its end, in which the rate falls.",
-           .range = between(0, 1)});
+           .range = between(0, 1),
+           .needs = "schedule.name=wsd"});
 }
 
 template <typename Visitor>
@@ -95,7 +103,8 @@ void describe(ScheduleConfig& c, Visitor& v) {
           {.help = "How the learning rate goes from optim.lr to its end; sweep: up to "
                    "optim.lr, by the same factor at every step (`lockstep find-lr`)."});
   v.field("unit", c.unit,
-          {.help = "The rate moves at every step, or at the start of every epoch."});
+          {.help = "The rate moves at every step, or at the start of every epoch.",
+           .needs = "schedule.name!=constant|plateau"});
   v.field("warmup_steps", c.warmup_steps,
           {.help = "Steps in which the rate first rises from 0 to optim.lr.",
            .range = count_from(0),
@@ -108,22 +117,27 @@ void describe(ScheduleConfig& c, Visitor& v) {
           {.help = "Learning rate at the end, relative to optim.lr; the least of those "
                    "schedules that have no end (step, multi_step, exponential, "
                    "inverse_sqrt, plateau).",
-           .range = between(0, 1)});
+           .range = between(0, 1),
+           .needs = "schedule.name!=constant|sweep"});
   describe_shapes(c, v);
   v.field("goal", c.goal,
           {.help = "Of plateau: what is observed; auto: the task's primary metric, "
                    "which gets better; min: the loss, which falls; max: the primary "
                    "one, which rises.",
-           .task_decides = true});
+           .task_decides = true,
+           .needs = "schedule.name=plateau"});
   v.field("patience", c.patience,
           {.help = "Of plateau: evaluations without progress that are borne.",
-           .range = count_from(0)});
+           .range = count_from(0),
+           .needs = "schedule.name=plateau"});
   v.field("threshold", c.threshold,
           {.help = "Of plateau: progress, relative to the best, that counts.",
-           .range = from_to_below(0, 1)});
+           .range = from_to_below(0, 1),
+           .needs = "schedule.name=plateau"});
   v.field("cooldown", c.cooldown,
           {.help = "Of plateau: evaluations after a drop that do not count.",
-           .range = count_from(0)});
+           .range = count_from(0),
+           .needs = "schedule.name=plateau"});
 }
 
 }  // namespace lockstep::config

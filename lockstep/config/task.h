@@ -56,6 +56,12 @@ constexpr std::array<std::string_view, 3> names_of(Uncertain) {
   return {"ignore", "zero", "one"};
 }
 
+// The condition of knobs for labels, which a task of `auto` has only through its parts.
+inline constexpr std::string_view kLabels =
+    "task.criterion=binary_cross_entropy or "
+    "task.criterion=auto and task.name=multi_label|multi_task or "
+    "task.criterion=auto and task.parts!={}";
+
 struct TaskConfig {
   TaskName name = TaskName::automatic;
   Criterion criterion = Criterion::automatic;
@@ -78,20 +84,24 @@ void describe_parts(TaskConfig& c, Visitor& v) {
   v.field("parts", c.parts,
           {.help = "Of multi_task: its parts by name, each with the task that it is; "
                    "its output of the model and its target in the data set have the "
-                   "same name."});
+                   "same name.",
+           .needs = "task.name=multi_task|auto"});
   v.field("loss", c.loss,
           {.help = "Of multi_task: by what the loss of a part is multiplied in what "
                    "is trained; 1 where it is not named.",
-           .range = at_least(0)});
+           .range = at_least(0),
+           .needs = "task.name=multi_task|auto"});
   v.field("loss_final", c.loss_final,
           {.help = "Of multi_task: the same at the end of task.loss_ramp_steps; it "
                    "stays what it is where it is not named.",
-           .range = at_least(0)});
+           .range = at_least(0),
+           .needs = "task.name=multi_task|auto and task.loss_ramp_steps>0"});
   v.field("loss_ramp_steps", c.loss_ramp_steps,
           {.help = "Of multi_task: steps in which task.loss goes to task.loss_final "
                    "on a straight line.",
            .range = count_from(0),
-           .unit = Unit::steps});
+           .unit = Unit::steps,
+           .needs = "task.name=multi_task|auto and task.loss_final!={}"});
 }
 
 template <typename Visitor>
@@ -112,25 +122,31 @@ void describe(TaskConfig& c, Visitor& v) {
                    "the task's own."});
   v.field("label_smoothing", c.label_smoothing,
           {.help = "Share of a class that is given to all alike while training.",
-           .range = from_to_below(0, 1)});
+           .range = from_to_below(0, 1),
+           .needs = "task.criterion=auto|cross_entropy"});
   v.field("focal_gamma", c.focal_gamma,
           {.help = "Of focal: how much less a target weighs that is answered well; 0: "
                    "as much as the others.",
-           .range = at_least(0)});
+           .range = at_least(0),
+           .needs = "task.criterion=focal"});
   v.field("huber_delta", c.huber_delta,
           {.help = "Of huber: errors above it count by their size, not its square.",
-           .range = above(0)});
+           .range = above(0),
+           .needs = "task.criterion=huber"});
   v.field("ignore_index", c.ignore_index,
           {.help = "Targets of this class do not count; auto: the data set's, if it "
                    "has one.",
-           .task_decides = true});
+           .task_decides = true,
+           .needs = "task.criterion=auto|cross_entropy|focal"});
   v.field("positive_weights", c.positive_weights,
           {.help = "Of binary_cross_entropy: by what the loss of a label that is there "
                    "is multiplied, one number for each label; empty: 1.",
-           .range = above(0)});
+           .range = above(0),
+           .needs = kLabels});
   v.field("uncertain", c.uncertain,
           {.help = "Of binary_cross_entropy: a label of -1 does not count, or is taken "
-                   "for 0 or for 1."});
+                   "for 0 or for 1.",
+           .needs = kLabels});
   describe_parts(c, v);
 }
 

@@ -83,13 +83,15 @@ void describe(TrainConfig& c, Visitor& v) {
       "deterministic", c.deterministic,
       {.help = "On a GPU: only algorithms that give the same bits on every run, not "
                "the fastest of those that were tried. A CPU always does.",
-       .affects = Affects::speed});
+       .affects = Affects::speed,
+       .needs = "parallel.device=cuda"});
   v.field("graph", c.graph,
           {.help = "On a GPU: launch a step as a whole (CUDA graphs) instead of one "
                    "kernel after the other; the same bits. if_possible: where shapes "
                    "stay the same and nobody looks inside a step; on: that, or an "
                    "error that says why not.",
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "parallel.device=cuda"});
   v.field("on_nonfinite", c.on_nonfinite,
           {.help = "A loss or gradient that is a NaN or an infinity: stop, and say "
                    "where; skip: leave the weights as they are and go on (every step "
@@ -97,7 +99,8 @@ void describe(TrainConfig& c, Visitor& v) {
   v.field("max_skipped", c.max_skipped,
           {.help = "Of skip: stop after so many skipped steps in a row; 0: never.",
            .range = count_from(0),
-           .unit = Unit::steps});
+           .unit = Unit::steps,
+           .needs = "train.on_nonfinite=skip"});
   v.field("fast_dev_run", c.fast_dev_run,
           {.help = "Train and evaluate so many batches only, to see that all works; "
                    "0: the whole run.",

@@ -58,7 +58,10 @@ void check_model(Checker& check, const ModelConfig& model) {
 }
 
 void check_source(Checker& check, const DataConfig& data) {
-  const bool has_place = data.name == "fashion_mnist" || data.name == "synthetic";
+  const auto at = std::find(kDatasets.begin(), kDatasets.end(), data.name);
+  const auto number = static_cast<std::size_t>(at - kDatasets.begin());
+  const bool has_place =
+      at == kDatasets.end() || kDataPlaces[number] != DataPlace::folder;
   if (!has_place && data.dir.empty()) {
     check.refuse(
         "data.name",

@@ -30,30 +30,41 @@ void describe(WatchConfig& c, Visitor& v) {
           {.help = "The same for a step of this many times the usual one, where that "
                    "is longer.",
            .range = at_least(2),
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "watch.step_floor>0"});
   v.field("step_timeout", c.step_timeout,
           {.help = "A step of a rank that does something is ended after this time, or "
                    "step_factor times the longest step of the run, where that is "
                    "longer; 0s: never.",
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "watch.step_floor>0"});
   v.field("startup", c.startup,
           {.help = "From the start of a rank to its first step.",
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "watch.step_floor>0"});
   v.field("first_step", c.first_step,
           {.help = "The first step, and the first one of every new shape: libraries "
                    "tune themselves in it.",
-           .affects = Affects::speed});
+           .affects = Affects::speed,
+           .needs = "watch.step_floor>0"});
   v.field("evaluation", c.evaluation,
-          {.help = "One batch of an evaluation.", .affects = Affects::speed});
+          {.help = "One batch of an evaluation.",
+           .affects = Affects::speed,
+           .needs = "watch.step_floor>0"});
   v.field("saving", c.saving,
-          {.help = "Writing weights or a checkpoint.", .affects = Affects::speed});
+          {.help = "Writing weights or a checkpoint.",
+           .affects = Affects::speed,
+           .needs = "watch.step_floor>0"});
   v.field("loading", c.loading,
-          {.help = "Waiting for one batch of data.", .affects = Affects::speed});
+          {.help = "Waiting for one batch of data.",
+           .affects = Affects::speed,
+           .needs = "watch.step_floor>0"});
   v.field("straggler", c.straggler,
           {.help = "A rank that the others waited for during more than this share of "
                    "the time since the last report is named; 1: never.",
            .range = between(0, 1),
-           .affects = Affects::output});
+           .affects = Affects::output,
+           .needs = "parallel.ranks>1"});
 }
 
 }  // namespace lockstep::config

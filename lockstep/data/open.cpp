@@ -15,7 +15,7 @@
 namespace lockstep::data {
 
 // Each is in the source of its data set.
-#define LOCKSTEP_DECLARE(name) \
+#define LOCKSTEP_DECLARE(name, place) \
   std::unique_ptr<Dataset> open_##name(const config::DataConfig& config, Split split);
 LOCKSTEP_DATASETS(LOCKSTEP_DECLARE)
 #undef LOCKSTEP_DECLARE
@@ -27,7 +27,7 @@ struct RegisteredDataset {
   std::unique_ptr<Dataset> (*open)(const config::DataConfig&, Split);
 };
 
-#define LOCKSTEP_ROW(name) RegisteredDataset{#name, open_##name},
+#define LOCKSTEP_ROW(name, place) RegisteredDataset{#name, open_##name},
 constexpr std::array kEntries{LOCKSTEP_DATASETS(LOCKSTEP_ROW)};
 #undef LOCKSTEP_ROW
 

@@ -69,12 +69,6 @@ int CpuTopology::num_cores() const {
   return static_cast<int>(cores.size());
 }
 
-int CpuTopology::num_numa_nodes() const {
-  std::set<int> nodes;
-  for (const auto& cpu : cpus) nodes.insert(cpu.numa_node);
-  return static_cast<int>(nodes.size());
-}
-
 CpuTopology cpu_topology(const Path& root) {
   const auto node_of = numa_nodes(root);
   auto known = cpus_of_cpuinfo(root);

@@ -23,8 +23,7 @@ struct CpuTopology {
   std::vector<Cpu> cpus;
   std::optional<int> quota;  // whole cores that the cgroup grants, where it limits them
 
-  int num_cores() const;       // physical ones among `cpus`; the quota is not applied
-  int num_numa_nodes() const;  // with at least one of `cpus`
+  int num_cores() const;  // physical ones among `cpus`; the quota is not applied
 };
 
 // Reads /sys and /proc below `root`. Never fails: CPUs that the kernel says nothing

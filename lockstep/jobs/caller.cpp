@@ -2,7 +2,8 @@
 
 namespace lockstep::jobs {
 
-std::optional<std::string> Caller::variable(std::string_view name) const {
+std::optional<std::string> find_variable(const Environment& environment,
+                                         std::string_view name) {
   for (const auto& [key, value] : environment) {
     if (key == name) return value;
   }

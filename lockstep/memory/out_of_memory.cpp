@@ -10,14 +10,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/models/dropout.h"
-#include "lockstep/models/out_of_memory.h"
 
 namespace lockstep::memory {
-
-bool is_out_of_memory(const std::exception& error) noexcept {
-  return models::is_out_of_memory(error);
-}
-
 namespace {
 
 // The memory that was given out under a limit. A caller that frees it has only the

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <vector>
 
@@ -9,11 +8,11 @@
 
 #include "lockstep/models/draws.h"
 #include "lockstep/models/model.h"
+#include "lockstep/models/out_of_memory.h"
 
 namespace lockstep::memory {
 
-// Returns whether there was no room for a tensor, on the host or on a GPU.
-bool is_out_of_memory(const std::exception& error) noexcept;
+using models::is_out_of_memory;
 
 // While it lives, tensors of the host take at most so many bytes in this process: one
 // that does not fit is refused like on a GPU. One at a time.

@@ -12,7 +12,7 @@ bool is_out_of_memory(const std::exception& error) noexcept {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
   const std::string_view text = error.what();
   // LibTorch's host allocator, cuBLAS and cuDNN have no type for it; the last one is
-  // train::HostMemoryLimit's.
+  // memory::HostMemoryLimit's.
   for (const std::string_view sign :
        {"DefaultCPUAllocator: can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED",
         "CUDNN_STATUS_ALLOC_FAILED", "CUDA out of memory", "out of memory",

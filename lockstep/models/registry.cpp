@@ -8,7 +8,7 @@
 namespace lockstep::models {
 
 // Each is in the source of its model.
-#define LOCKSTEP_DECLARE(name)                                          \
+#define LOCKSTEP_DECLARE(name, input)                                   \
   std::shared_ptr<Model> make_##name(const config::ModelConfig& config, \
                                      const Shape& shape);
 LOCKSTEP_MODELS(LOCKSTEP_DECLARE)
@@ -16,25 +16,27 @@ LOCKSTEP_MODELS(LOCKSTEP_DECLARE)
 
 namespace {
 
+enum class Input { numbers, tokens, anything };
+
 struct RegisteredModel {
   std::string_view name;
+  Input input;
   std::shared_ptr<Model> (*make)(const config::ModelConfig&, const Shape&);
 };
 
-#define LOCKSTEP_ROW(name) RegisteredModel{#name, make_##name},
+#define LOCKSTEP_ROW(name, input) RegisteredModel{#name, Input::input, make_##name},
 constexpr std::array kEntries{LOCKSTEP_MODELS(LOCKSTEP_ROW)};
 #undef LOCKSTEP_ROW
 
-// All models but these compute with numbers; with tokens, LibTorch would report
-// different dtypes at the first step.
-void refuse_tokens(const config::ModelConfig& config, const Shape& shape) {
-  if (config.name == "gpt" || config.name == "torchscript") return;
+// Tokens for a model that computes with numbers: LibTorch would report different dtypes
+// at the first step.
+void refuse_tokens(std::string_view model, const Shape& shape) {
   for (const auto& tensor : shape.tensors) {
     const bool is_number =
         tensor.dtype == torch::kUInt8 || torch::isFloatingType(tensor.dtype);
     if (tensor.name != "input" || is_number) continue;
     throw Error(
-        Fault::config, "model.name: '", config.name,
+        Fault::config, "model.name: '", model,
         "' takes images or other numbers, but the input of the data is tokens (",
         c10::getDtypeNames(tensor.dtype).first,
         "); set model.name=gpt, or name other data");
@@ -47,7 +49,7 @@ std::shared_ptr<Model> build(const config::ModelConfig& config, const Shape& sha
   std::vector<std::string> names;
   for (const auto& entry : kEntries) {
     if (entry.name == config.name) {
-      refuse_tokens(config, shape);
+      if (entry.input == Input::numbers) refuse_tokens(entry.name, shape);
       return entry.make(config, shape);
     }
     names.emplace_back(entry.name);

@@ -57,8 +57,9 @@ void Alerts::judge(const Finding& finding, SteadyTime now, std::vector<Alert>& a
                     .text = state.raised ? finding.text : finding.rule + " is over"});
 }
 
-void Alerts::judge_gpu(const hardware::Gpu& gpu, const hardware::GpuStatus& status,
-                       bool trains, SteadyTime now, std::vector<Alert>& alerts) {
+void Alerts::judge_gpu(const GpuSample& sample, SteadyTime now,
+                       std::vector<Alert>& alerts) {
+  const auto& [gpu, status, trains] = sample;
   if (const auto degrees = status.temperature_celsius) {
     // Three degrees before it slows itself down there is still time to do something.
     const double limit =
@@ -82,7 +83,7 @@ void Alerts::judge_gpu(const hardware::Gpu& gpu, const hardware::GpuStatus& stat
                                text::join(reasons, ", "))},
           now, alerts);
   }
-  judge_load(gpu, status, trains, now, alerts);
+  judge_load(sample, now, alerts);
   if (const auto errors = status.ecc_uncorrected) {
     const auto first = ecc_at_start_.try_emplace(gpu.index, *errors).first->second;
     judge(
@@ -97,8 +98,9 @@ void Alerts::judge_gpu(const hardware::Gpu& gpu, const hardware::GpuStatus& stat
   }
 }
 
-void Alerts::judge_load(const hardware::Gpu& gpu, const hardware::GpuStatus& status,
-                        bool trains, SteadyTime now, std::vector<Alert>& alerts) {
+void Alerts::judge_load(const GpuSample& sample, SteadyTime now,
+                        std::vector<Alert>& alerts) {
+  const auto& [gpu, status, trains] = sample;
   if (status.memory_used_bytes && gpu.memory_total_bytes > 0) {
     const auto share = static_cast<double>(*status.memory_used_bytes) /
                        static_cast<double>(gpu.memory_total_bytes);
@@ -150,7 +152,7 @@ std::vector<Alert> Alerts::sample(const SystemSample& sample, SteadyTime now,
   if (!config_.alerts) return alerts;
   const bool trains = last_step.has_value();
   for (std::size_t i = 0; i < std::min(gpus_.size(), sample.gpus.size()); ++i) {
-    judge_gpu(gpus_[i], sample.gpus[i], trains, now, alerts);
+    judge_gpu({gpus_[i], sample.gpus[i], trains}, now, alerts);
   }
   judge_host(sample, now, alerts);
   if (trains && config_.alert_no_step.count() > 0) {

@@ -49,10 +49,13 @@ class Alerts {
     bool at_once = false;
   };
   void judge(const Finding& finding, SteadyTime now, std::vector<Alert>& alerts);
-  void judge_gpu(const hardware::Gpu& gpu, const hardware::GpuStatus& status,
-                 bool trains, SteadyTime now, std::vector<Alert>& alerts);
-  void judge_load(const hardware::Gpu& gpu, const hardware::GpuStatus& status,
-                  bool trains, SteadyTime now, std::vector<Alert>& alerts);
+  struct GpuSample {
+    const hardware::Gpu& gpu;
+    const hardware::GpuStatus& status;
+    bool trains = false;
+  };
+  void judge_gpu(const GpuSample& sample, SteadyTime now, std::vector<Alert>& alerts);
+  void judge_load(const GpuSample& sample, SteadyTime now, std::vector<Alert>& alerts);
   void judge_host(const SystemSample& sample, SteadyTime now,
                   std::vector<Alert>& alerts);
 

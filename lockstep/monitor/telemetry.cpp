@@ -31,15 +31,14 @@ void block_signals() {
 }  // namespace
 
 Telemetry::Telemetry(const run::RunDirectory& run, const config::MonitorConfig& config,
-                     const std::vector<int>& gpus, Say say, const Clock& clock,
-                     const hardware::Path& root)
+                     const Site& site)
     : run_(run),
       config_(config),
-      say_(std::move(say)),
-      clock_(clock),
-      events_(run.events(), clock),
+      say_(site.say),
+      clock_(site.clock),
+      events_(run.events(), clock_),
       attempt_(1 + run::count_events(run.events(), "started")),
-      probe_(run.path(), root, clock, gpus),
+      probe_(run.path(), site.root, clock_, site.gpus),
       alerts_(config, probe_.gpus()) {
   for (const auto kind : config_.sinks) {
     try {

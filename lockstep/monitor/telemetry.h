@@ -29,11 +29,17 @@ class Telemetry {
   // Gets a sentence for the user at the terminal.
   using Say = std::function<void(const std::string&)>;
 
-  // `gpus` (hardware::Gpu::index) are those that the run computes on: others of the
-  // machine are no business of it.
+  // The machine that it watches.
+  struct Site {
+    // Those that the run computes on (hardware::Gpu::index): others are no business of
+    // it.
+    std::vector<int> gpus = {};
+    Say say = {};
+    const Clock& clock = Clock::system();
+    hardware::Path root = "/";
+  };
   Telemetry(const run::RunDirectory& run, const config::MonitorConfig& config,
-            const std::vector<int>& gpus, Say say, const Clock& clock = Clock::system(),
-            const hardware::Path& root = "/");
+            const Site& site);
   ~Telemetry();  // stops the thread; a run that was not finished stays so
   Telemetry(const Telemetry&) = delete;
   Telemetry& operator=(const Telemetry&) = delete;

@@ -5,7 +5,7 @@
 namespace lockstep::optim {
 
 // Each is in the source of its optimizer.
-#define LOCKSTEP_DECLARE(name)                                              \
+#define LOCKSTEP_DECLARE(name, states)                                      \
   std::unique_ptr<Optimizer> make_##name(const config::OptimConfig& config, \
                                          const torch::Tensor& values,       \
                                          std::vector<OptionRange> ranges);
@@ -16,8 +16,8 @@ std::unique_ptr<Optimizer> make_optimizer(const config::OptimConfig& config,
                                           const torch::Tensor& values,
                                           std::vector<OptionRange> ranges) {
   switch (config.name) {
-#define LOCKSTEP_CASE(name)     \
-  case config::Optimizer::name: \
+#define LOCKSTEP_CASE(name, states) \
+  case config::Optimizer::name:     \
     return make_##name(config, values, std::move(ranges));
     LOCKSTEP_OPTIMIZERS(LOCKSTEP_CASE)
 #undef LOCKSTEP_CASE

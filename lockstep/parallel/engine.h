@@ -170,8 +170,6 @@ class Engine : public ExchangeMonitor {
 
   // Returns the times of the last finished pass, on the clock of the host.
   const ExchangeTimes& host_times() const noexcept { return times_; }
-  // Returns those of the step before on a GPU's clock: nothing waits. Empty on a CPU.
-  const ExchangeTimes& device_times() const noexcept { return device_times_; }
 
   // While a CUDA graph captures a pass: nothing is timed, and ranks do not tell each
   // other what they use, which is the same in every replay. captured_unused() is what
@@ -182,7 +180,8 @@ class Engine : public ExchangeMonitor {
   // so no rank waits for this one's part.
   void forget_captured() noexcept;
 
-  // Returns the times on the clock of the device.
+  // Returns the times on the clock of the device: on a GPU those of the step before, so
+  // that nothing waits.
   const ExchangeTimes& times() const noexcept override {
     return data_.device().is_cpu() ? times_ : device_times_;
   }

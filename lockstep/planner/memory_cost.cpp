@@ -35,18 +35,6 @@ bool is_mixed(Precision precision) {
          precision == Precision::bf16_params;
 }
 
-int states_of(const config::OptimConfig& optim) {
-  switch (optim.name) {
-    case config::Optimizer::adam:
-    case config::Optimizer::adamw:
-      return 2;
-    case config::Optimizer::sgd:
-      return optim.momentum > 0 ? 1 : 0;
-    default:
-      return 1;
-  }
-}
-
 const run::Footprint& of(const run::Footprints& both, Precision precision) {
   return is_mixed(precision) ? both.half : both.fp32;
 }
@@ -105,7 +93,7 @@ void add_state(const CostInputs& inputs, const Candidate& candidate, MemoryCost&
       candidate.method == Method::zero2 || candidate.method == Method::zero3;
   cost.parameters = widths.parameter * count;
   cost.gradients = widths.gradient * (few_gradients ? sharded : count);
-  cost.optimizer = widths.state * states_of(inputs.config.optim) * of_state;
+  cost.optimizer = widths.state * num_states(inputs.config.optim) * of_state;
   cost.master = widths.master * of_state;
   cost.average = inputs.config.ema.enabled ? widths.state * of_state : 0;
   cost.buffers = static_cast<double>(inputs.model.buffer_bytes());

@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include <fcntl.h>
@@ -61,6 +62,11 @@ std::string_view name_of(Phase phase) noexcept {
       "finished", "loading",  "exchanging", "warming up"};
   const auto index = static_cast<std::size_t>(phase);
   return index < kNames.size() ? kNames[index] : "unknown";
+}
+
+files::Path launcher_heartbeat() {
+  const char* path = std::getenv("LOCKSTEP_HEARTBEAT");
+  return path == nullptr ? "" : path;
 }
 
 HeartbeatWriter::HeartbeatWriter(const files::Path& path, int rank, int ranks,

@@ -32,6 +32,10 @@ struct Beat {
   int pid = 0;
 };
 
+// Returns the file in which this process's launcher looks for beats
+// (LOCKSTEP_HEARTBEAT); empty if none does.
+files::Path launcher_heartbeat();
+
 // A rank's slot in the heartbeat file, mapped into memory: a beat is a few stores, no
 // system call, so every step may have one.
 //

@@ -183,6 +183,7 @@ RankEnvironment detect(const Variables& variables) {
   auto found = world ? from_world(reader, *world) : foreign(reader);
   found.token = reader.text("LOCKSTEP_JOB_TOKEN");
   found.error_file = reader.text("TORCHELASTIC_ERROR_FILE");
+  found.gloo_interface = reader.text("GLOO_SOCKET_IFNAME");
   return found;
 }
 

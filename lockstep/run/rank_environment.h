@@ -34,6 +34,7 @@ struct RankEnvironment {
   std::string token;             // guards our keys in the store; "" if none
   std::string role = "default";  // ROLE_NAME
   std::string error_file;        // TORCHELASTIC_ERROR_FILE; "" if none
+  std::string gloo_interface;    // GLOO_SOCKET_IFNAME; "" if none
   std::string note;              // something that looks odd, for the log; "" if nothing
 
   bool operator==(const RankEnvironment&) const = default;

@@ -124,7 +124,7 @@ bool Attempts::attempt(const data::Batch& batch, std::int64_t steps,
   std::optional<c10::WarningUtils::WarningHandlerGuard> one_line;
   if (parts_.config.train.anomaly) one_line.emplace(&handler);
   try {
-    parts_.step.backward(batch, parts_.tally, loss_scale, steps, weights_);
+    parts_.step.backward(batch, parts_.tally, {loss_scale, steps, weights_});
     return true;
   } catch (const std::exception& error) {
     if (is_anomaly(error)) {

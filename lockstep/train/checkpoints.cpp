@@ -276,7 +276,7 @@ comm::Flags Checkpoints::flags() const {
 
 void Checkpoints::on_ballots(const std::vector<comm::Ballot>& ballots) {
   asked_ = (comm::Votes::any(ballots) & comm::kSave) != 0;
-  if (const auto outcome = saver_.observe(ballots)) conclude(*outcome);
+  if (const auto outcome = saver_.on_ballots(ballots)) conclude(*outcome);
 }
 
 void Checkpoints::conclude(const checkpoint::Saver::SaveOutcome& outcome) {
@@ -341,7 +341,7 @@ void Checkpoints::finish() {
   while (saver_.is_busy()) {
     saver_.wait(std::chrono::milliseconds(20));
     votes.cast({.flags = saver_.flags()});
-    if (const auto outcome = saver_.observe(votes.count())) conclude(*outcome);
+    if (const auto outcome = saver_.on_ballots(votes.count())) conclude(*outcome);
   }
 }
 

@@ -33,10 +33,9 @@ class FirstFailure {
 
 }  // namespace
 
-Result train_replicas(const config::Resolved& config, const run::RunDirectory& run,
-                      const std::vector<torch::Device>& devices,
-                      monitor::Console& console, const StopRequest& stop,
+Result train_replicas(const config::Resolved& config, const Replicas& replicas,
                       const RunHooks& hooks) {
+  const auto& devices = replicas.devices;
   const int ranks = static_cast<int>(devices.size());
   const auto shared = open_shared(*config, hooks, ranks);
   auto worlds = comm::join_threads(devices, config->comm);
@@ -47,12 +46,13 @@ Result train_replicas(const config::Resolved& config, const run::RunDirectory& r
     auto& world = worlds[static_cast<std::size_t>(rank)];
     try {
       log::set_rank(rank);
-      Reporter reporter(run, config->monitor, console,
+      Reporter reporter(replicas.run, config->monitor, replicas.console,
                         {.rank = rank,
                          .ranks = ranks,
                          .is_replica = true,
                          .gpus = gpu_numbers(devices)});
-      const auto own = train(config, run, reporter, stop, world, *shared);
+      const auto own =
+          train(config, {replicas.run, reporter, replicas.stop, world}, *shared);
       if (rank == 0) result = own;
     } catch (...) {
       failure.note(std::current_exception());

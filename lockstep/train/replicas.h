@@ -13,13 +13,18 @@
 
 namespace lockstep::train {
 
-// data_parallel: trains with the ranks as threads of this process, one for each device;
-// a device may appear twice. The data is opened once; each rank has a replica of the
-// model which stays. Returns rank 0's result. If a rank fails, all end, and its
-// exception is rethrown.
-Result train_replicas(const config::Resolved& config, const run::RunDirectory& run,
-                      const std::vector<torch::Device>& devices,
-                      monitor::Console& console, const StopRequest& stop,
+// Ranks as threads of this process, one for each device; a device may appear twice.
+struct Replicas {
+  const run::RunDirectory& run;
+  std::vector<torch::Device> devices;
+  monitor::Console& console;
+  const StopRequest& stop;
+};
+
+// data_parallel: trains with the ranks as threads of this process. The data is opened
+// once; each rank has a replica of the model which stays. Returns rank 0's result. If a
+// rank fails, all end, and its exception is rethrown.
+Result train_replicas(const config::Resolved& config, const Replicas& replicas,
                       const RunHooks& hooks = {});
 
 }  // namespace lockstep::train

@@ -1,7 +1,6 @@
 #include "lockstep/train/report.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -71,10 +70,9 @@ std::vector<Field> split_fields(const monitor::PhaseSplit& split) {
 
 std::vector<files::Path> heartbeat_files(const run::RunDirectory& run) {
   std::vector<files::Path> paths{std::filesystem::absolute(run.heartbeat())};
-  const char* launchers = std::getenv("LOCKSTEP_HEARTBEAT");
-  if (launchers != nullptr && *launchers != '\0' && paths[0] != launchers) {
-    paths.emplace_back(launchers);
-  }
+  auto launchers = run::launcher_heartbeat();
+  if (!launchers.empty() && launchers != paths[0])
+    paths.push_back(std::move(launchers));
   return paths;
 }
 
@@ -246,7 +244,8 @@ Reporter::Reporter(const run::RunDirectory& run, const config::MonitorConfig& co
       const auto say = [this](const std::string& note) {
         if (!quiet_) console_.print(note + "\n");
       };
-      telemetry_ = std::make_unique<monitor::Telemetry>(run, config, gpus, say);
+      telemetry_ = std::make_unique<monitor::Telemetry>(
+          run, config, monitor::Telemetry::Site{.gpus = gpus, .say = say});
     };
   }
   beat(0, run::Phase::starting);

@@ -189,9 +189,9 @@ torch::Tensor Step::mean_of(const torch::Tensor& total, double count,
   return total * numbers_.select(0, 0).to(total.scalar_type());
 }
 
-std::optional<std::vector<std::uint64_t>> Step::words_of(
-    const data::Batch& batch, double loss_scale, std::int64_t step,
-    const std::optional<comm::Weights>& weights) const {
+std::optional<std::vector<std::uint64_t>> Step::words_of(const data::Batch& batch,
+                                                         const Numbers& numbers) const {
+  const auto& [loss_scale, step, weights] = numbers;
   const auto& losses = parts_.task->losses();
   if (weighs_.empty() || (weighs() && !weights)) return std::nullopt;
   const auto count = static_cast<double>(batch.global_size * losses[0].per_sample);
@@ -260,8 +260,9 @@ void Step::set_micro_batch(std::int64_t size) {
   parts_.micro_batch = size;
 }
 
-void Step::backward(const data::Batch& batch, task::Tally& tally, double loss_scale,
-                    std::int64_t step, const std::optional<comm::Weights>& weights) {
+void Step::backward(const data::Batch& batch, task::Tally& tally,
+                    const Numbers& numbers) {
+  const auto& [loss_scale, step, weights] = numbers;
   auto& strategy = parts_.strategy;
   const auto divisors = divisors_of(batch, weights);
   const auto& task = *parts_.task;

@@ -69,14 +69,22 @@ class Step {
   };
   explicit Step(Parts parts);
 
+  // The numbers of a step beside its batch.
+  struct Numbers {
+    double loss_scale = 1;
+    std::int64_t step = 0;  // from 0 on: coefficients of losses may follow it
+    // What the targets of all ranks weigh, if they have told each other (weights_of());
+    // else they do so in backward().
+    std::optional<comm::Weights> weights = {};
+  };
+
   // Adds to `tally`. Does not wait for the device. The strategy's begin_step(),
   // finish() and update() are left to the caller, who passes the loss scale to
-  // update(). `step` counts from 0: coefficients of losses may follow it. `weights` is
-  // what the targets of all ranks weigh, if they have told each other (weights_of());
-  // else they do so now.
-  void backward(const data::Batch& batch, task::Tally& tally, double loss_scale = 1,
-                std::int64_t step = 0,
-                const std::optional<comm::Weights>& weights = std::nullopt);
+  // update().
+  void backward(const data::Batch& batch, task::Tally& tally, const Numbers& numbers);
+  void backward(const data::Batch& batch, task::Tally& tally) {
+    backward(batch, tally, Numbers());
+  }
 
   // Returns what the targets of a share weigh, whose tensors are all on the host; none
   // where every one counts the same, or where there are too many losses for a ballot.
@@ -86,9 +94,8 @@ class Step {
   // from step to step, as words of eight bytes, the same number for batches of one
   // size; nothing if the ranks would have to tell each other. The other sets the GPU
   // memory where backward() reads them instead (undefined: no longer).
-  std::optional<std::vector<std::uint64_t>> words_of(
-      const data::Batch& batch, double loss_scale, std::int64_t step,
-      const std::optional<comm::Weights>& weights) const;
+  std::optional<std::vector<std::uint64_t>> words_of(const data::Batch& batch,
+                                                     const Numbers& numbers) const;
   void use_words(const torch::Tensor& words);
 
   // Sets how many samples go through the model at once; not more than at first.

@@ -145,7 +145,7 @@ bool StepGraph::takes(const data::Batch& batch, std::int64_t steps,
   if (off_) return false;
   auto* entry = entry_of(batch);
   if (entry == nullptr || entry->refused) return false;
-  const auto words = parts_.step.words_of(batch, 1, steps, weights);
+  const auto words = parts_.step.words_of(batch, {1, steps, weights});
   if (!words) return false;
   if (!entry->graph && entry->seen++ < kFirstByHand) return false;
   return entry->graph || capture(*entry, batch, steps, *words);
@@ -195,7 +195,8 @@ void StepGraph::capture_passes(HeldShape& entry, const data::Batch& batch,
   entry.graph->capture([&] {
     parts_.strategy.held()->launch_passes([&] {
       if (skips_) parts_.tally.remember();
-      parts_.step.backward(entry.batch, parts_.tally, 1, steps, comm::Weights{});
+      parts_.step.backward(entry.batch, parts_.tally,
+                           {.step = steps, .weights = comm::Weights{}});
     });
   });
   if (host_generator().get_state().equal(drawn)) return;
@@ -286,8 +287,8 @@ void StepGraph::passes(const data::Batch& batch, std::int64_t steps,
     held.fields[i].tensor.copy_(batch.fields[i].tensor, /*non_blocking=*/true);
   }
   const auto [done, skipped] = scales();
-  put(current_->words, *parts_.step.words_of(batch, done, steps, weights),
-      *parts_.step.words_of(batch, skipped, steps, weights));
+  put(current_->words, *parts_.step.words_of(batch, {done, steps, weights}),
+      *parts_.step.words_of(batch, {skipped, steps, weights}));
   current_->graph->replay();
   parts_.tally.count() += current_->targets;
 }

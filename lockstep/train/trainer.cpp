@@ -195,24 +195,19 @@ bool Training::owes_evaluation() const {
          !evaluator_.is_done() && evaluator_.is_due(state_.position.consumed == 0);
 }
 
-Result train(const config::Resolved& config, const run::RunDirectory& run,
-             Reporter& reporter, const StopRequest& stop, comm::World& world,
+Result train(const config::Resolved& config, const RunParts& parts,
              const RunHooks& hooks) {
   const auto shared = open_shared(*config, hooks);
-  return train(config, run, reporter, stop, world, *shared);
+  return train(config, parts, *shared);
 }
 
-Result train(const config::Resolved& config, const run::RunDirectory& run,
-             Reporter& reporter, const StopRequest& stop, comm::World& world,
-             Shared& shared) {
-  return Training(*config, run, reporter, stop, world, shared).run();
+Result train(const config::Resolved& config, const RunParts& parts, Shared& shared) {
+  return Training(*config, parts, shared).run();
 }
 
-std::unique_ptr<Loop> make_loop(const config::Resolved& config,
-                                const run::RunDirectory& run, Reporter& reporter,
-                                const StopRequest& stop, comm::World& world,
+std::unique_ptr<Loop> make_loop(const config::Resolved& config, const RunParts& parts,
                                 Shared& shared) {
-  return std::make_unique<Training>(*config, run, reporter, stop, world, shared);
+  return std::make_unique<Training>(*config, parts, shared);
 }
 
 }  // namespace lockstep::train

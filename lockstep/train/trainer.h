@@ -12,22 +12,27 @@
 
 namespace lockstep::train {
 
+// The parts of a run that training works with. Lifetime: they outlive it.
+struct RunParts {
+  const run::RunDirectory& run;
+  Reporter& reporter;
+  const StopRequest& stop;
+  comm::World& world;
+};
+
 // Trains what `config` describes, and returns the result; the run directory gets the
 // metrics, the events and the final weights.
 //
 // The same config, machine and number of threads and ranks give the same losses to the
 // last bit on a CPU.
 //
-// Collective: the ranks of `world` share each global batch, and leave together. The
+// Collective: the ranks of the world share each global batch, and leave together. The
 // device is that of world.data().
-Result train(const config::Resolved& config, const run::RunDirectory& run,
-             Reporter& reporter, const StopRequest& stop, comm::World& world,
+Result train(const config::Resolved& config, const RunParts& parts,
              const RunHooks& hooks = {});
 
 // Does the same for one of several ranks that are threads of this process.
-Result train(const config::Resolved& config, const run::RunDirectory& run,
-             Reporter& reporter, const StopRequest& stop, comm::World& world,
-             Shared& shared);
+Result train(const config::Resolved& config, const RunParts& parts, Shared& shared);
 
 // Trains step by step, for a caller that decides what comes between (api/fit.h). Begin,
 // then step until it is over, then finish.
@@ -50,9 +55,7 @@ class Loop {
 };
 
 // Lifetime: all arguments outlive it.
-std::unique_ptr<Loop> make_loop(const config::Resolved& config,
-                                const run::RunDirectory& run, Reporter& reporter,
-                                const StopRequest& stop, comm::World& world,
+std::unique_ptr<Loop> make_loop(const config::Resolved& config, const RunParts& parts,
                                 Shared& shared);
 
 }  // namespace lockstep::train

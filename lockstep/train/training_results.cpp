@@ -55,8 +55,6 @@ void Training::copy_to_result() {
   result_.samples = state_.samples;
   result_.skipped = state_.skipped;
   result_.best = state_.best_primary;
-  result_.eval = evaluator_.last();
-  result_.eval_is_of_average = result_.eval && evaluator_.is_of_average();
   result_.ended_early = stop_.ended_early();
   result_.stopped_by = stop_.stopped_by();
   result_.out_of_time = stop_.out_of_time();
@@ -90,6 +88,9 @@ void Training::evaluate() {
     stop_.end_early(evaluator_.because());
   }
   copy_to_result();
+  // Not there: it is done in every step, and these numbers have names.
+  result_.eval = evaluator_.last();
+  result_.eval_is_of_average = result_.eval && evaluator_.is_of_average();
 }
 
 task::Means Training::validate() {

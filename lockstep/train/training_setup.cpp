@@ -10,27 +10,26 @@ namespace lockstep::train {
 
 using run::Phase;
 
-Training::Training(const config::Config& config, const run::RunDirectory& run,
-                   Reporter& reporter, const StopRequest& stop, comm::World& world,
-                   Shared& shared)
+Training::Training(const config::Config& config, const RunParts& parts, Shared& shared)
     : config_(config),
-      run_(run),
-      reporter_(reporter),
-      world_(world),
-      stream_(world.data().device(), may_capture(config)),
+      run_(parts.run),
+      reporter_(parts.reporter),
+      world_(parts.world),
+      stream_(world_.data().device(), may_capture(config)),
       building_(std::in_place, stream_),
       shared_(shared),
-      stop_(config, StopSources(stop, run.path() / "stop", shared.hooks.job_end,
-                                world.rank() == 0)),
+      stop_(config, StopSources(parts.stop, run_.path() / "stop", shared.hooks.job_end,
+                                world_.rank() == 0)),
       train_data_(*shared.train_data),
       length_(config::run_length(config, train_data_.size())),
       last_step_(length_.last_step),
-      built_(build(config, world.data().device(), shared)),
+      built_(build(config, world_.data().device(), shared)),
       schedule_(config.optim, with_goal(config.schedule, built_.task->primary()),
                 length_),
-      checkpoints_({config, run, world, reporter, stop, shared.hooks.restarts}),
-      strategy_(parallel::make_strategy(config, *built_.model, world)),
-      callbacks_({shared.hooks.callbacks, config, *built_.model, *strategy_, world,
+      checkpoints_(
+          {config, run_, world_, reporter_, parts.stop, shared.hooks.restarts}),
+      strategy_(parallel::make_strategy(config, *built_.model, world_)),
+      callbacks_({shared.hooks.callbacks, config, *built_.model, *strategy_, world_,
                   state_, [this] { checkpoints_.fence(); }}),
       profiler_(config.profile, built_.policy.device, strategy_->exchange()),
       step_({.model = built_.model,
@@ -38,24 +37,25 @@ Training::Training(const config::Config& config, const run::RunDirectory& run,
              .strategy = *strategy_,
              .policy = built_.policy,
              .spec = train_data_.spec(),
-             .micro_batch = largest_micro_batch(config, world, train_data_.size()),
+             .micro_batch = largest_micro_batch(config, world_, train_data_.size()),
              .pass = models::draw_by_sample(*built_.model, config.run.seed),
-             .data = &world.data(),
-             .offload = offload_of(config, *strategy_, world.data().device()),
+             .data = &world_.data(),
+             .offload = offload_of(config, *strategy_, world_.data().device()),
              .observe = observer()}),
       loader_(train_data_, loader_options()),
       feed_(loader_, built_.policy.device,
             data::wanted_by(built_.model->inputs(), built_.task->fields())),
-      progress_(config, world, reporter, loader_),
+      progress_(config, world_, reporter_, loader_),
       tally_(built_.task, built_.policy.device),
-      updates_({config, *strategy_, tally_, reporter, state_}),
-      evaluator_({config, built_, *shared.eval_data, world, *strategy_, reporter,
+      updates_({config, *strategy_, tally_, reporter_, state_}),
+      evaluator_({config, built_, *shared.eval_data, world_, *strategy_, reporter_,
                   schedule_, callbacks_, shared, state_, last_step_,
                   [this] { return stop_ballot(); }}),
-      weights_({run, *built_.model, *strategy_, world, reporter, callbacks_, state_}) {
+      weights_(
+          {run_, *built_.model, *strategy_, world_, reporter_, callbacks_, state_}) {
   result_.primary = built_.task->primary().name;
-  check_same_data(world, shared);
-  seed_apart(world, config.run.seed, shared);
+  check_same_data(world_, shared);
+  seed_apart(world_, config.run.seed, shared);
   restore();
   if (over_.empty()) set_up(shared);
   building_.reset();

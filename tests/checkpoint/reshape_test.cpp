@@ -113,7 +113,7 @@ void save(const Way& way, comm::World& world, const files::Path& folder) {
   while (saver.is_busy()) {
     saver.wait(std::chrono::milliseconds(20));
     world.votes().cast({.flags = saver.flags()});
-    if (const auto outcome = saver.observe(world.votes().count())) {
+    if (const auto outcome = saver.on_ballots(world.votes().count())) {
       EXPECT_TRUE(outcome->saved) << outcome->text;
     }
   }

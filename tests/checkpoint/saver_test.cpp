@@ -19,7 +19,7 @@ namespace {
 Saver::SaveOutcome finish(Saver& saver) {
   while (true) {
     saver.wait(std::chrono::milliseconds(20));
-    if (auto outcome = saver.observe({{.flags = saver.flags()}})) {
+    if (auto outcome = saver.on_ballots({{.flags = saver.flags()}})) {
       EXPECT_TRUE(outcome->saved) << outcome->text;
       return *outcome;
     }
@@ -116,7 +116,7 @@ struct TwoRanks {
       const std::vector<comm::Ballot> ballots{{.flags = savers[0]->flags()},
                                               {.flags = savers[1]->flags()}};
       for (const auto& saver : savers) {
-        if (const auto outcome = saver->observe(ballots)) {
+        if (const auto outcome = saver->on_ballots(ballots)) {
           saved.push_back(outcome->saved);
         }
       }
@@ -171,7 +171,7 @@ TEST(Saver, WithoutMemoryForItsCopiesItFailsLikeAnyOtherSave) {
   saver.fence();
   ASSERT_TRUE(saver.is_busy());
   EXPECT_EQ(saver.flags(), comm::kSaveFailed);
-  const auto outcome = saver.observe({{.flags = saver.flags()}});
+  const auto outcome = saver.on_ballots({{.flags = saver.flags()}});
   ASSERT_TRUE(outcome);
   EXPECT_FALSE(outcome->saved);
   EXPECT_THAT(outcome->text, testing::HasSubstr("alloc"));

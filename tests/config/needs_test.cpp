@@ -106,13 +106,14 @@ TEST(Needs, EveryKnobOfTheTableIsNamedWhenItIsNotUsedAndOnlyThen) {
 
 TEST(Needs, AKnobWhoseHelpSaysWhatItBelongsToIsInTheTable) {
   const auto all = nlohmann::json::parse(config::reference_json()).at("knobs");
+  const auto needs = config::needs();
   for (const auto& knob : all) {
     const std::string key = knob.at("key"), help = knob.at("help");
     const bool belongs = (text::starts_with(help, "Of ") && key != "data.mean") ||
                          text::starts_with(help, "synthetic:") ||
                          text::starts_with(help, "tokens:");
     if (!belongs) continue;
-    EXPECT_TRUE(std::any_of(config::needs().begin(), config::needs().end(),
+    EXPECT_TRUE(std::any_of(needs.begin(), needs.end(),
                             [&](const auto& need) { return need.key == key; }))
         << key << ": " << help;
   }

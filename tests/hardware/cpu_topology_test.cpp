@@ -47,7 +47,6 @@ TEST_F(CpuTopologyTree, SaysWhatTheKernelSays) {
                                       Cpu{3, 3, 1, 1}, Cpu{4, 0, 0, 0}, Cpu{5, 1, 0, 0},
                                       Cpu{6, 2, 1, 1}, Cpu{7, 3, 1, 1}));
   EXPECT_EQ(found.num_cores(), 4);
-  EXPECT_EQ(found.num_numa_nodes(), 2);
   EXPECT_EQ(found.quota, std::nullopt);
 }
 
@@ -57,7 +56,6 @@ TEST_F(CpuTopologyTree, AffinityAndOfflineCpusLimitIt) {
   const auto found = cpu_topology(root_.path());
   EXPECT_THAT(found.cpus, ElementsAre(Cpu{1, 1, 0, 0}, Cpu{5, 1, 0, 0}));
   EXPECT_EQ(found.num_cores(), 1);
-  EXPECT_EQ(found.num_numa_nodes(), 1);
 }
 
 TEST_F(CpuTopologyTree, DevicesHaveNearCpus) {
@@ -72,7 +70,6 @@ TEST(CpuTopology, WithoutSysTheCoresOfCpuinfoCount) {
   const auto found = cpu_topology(test::fixture("hardware/fixtures/two_sockets"));
   EXPECT_EQ(found.cpus.size(), 128U);
   EXPECT_EQ(found.num_cores(), 64);
-  EXPECT_EQ(found.num_numa_nodes(), 1);
 }
 
 TEST(CpuTopology, AQuotaIsWholeCores) {

@@ -60,18 +60,19 @@ def built_beside(sibling, name):
     return lambda text: replaced(rf"(?<![\w.]){re.escape(sibling)}", f"{sibling} {name}", text)
 
 
-def in_list(macro, name, ahead_of):
-    """X(name) in a list like LOCKSTEP_MODELS."""
+def in_list(macro, entry, ahead_of):
+    """X(name) or X(name, trait) in a list like LOCKSTEP_MODELS."""
 
     def change(match):
         lines = match[0].replace("\\\n", "\n").splitlines()
         entries = [line.strip() for line in lines[1:]]
-        entries.insert(entries.index(f"X({ahead_of})"), f"X({name})")
+        entries.insert(entries.index(f"X({ahead_of})"), f"X({entry})")
         lines = [lines[0].rstrip(), *(f"  {entry}" for entry in entries)]
         width = max(len(line) for line in lines[:-1]) + 1
         return "\n".join([*(line.ljust(width) + "\\" for line in lines[:-1]), lines[-1]])
 
-    return lambda text: replaced(rf"#define {macro}\(X\) *(\\\n  X\(\w+\) *)+(?=\n)", change, text)
+    entries = r"(\\\n  X\(\w+(?:, \w+)?\) *)+"
+    return lambda text: replaced(rf"#define {macro}\(X\) *{entries}(?=\n)", change, text)
 
 
 def in_enum(enum, name):
@@ -170,7 +171,9 @@ MODEL = Addition(
     edits={
         "lockstep/models/linear.cpp": "linear.cpp.txt",
         "lockstep/models/CMakeLists.txt": [built_beside("registry.cpp", "linear.cpp")],
-        "lockstep/config/model.h": [in_list("LOCKSTEP_MODELS", "linear", ahead_of="mlp")],
+        "lockstep/config/model.h": [
+            in_list("LOCKSTEP_MODELS", "linear, numbers", ahead_of="mlp, numbers")
+        ],
     },
     user="lockstep/models/registry.cpp",
     proof='#include "lockstep/config/model.h"\n' + has("lockstep::config::kModels", "linear"),
@@ -182,7 +185,9 @@ DATA_SET = Addition(
     edits={
         "lockstep/data/stl10.cpp": "stl10.cpp.txt",
         "lockstep/data/CMakeLists.txt": [built_beside("open.cpp", "stl10.cpp")],
-        "lockstep/config/data.h": [in_list("LOCKSTEP_DATASETS", "stl10", ahead_of="synthetic")],
+        "lockstep/config/data.h": [
+            in_list("LOCKSTEP_DATASETS", "stl10, folder", ahead_of="synthetic, none")
+        ],
     },
     user="lockstep/data/open.cpp",
     proof='#include "lockstep/config/data.h"\n' + has("lockstep::config::kDatasets", "stl10"),
@@ -194,7 +199,9 @@ OPTIMIZER = Addition(
     edits={
         "lockstep/optim/sign_sgd.cpp": "sign_sgd.cpp.txt",
         "lockstep/optim/CMakeLists.txt": [built_beside("optimizer.cpp", "sign_sgd.cpp")],
-        "lockstep/config/optim.h": [in_list("LOCKSTEP_OPTIMIZERS", "sign_sgd", ahead_of="lion")],
+        "lockstep/config/optim.h": [
+            in_list("LOCKSTEP_OPTIMIZERS", "sign_sgd, 1", ahead_of="lion, 1")
+        ],
     },
     user="lockstep/optim/optimizer.cpp",
     proof="""

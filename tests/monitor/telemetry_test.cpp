@@ -25,8 +25,11 @@ class TelemetryTest : public ::testing::Test {
   }
   std::unique_ptr<Telemetry> start() {
     return std::make_unique<Telemetry>(
-        rig_.run, config_, gpus_, [this](const std::string& note) { said_ += note; },
-        clock_, machine_.root());
+        rig_.run, config_,
+        Telemetry::Site{.gpus = gpus_,
+                        .say = [this](const std::string& note) { said_ += note; },
+                        .clock = clock_,
+                        .root = machine_.root()});
   }
   void pass(Telemetry& telemetry, int count) {
     for (int i = 0; i < count; ++i) {
@@ -231,7 +234,7 @@ TEST_F(TelemetryTest, NoStepIsNoticedByTheSamples) {
 TEST_F(TelemetryTest, TheThreadSamples) {
   config_.sample_every = std::chrono::milliseconds(1);
   config_.system_every = std::chrono::milliseconds(0);
-  Telemetry telemetry(rig_.run, config_, gpus_, {}, Clock::system(), machine_.root());
+  Telemetry telemetry(rig_.run, config_, {.gpus = gpus_, .root = machine_.root()});
   EXPECT_TRUE(test::eventually([&] { return system_lines() >= 3; }));
   telemetry.finish({});
   EXPECT_GE(summary().at("metrics").at("gpu_power_watts.0").at("count"), 3);
@@ -251,7 +254,8 @@ TEST_F(TelemetryTest, AProbeThatFailsCostsSamplesAndNoMore) {
   config_.sample_every = std::chrono::milliseconds(1);
   config_.sinks = {};
   const BrokenClock clock;
-  Telemetry telemetry(rig_.run, config_, gpus_, {}, clock, machine_.root());
+  Telemetry telemetry(rig_.run, config_,
+                      {.gpus = gpus_, .clock = clock, .root = machine_.root()});
   EXPECT_TRUE(test::eventually([&] { return clock.looks >= 3; }));
   telemetry.finish({});
 }

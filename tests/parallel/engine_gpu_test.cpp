@@ -49,7 +49,7 @@ TEST_P(EngineGpuTest, GradientsAreThoseOfTheWholeBatchAndTheDeviceStampsThem) {
                engine.finish();  // does nothing more
                expect_close(net, expected);
              }
-             const auto& times = engine.device_times();
+             const auto& times = engine.times();
              ASSERT_EQ(times.ready.size(), engine.host_times().ready.size());
              EXPECT_TRUE(std::is_sorted(times.ready.begin(), times.ready.end()));
              EXPECT_GT(times.last_ready, 0);

@@ -65,15 +65,15 @@ Profiled run_profiled(int ranks, config::Config config) {
     monitor::Console console({.write = [](std::string_view) {}});
     const StopRequest stop;
     if (threads) {
-      train_replicas(test::resolved(config), run, choose_devices(config.parallel),
-                     console, stop);
+      train_replicas(test::resolved(config),
+                     {run, choose_devices(config.parallel), console, stop});
       return;
     }
     Reporter reporter(run, config.monitor, console, {.rank = rank, .ranks = ranks});
     auto world = comm::join(
         ranks == 1 ? run::RankEnvironment() : test::environment_of(rank, ranks, port),
         {.config = config.comm});
-    const auto result = train(test::resolved(config), run, reporter, stop, world);
+    const auto result = train(test::resolved(config), {run, reporter, stop, world});
     EXPECT_EQ(result.split.has_value(), !config.profile.steps.empty());
     EXPECT_GT(result.forward_seconds, 0);
     EXPECT_GT(result.backward_seconds, 0);
@@ -233,7 +233,7 @@ TEST(Profile, ARunThatEndsBeforeItLeavesNoTrace) {
     const StopRequest stop;
     Reporter reporter(run, config.monitor, console, {});
     auto world = comm::join({}, {});
-    EXPECT_FALSE(train(test::resolved(config), run, reporter, stop, world).split);
+    EXPECT_FALSE(train(test::resolved(config), {run, reporter, stop, world}).split);
   });
   EXPECT_FALSE(std::filesystem::exists(run.trace()));
 }
@@ -276,7 +276,7 @@ TEST(ProfileGpu, IsReadFromEventsWhenTheRunIsOver) {
       comm::JoinOptions options;
       options.device = torch::Device(torch::kCUDA, 0);
       auto world = comm::join({}, options);
-      train(test::resolved(config), run, reporter, stop, world);
+      train(test::resolved(config), {run, reporter, stop, world});
     }
     return read_run(run.path());
   };

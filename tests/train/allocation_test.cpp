@@ -77,7 +77,7 @@ std::int64_t allocations_of(const config::Config& config) {
   const StopRequest stop;
   auto world = comm::join({}, {});
   Reporter reporter(run, config.monitor, console, {});
-  train(test::resolved(config), run, reporter, stop, world,
+  train(test::resolved(config), {run, reporter, stop, world},
         {.callbacks = {std::make_shared<Counter>()}});
   return own_allocations;
 }

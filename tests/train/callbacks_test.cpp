@@ -66,7 +66,7 @@ Result train_with(const config::Config& config, const RunHooks& hooks) {
   const StopRequest stop;
   auto world = comm::join({}, {});
   Reporter reporter(run, config.monitor, console, {});
-  return train(test::resolved(config), run, reporter, stop, world, hooks);
+  return train(test::resolved(config), {run, reporter, stop, world}, hooks);
 }
 
 RunHooks with(const std::shared_ptr<Callback>& callback) {
@@ -100,8 +100,8 @@ TEST(Callbacks, OneThatHasSeenEnoughEndsAllRanks) {
   monitor::Console console({.write = [](std::string_view) {}});
   const StopRequest stop;
   const auto result =
-      train_replicas(test::resolved(config), run, {torch::kCPU, torch::kCPU}, console,
-                     stop, with(diary));
+      train_replicas(test::resolved(config),
+                     {run, {torch::kCPU, torch::kCPU}, console, stop}, with(diary));
   EXPECT_EQ(result.steps, 4) << "it is asked during the step after the third";
   EXPECT_EQ(result.ended_early, "a callback wanted no more steps");
   EXPECT_TRUE(result.eval) << "the end is evaluated all the same";

@@ -54,7 +54,7 @@ Ran run_in(const files::Path& folder, const config::Config& config, comm::World&
     Reporter reporter(run, config.monitor, console,
                       {.rank = world.rank(), .ranks = world.size()});
     try {
-      ran.result = train(test::resolved(config), run, reporter, stop, world, hooks);
+      ran.result = train(test::resolved(config), {run, reporter, stop, world}, hooks);
     } catch (const std::runtime_error& error) {
       if (std::string(error.what()) != "crash") throw;
     }

@@ -38,7 +38,7 @@ class EndedRun {
     const StopRequest stop;
     Reporter reporter(*run_, config.monitor, console,
                       {.rank = world.rank(), .ranks = world.size()});
-    return train(test::resolved(config), *run_, reporter, stop, world);
+    return train(test::resolved(config), {*run_, reporter, stop, world});
   }
 
   const std::string& said() const { return said_; }
@@ -194,8 +194,9 @@ TEST(Ending, ThreadsOfARunThatIsOverEndAlike) {
   for (const bool again : {false, true}) {
     monitor::Console console({.write = [](std::string_view) {}});
     const StopRequest stop;
-    const auto result = train_replicas(test::resolved(config), run.directory(),
-                                       {torch::kCPU, torch::kCPU}, console, stop, {});
+    const auto result = train_replicas(
+        test::resolved(config),
+        {run.directory(), {torch::kCPU, torch::kCPU}, console, stop}, {});
     EXPECT_EQ(result.steps, 3);
     EXPECT_EQ(result.already_over.empty(), !again);
   }

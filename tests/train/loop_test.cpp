@@ -36,7 +36,7 @@ Loop loop_in(const files::Path& folder, const config::Config& config,
   {
     Reporter reporter(run, config.monitor, console,
                       {.rank = world.rank(), .ranks = world.size()});
-    done.result = train(test::resolved(config), run, reporter, stop, world);
+    done.result = train(test::resolved(config), {run, reporter, stop, world});
   }
   if (world.rank() != 0) return done;
   done.metrics = monitor::read_metrics(run.metrics());

@@ -135,7 +135,7 @@ PatientsRun run_patients_in(const files::Path& folder, const config::Config& con
                     {.rank = world.rank(), .ranks = world.size()});
   PatientsRun ran;
   try {
-    ran.result = train(test::resolved(config), run, reporter, stop, world, hooks);
+    ran.result = train(test::resolved(config), {run, reporter, stop, world}, hooks);
   } catch (const std::runtime_error& error) {
     if (std::string(error.what()) != "crash") throw;
   }
@@ -212,7 +212,7 @@ TEST(MultiTask, GradientsAreThoseOfPyTorchsMeans) {
   data::Loader loader(data, {.batch = 16});
   const auto* batch = loader.next();
   strategy->begin_step();
-  step.backward(*batch, tally, 1, /*step=*/5);
+  step.backward(*batch, tally, {.step = 5});
   strategy->finish();
   std::vector<Tensor> ours;
   for (const auto& p : model->parameters()) ours.push_back(p.grad().clone());

@@ -47,7 +47,7 @@ std::vector<monitor::Metrics> metrics_with(int ranks, config::Config config,
     auto world = comm::join(
         ranks == 1 ? run::RankEnvironment() : environment_of(rank, ranks, port),
         {.config = config.comm});
-    train::train(test::resolved(config), run, reporter, stop, world);
+    train::train(test::resolved(config), {run, reporter, stop, world});
     world.close();
   };
   as_processes(ranks, body);
@@ -119,9 +119,9 @@ std::string weights_of_threads(int ranks, config::Config config) {
     const auto run = run::RunDirectory::create(folder.path() / "runs", {.name = "r"});
     monitor::Console console({.write = [](std::string_view) {}});
     const train::StopRequest stop;
-    const auto result =
-        train::train_replicas(test::resolved(config), run,
-                              train::choose_devices(config.parallel), console, stop);
+    const auto result = train::train_replicas(
+        test::resolved(config),
+        {run, train::choose_devices(config.parallel), console, stop});
     EXPECT_EQ(result.memory.size(), static_cast<std::size_t>(ranks));
     EXPECT_GT(result.memory.back().allocated_bytes, 0);
     EXPECT_GE(result.memory.back().total_bytes, result.memory.back().reserved_bytes);
@@ -192,8 +192,8 @@ TEST(Ranks, TheOneWithSlowDataIsNamed) {
     own.ranks = 2;
     monitor::Console console({.write = [](std::string_view) {}});
     train::Reporter reporter(run, config.monitor, console, {.rank = rank, .ranks = 2});
-    train::train(test::resolved(config), run, reporter, stop,
-                 worlds[static_cast<std::size_t>(rank)], own);
+    train::train(test::resolved(config),
+                 {run, reporter, stop, worlds[static_cast<std::size_t>(rank)]}, own);
   });
   for (const auto& error : errors) EXPECT_FALSE(error.has_value()) << error->what();
   std::string line;
@@ -217,8 +217,8 @@ TEST(RanksGpu, TwoReplicasOnOneGpuTrainAsOneRank) {
     const auto run = run::RunDirectory::create(folder.path() / "runs", {.name = name});
     monitor::Console console({.write = [](std::string_view) {}});
     const train::StopRequest stop;
-    train::train_replicas(test::resolved(config), run,
-                          train::choose_devices(config.parallel), console, stop);
+    train::train_replicas(test::resolved(config),
+                          {run, train::choose_devices(config.parallel), console, stop});
     return monitor::read_metrics(run.metrics());
   };
   config.parallel.strategy = config::Strategy::data_parallel;
@@ -248,8 +248,8 @@ TEST(Ranks, AThreadThatFailsEndsTheOthers) {
     const auto devices = train::choose_devices(config.parallel);
     EXPECT_THAT(error_text(Fault::diverged,
                            [&] {
-                             train::train_replicas(test::resolved(config), run, devices,
-                                                   console, stop);
+                             train::train_replicas(test::resolved(config),
+                                                   {run, devices, console, stop});
                            }),
                 HasSubstr("lower optim.lr"));
   });
@@ -287,7 +287,7 @@ TEST(Ranks, OneThatIsAskedToStopTakesTheOthersWithIt) {
       });
     }
     const auto result =
-        train::train(test::resolved(config), run, reporter, stop, world);
+        train::train(test::resolved(config), {run, reporter, stop, world});
     if (somebody.joinable()) somebody.join();
     EXPECT_EQ(result.stopped_by, SIGTERM);
     write_file(folder.path() / str("steps_", rank), str(result.steps));
@@ -339,9 +339,10 @@ TEST(Ranks, DifferentModelsAreRefusedBeforeTheFirstStep) {
     train::Reporter reporter(run, config.monitor, console, {.rank = rank, .ranks = 2});
     auto world = comm::join(environment_of(rank, 2, port), {});
     EXPECT_THAT(
-        error_text(
-            Fault::config,
-            [&] { train::train(test::resolved(config), run, reporter, stop, world); }),
+        error_text(Fault::config,
+                   [&] {
+                     train::train(test::resolved(config), {run, reporter, stop, world});
+                   }),
         HasSubstr("parameter 0 differs between ranks"));
   });
 }
@@ -358,9 +359,10 @@ TEST(Ranks, ALossThatIsNotFiniteEndsEveryRank) {
     train::Reporter reporter(run, config.monitor, console, {.rank = rank, .ranks = 2});
     auto world = comm::join(environment_of(rank, 2, port), {});
     EXPECT_THAT(
-        error_text(
-            Fault::diverged,
-            [&] { train::train(test::resolved(config), run, reporter, stop, world); }),
+        error_text(Fault::diverged,
+                   [&] {
+                     train::train(test::resolved(config), {run, reporter, stop, world});
+                   }),
         HasSubstr("lower optim.lr"));
   });
 }

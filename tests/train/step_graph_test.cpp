@@ -34,7 +34,7 @@ GraphRun run_graph(const files::Path& folder, const config::Config& config,
   {
     Reporter reporter(run, config.monitor, console,
                       {.rank = world.rank(), .ranks = world.size()});
-    ran.result = train(test::resolved(config), run, reporter, stop, world, hooks);
+    ran.result = train(test::resolved(config), {run, reporter, stop, world}, hooks);
   }
   for (const auto& line : monitor::read_metrics(run.metrics())) {
     if (line.split == monitor::Split::train) ran.losses[line.step] = line.loss;

@@ -34,7 +34,7 @@ Run run_once(const config::Config& config, int signal_before = 0) {
     comm::JoinOptions options;
     options.device = choose_device(config.parallel);
     auto world = comm::join({}, options);
-    done.result = train(test::resolved(config), run, reporter, stop, world);
+    done.result = train(test::resolved(config), {run, reporter, stop, world});
   }
   done.metrics = monitor::read_metrics(run.metrics());
   for (const auto& event : run::last_events(run.events(), 100)) {
@@ -289,7 +289,7 @@ TEST(Trainer, CountsTokensWhereSamplesHaveThem) {
   {
     Reporter reporter(run, config.monitor, console, {});
     auto world = comm::join({}, {});
-    result = train(test::resolved(config), run, reporter, stop, world, hooks);
+    result = train(test::resolved(config), {run, reporter, stop, world}, hooks);
   }
   EXPECT_THAT(to_table(result), testing::ContainsRegex("tested on +10 samples"))
       << "whose 50 tokens are no samples";

@@ -44,7 +44,7 @@ Seen seen_of(config::Config config) {
   auto world = comm::join({}, {});
   Reporter reporter(run, config.monitor, console, {});
   Seen seen;
-  train(test::resolved(config), run, reporter, stop, world,
+  train(test::resolved(config), {run, reporter, stop, world},
         {.train_data = std::make_shared<test::SmallImages>(20),
          .eval_data = std::make_shared<test::SmallImages>(20),
          .build_model = [&](const models::Shape&) {

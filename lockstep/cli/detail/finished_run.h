@@ -20,17 +20,22 @@ namespace lockstep::cli {
 std::optional<int> say_if_over(const planner::Plan& plan, const Arguments& arguments,
                                Context& context);
 
+// A run with the words that started it.
+struct TypedRun {
+  const planner::Plan& plan;
+  const Arguments& arguments;
+  const run::RunDirectory& run;
+};
+
 // Returns the command that resumes this run, for a shell: as typed, with variables, and
 // the directory where that did not name it. A recipe that can not be read again, or
 // words that want no checkpoint, are left for the config that the run has kept.
-std::string resume_command(const planner::Plan& plan, const Arguments& arguments,
-                           const run::RunDirectory& run, const Context& context);
+std::string resume_command(const TypedRun& typed, const Context& context);
 
 // Prints the last lines of a run that is not over: where it is kept, what was saved of
 // it and the command that resumes it. After a failure it does not say that nothing was
 // saved.
-void say_how_to_resume(const planner::Plan& plan, const Arguments& arguments,
-                       const run::RunDirectory& run, const launcher::JobResult& result,
+void say_how_to_resume(const TypedRun& typed, const launcher::JobResult& result,
                        Context& context);
 
 // Prints the same for a run that has diverged: resuming with the same knobs would not

@@ -20,7 +20,6 @@ struct Knob {
   Type type;
   std::function<Problem(const Node&)> read;
   std::function<Written()> write;
-  std::function<bool()> is_auto;
 };
 
 struct Section {

@@ -223,15 +223,4 @@ Type type_of(const Auto<T>&, const Field& field) {
   return type;
 }
 
-template <typename T>
-bool is_auto(const T& value) {
-  if constexpr (NamedEnum<T>) {
-    return config::name_of(value) == "auto";
-  } else if constexpr (requires { value.is_auto(); }) {
-    return value.is_auto();
-  } else {
-    return false;
-  }
-}
-
 }  // namespace lockstep::config::detail

@@ -33,9 +33,7 @@ namespace lockstep::train {
 // after steps is in training_results.cpp.
 class Training : public Loop {
  public:
-  Training(const config::Config& config, const run::RunDirectory& run,
-           Reporter& reporter, const StopRequest& stop, comm::World& world,
-           Shared& shared);
+  Training(const config::Config& config, const RunParts& parts, Shared& shared);
 
   Result run();
 
