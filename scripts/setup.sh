@@ -156,8 +156,9 @@ provide_oracle() {
     say "LOCKSTEP_ORACLE=off: tests that compare with PyTorch will be skipped"
     return
   fi
-  # The last three read what our sinks write; later ones of wandb have no reader in Python.
-  local wanted="torch==$torch_version numpy safetensors scikit-learn==1.7.2 transformers==5.22.2 tensorboard==2.21.0 wandb==0.28.0 prometheus-client==0.26.0"
+  # tensorboard, wandb and prometheus-client read what our sinks write; later ones of wandb
+  # have no reader in Python.
+  local wanted="torch==$torch_version numpy safetensors scikit-learn==1.7.2 transformers==5.22.2 tensorboard==2.21.0 wandb==0.28.0 prometheus-client==0.26.0 tiktoken==0.14.0 peft==0.21.2"
   local python="$oracle/bin/python"
   # Its interpreter may have gone with an upgrade of the system.
   complete "$oracle" "$wanted" && "$python" -c '' 2>/dev/null && [[ -x "$oracle/bin/promtool" ]] && return
@@ -180,6 +181,14 @@ provide_oracle() {
   fi
   [[ -x "$oracle/bin/promtool" ]] || fetch_promtool
   unlock_cache
+}
+
+# For the tests of the tokenizer, which compare with tiktoken.
+provide_vocabulary() {
+  [[ "$with_oracle" == yes && "${LOCKSTEP_ORACLE:-on}" != off ]] || return 0
+  [[ -f "$cache/gpt2/gpt2.tiktoken" ]] && return
+  worked=yes
+  "$root/scripts/get_gpt2_vocab.sh" >/dev/null
 }
 
 # Prometheus's own checker, out of its package: installing that would start a server.
@@ -224,6 +233,7 @@ install_packages "${packages[@]}"
 provide_libtorch
 provide_nvcc
 provide_oracle
+provide_vocabulary
 configure
 build_programs
 if [[ "$worked" == no ]]; then

@@ -1,24 +1,46 @@
 // fuzz_seeds FOLDER: FOLDER/<target>/seed of every fuzzer.
+#include "lockstep/tokenizer/files.h"
 #include "tests/storage/support/small_checkpoint.h"
+#include "tests/tokenizer/support/small.h"
 
-int main(int argc, char** argv) {
-  using namespace lockstep;  // NOLINT: a program of one file
-  if (argc != 2) return 2;
-  const test::Path folder = argv[1];
-  for (const auto* target : {"safetensors", "manifest", "pickle", "torch_file"}) {
-    std::filesystem::create_directories(folder / target);
-  }
+namespace {
+
+using namespace lockstep;  // NOLINT: a program of one file
+
+void write_seed(const test::Path& folder, const std::string& target,
+                const std::string& bytes) {
+  std::filesystem::create_directories(folder / target);
+  test::write_file(folder / target / "seed", bytes);
+}
+
+void write_checkpoint_seeds(const test::Path& folder) {
   const files::TemporaryDirectory place;
   const auto checkpoint = test::save_small(storage::FileSystem::real(), place.path(),
                                            {.step = 1, .seed = 1, .loss = 0.5});
   const auto small = test::read_file(test::fixture("storage/fixtures/small.pt"));
   const auto begin = small.find("\x80\x02");
-  test::write_file(folder / "safetensors/seed",
-                   test::read_file(checkpoint / "rank_0.safetensors"));
-  test::write_file(folder / "manifest/seed",
-                   test::read_file(checkpoint / "manifest.json"));
-  test::write_file(folder / "torch_file/seed", small);
-  test::write_file(folder / "pickle/seed",
-                   small.substr(begin, small.find("PK", begin) - begin));
+  write_seed(folder, "safetensors", test::read_file(checkpoint / "rank_0.safetensors"));
+  write_seed(folder, "manifest", test::read_file(checkpoint / "manifest.json"));
+  write_seed(folder, "torch_file", small);
+  write_seed(folder, "pickle", small.substr(begin, small.find("PK", begin) - begin));
+}
+
+void write_tokenizer_seeds(const test::Path& folder) {
+  const auto vocabulary = test::small_tokenizer(270).vocabulary();
+  write_seed(folder, "tokenizer_json", tokenizer::tokenizer_json(vocabulary));
+  write_seed(folder, "vocab_and_merges",
+             tokenizer::vocab_json(vocabulary) + std::string("\0", 1) +
+                 tokenizer::merges_txt(vocabulary));
+  write_seed(folder, "encode", test::kSmallText + "\xFF<|endoftext|>");
+  write_seed(folder, "json_lines", "{\"text\": \"a\"}\n{\"text\": \"\\u00e9\"}\n");
+  write_seed(folder, "tiktoken_file", test::all_bytes_tiktoken() + "dGg= 256\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  write_checkpoint_seeds(argv[1]);
+  write_tokenizer_seeds(argv[1]);
   return 0;
 }

@@ -167,17 +167,17 @@ int main() {
 )
 
 MODEL = Addition(
-    words={"name": "linear"},
+    words={"name": "softmax"},
     edits={
-        "lockstep/models/linear.cpp": "linear.cpp.txt",
-        "lockstep/models/CMakeLists.txt": [built_beside("registry.cpp", "linear.cpp")],
+        "lockstep/models/softmax.cpp": "softmax.cpp.txt",
+        "lockstep/models/CMakeLists.txt": [built_beside("registry.cpp", "softmax.cpp")],
         "lockstep/config/model.h": [
-            in_list("LOCKSTEP_MODELS", "linear, numbers", ahead_of="mlp, numbers")
+            in_list("LOCKSTEP_MODELS", "softmax, numbers", ahead_of="mlp, numbers")
         ],
     },
     user="lockstep/models/registry.cpp",
-    proof='#include "lockstep/config/model.h"\n' + has("lockstep::config::kModels", "linear"),
-    function="lockstep::models::make_linear",
+    proof='#include "lockstep/config/model.h"\n' + has("lockstep::config::kModels", "softmax"),
+    function="lockstep::models::make_softmax",
 )
 
 DATA_SET = Addition(

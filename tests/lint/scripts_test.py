@@ -25,7 +25,11 @@ STAND_INS = {
     'echo "ninja $*" >>"$CALLS"; touch "$BUILT"',
     "nproc": "echo 2",
     # `python3 -m venv DIR` leaves a Python whose pip fills its --target, or fails.
-    "python3": 'if [ "$2" = venv ]; then mkdir -p "$3/bin"; cp "$PIP" "$3/bin/python"; fi',
+    # `python3 -m pip download` leaves a package without GPT-2's vocabulary in it.
+    "python3": 'if [ "$2" = venv ]; then mkdir -p "$3/bin"; cp "$PIP" "$3/bin/python"; fi; '
+    'if [ "$3" = download ]; then echo "pip download" >>"$CALLS"; while [ "$1" != --dest ]; do shift; done; '
+    'mkdir -p "$2/w/whisper/assets"; echo changed >"$2/w/whisper/assets/gpt2.tiktoken"; '
+    'tar -czf "$2/w.tar.gz" -C "$2" w; fi',
 }
 PIP = """#!/bin/sh
 [ "$1" = -c ] && exit 0
@@ -54,6 +58,8 @@ class ScriptTest(unittest.TestCase):
             script(programs / name, f"#!/bin/sh\n{text}\n")
         script(self.home / "pip", PIP)
         self.cache = self.home / "cache" / "lockstep"
+        (self.cache / "gpt2").mkdir(parents=True)
+        (self.cache / "gpt2" / "gpt2.tiktoken").touch()
         self.environment = {
             "PATH": f"{programs}:/usr/bin:/bin",
             "HOME": str(self.home),
@@ -126,7 +132,7 @@ class Setup(ScriptTest):
 
     def test_a_failed_download_leaves_nothing_behind(self):
         self.assert_fails(self.setup_sh(PIP_FAILS="1"), 3, "fetching LibTorch 2.11.0", "failed")
-        self.assertEqual([path.name for path in self.cache.iterdir()], ["lock"])
+        self.assertEqual(sorted(path.name for path in self.cache.iterdir()), ["gpt2", "lock"])
         self.assertEqual(self.setup_sh().returncode, 0)
 
     def test_a_killed_download_does_not_count(self):
@@ -199,6 +205,13 @@ class Setup(ScriptTest):
         self.assertIn("download prometheus", self.calls())
         (self.cache / "oracle-2.11.0" / "bin" / "promtool").unlink()
         self.assert_fails(self.setup_sh("--oracle", "--no-build", APT_STATUS="100"), 3, "apt-get update")
+
+    def test_the_oracle_comes_with_a_vocabulary_that_is_checked(self):
+        (self.cache / "gpt2" / "gpt2.tiktoken").unlink()
+        self.assert_fails(self.setup_sh("--oracle", "--no-build"), 3,
+                          "the hash of whisper/assets/gpt2.tiktoken is not 306cd27f")
+        self.assertIn("pip download", self.calls())
+        self.assertEqual(list((self.cache / "gpt2").iterdir()), [])
 
     def test_an_interrupted_oracle_is_made_again(self):
         self.setup_sh("--oracle", "--no-build")
