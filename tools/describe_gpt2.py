@@ -11,15 +11,17 @@ docs/planner.md explains the formula. T tokens, C width, L blocks, H heads, V wo
 """
 import json
 import pathlib
+import re
 import sys
 
 VOCABULARY, SEQUENCE = 50257, 1024
-SIZES = {  # width, blocks, heads
-    "gpt2-124m": (768, 12, 12),
-    "gpt2-355m": (1024, 24, 16),
-    "gpt2-774m": (1280, 36, 20),
-    "gpt2-1.5b": (1600, 48, 25),
-}
+TABLE = pathlib.Path(__file__).parent.parent / "lockstep/config/gpt_sizes.h"
+
+
+def sizes():
+    """Name, width, blocks and heads of each, from the table that recipes use."""
+    rows = re.findall(r'X\("([^"]+)", "[^"]+", (\d+), (\d+), (\d+)\)', TABLE.read_text())
+    return {name: tuple(map(int, numbers)) for name, *numbers in rows}
 
 
 def footprints(half, fp32=None, fixed_half=0):
@@ -68,7 +70,7 @@ def describe(name, width, blocks, heads):
 
 def main():
     folder = pathlib.Path(sys.argv[1])
-    for name, size in SIZES.items():
+    for name, size in sizes().items():
         text = json.dumps(describe(name, *size), indent=2)
         (folder / f"{name}.json").write_text(text + "\n")
 

@@ -1,34 +1,26 @@
 #include "lockstep/checkpoint/load.h"
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <fnmatch.h>
-#include <unistd.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/files.h"
 #include "lockstep/base/in_parallel.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/text.h"
 #include "lockstep/checkpoint/safetensors.h"
-#include "lockstep/storage/safetensors.h"
+#include "lockstep/hf/tensors.h"
+#include "lockstep/hf/weights.h"
 #include "lockstep/storage/torch_file.h"
+#include "lockstep/storage/weights_file.h"
 
 namespace lockstep::checkpoint {
 namespace {
-
-bool matches(const std::string& patterns, const std::string& name) {
-  for (const auto& one : text::split(patterns, ',')) {
-    const auto pattern = std::string(text::trim(one));
-    if (!pattern.empty() && ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0)
-      return true;
-  }
-  return false;
-}
 
 // Collects the differences, the first few of each kind by name.
 class Differences {
@@ -85,6 +77,15 @@ bool narrows(const std::string& from, const std::string& to) {
 // Selects whether numbers of another dtype are taken.
 enum class Dtypes { same, converted };
 
+// A source may lack the rows that only fill the embedding up.
+bool lacks_padding(const Expected& one, const storage::Shape& shape,
+                   const LoadRules& rules) {
+  const auto multiple = rules.pad_vocabulary;
+  if (one.name != hf::kEmbedding || multiple == 1 || shape.size() != 2) return false;
+  const auto padded = (shape[0] + multiple - 1) / multiple * multiple;
+  return one.shape == storage::Shape{padded, shape[1]};
+}
+
 void compare(const std::map<std::string, Has>& has,
              const std::vector<Expected>& expected, const LoadRules& rules,
              const std::string& place, Dtypes dtypes = Dtypes::same) {
@@ -93,15 +94,16 @@ void compare(const std::map<std::string, Has>& has,
   for (const auto& one : expected) {
     wanted[one.name] = true;
     const auto found = has.find(one.name);
-    if (matches(rules.ignore, one.name)) continue;
+    if (text::matches_any(rules.ignore, one.name)) continue;
     if (found == has.end()) {
-      if (!matches(rules.allow_missing, one.name)) differences.add("missing", one.name);
+      if (!text::matches_any(rules.allow_missing, one.name))
+        differences.add("missing", one.name);
       continue;
     }
-    if (found->second.shape != one.shape) {
-      differences.add("other shape",
-                      str(one.name, " ", storage::to_text(found->second.shape),
-                          " instead of ", storage::to_text(one.shape)));
+    const auto& shape = found->second.shape;
+    if (shape != one.shape && !lacks_padding(one, shape, rules)) {
+      differences.add("other shape", str(one.name, " ", storage::to_text(shape),
+                                         " instead of ", storage::to_text(one.shape)));
     } else if (found->second.dtype != one.dtype &&
                !(dtypes == Dtypes::converted && precision_of(one.dtype) &&
                  precision_of(found->second.dtype))) {
@@ -110,7 +112,7 @@ void compare(const std::map<std::string, Has>& has,
     }
   }
   for (const auto& [name, tensor] : has) {
-    if (!wanted.contains(name) && !matches(rules.ignore, name)) {
+    if (!wanted.contains(name) && !text::matches_any(rules.ignore, name)) {
       differences.add("unknown here", name);
     }
   }
@@ -132,6 +134,67 @@ void check_no_nan(const torch::Tensor& tensor, const std::string& name,
               name,
               "' are NaN; training can not begin with them: name other "
               "weights, or leave the tensor out by checkpoint.ignore");
+}
+
+// The weights that a model begins with, by its names.
+struct WeightSource {
+  std::map<std::string, Has> has;
+  std::function<void(const std::string& name, std::span<std::byte> out)> read;
+};
+
+WeightSource open_folder(const std::filesystem::path& folder, const LoadRules& rules) {
+  const auto weights = std::make_shared<hf::Weights>(folder);
+  weights->check({rules.allow_missing, rules.ignore});
+  WeightSource source;
+  std::map<std::string, std::size_t> indices;
+  for (std::size_t i = 0; i < weights->tensors().size(); ++i) {
+    const auto& [name, dtype, shape] = weights->tensors()[i];
+    source.has[name] = {dtype, shape};
+    indices[name] = i;
+  }
+  source.read = [weights, indices](const std::string& name, std::span<std::byte> out) {
+    weights->read(indices.at(name), out);
+  };
+  return source;
+}
+
+WeightSource open_weights(const std::filesystem::path& path, const LoadRules& rules) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return open_folder(path, rules);
+  if (storage::is_torch_file(path)) {
+    throw Error(Fault::config, "model.weights: '", path.string(),
+                "' is a file of PyTorch; make one of it that a recipe can load: "
+                "lockstep checkpoint import ",
+                path.string(), " --to ",
+                std::filesystem::path(path).replace_extension(".safetensors").string());
+  }
+  const auto file = std::make_shared<storage::WeightsFile>(path);
+  WeightSource source;
+  std::map<std::string, std::size_t> indices;
+  for (std::size_t i = 0; i < file->tensors().size(); ++i) {
+    const auto& entry = file->tensors()[i];
+    source.has[entry.name] = {entry.dtype, entry.shape};
+    indices[entry.name] = i;
+  }
+  source.read = [file, indices](const std::string& name, std::span<std::byte> out) {
+    std::size_t at = 0;
+    file->read(indices.at(name), [&](std::span<const std::byte> piece) {
+      std::memcpy(out.data() + at, piece.data(), piece.size());
+      at += piece.size();
+    });
+  };
+  return source;
+}
+
+// A tensor with more rows than its source has zeros in the rest; compare() has allowed
+// it.
+void fill_rows(const torch::Tensor& tensor, const torch::Tensor& host) {
+  if (tensor.sizes() == host.sizes()) {
+    tensor.copy_(host);
+    return;
+  }
+  tensor.zero_();
+  tensor.narrow(0, 0, host.size(0)).copy_(host);
 }
 
 // Cuts a piece into parts that several threads can share.
@@ -160,7 +223,8 @@ void check(const storage::Manifest& manifest, const std::vector<Expected>& expec
 void load(const storage::Reader& reader, const Pieces& pieces, const LoadRules& rules) {
   Pieces parts;
   for (const auto& piece : pieces) {
-    if (piece.data.numel() == 0 || matches(rules.ignore, piece.name)) continue;
+    if (piece.data.numel() == 0 || text::matches_any(rules.ignore, piece.name))
+      continue;
     const auto* stored = reader.manifest().find(piece.name);
     if (stored == nullptr) continue;  // check() allows it
     // With another order, a part may need all of the tensor.
@@ -186,54 +250,33 @@ void load(const storage::Reader& reader, const Pieces& pieces, const LoadRules& 
   });
 }
 
-void load_weights(const std::filesystem::path& file, torch::nn::Module& model,
+void load_weights(const std::filesystem::path& path, torch::nn::Module& model,
                   const LoadRules& rules) {
   const torch::NoGradGuard no_grad;
-  if (storage::is_torch_file(file)) {
-    throw Error(Fault::config, "model.weights: '", file.string(),
-                "' is a file of PyTorch; make one of it that a recipe can load: "
-                "lockstep checkpoint import ",
-                file.string(), " --to ",
-                std::filesystem::path(file).replace_extension(".safetensors").string());
-  }
-  const auto header = storage::read_safetensors_header(file);
-  std::map<std::string, Has> has;
-  for (const auto& entry : header.entries) has[entry.name] = {entry.dtype, entry.shape};
+  const auto source = open_weights(path, rules);
   std::vector<Expected> expected;
   const auto state = state_of(model);
   for (const auto& [name, tensor] : state) {
     expected.push_back({name, dtype_name(tensor.scalar_type()), tensor.sizes().vec()});
   }
-  compare(has, expected, rules, file.string(), Dtypes::converted);
+  compare(source.has, expected, rules, path.string(), Dtypes::converted);
   std::map<std::string, int> rounded;
-  const files::Descriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   for (const auto& [name, tensor] : state) {
-    const auto* entry = header.find(name);
-    if (entry == nullptr || matches(rules.ignore, name)) continue;
+    const auto found = source.has.find(name);
+    if (found == source.has.end() || text::matches_any(rules.ignore, name)) continue;
+    const auto& [dtype, shape] = found->second;
     const auto own = dtype_name(tensor.scalar_type());
-    if (narrows(entry->dtype, own)) rounded[entry->dtype + " to " + own] += 1;
-    const auto saved = precision_of(entry->dtype);
-    const auto host =
-        torch::empty(tensor.sizes(), saved ? saved->dtype : tensor.scalar_type());
-    const auto room = bytes_of(host);
-    std::size_t done = 0;
-    while (done < room.size()) {
-      const auto got =
-          ::pread(fd.get(), room.data() + done, room.size() - done,
-                  header.data_begin + entry->begin + static_cast<off_t>(done));
-      if (got <= 0) {
-        throw Error(Fault::io, file.string(), ": can not read ", name,
-                    "; the file is shorter than its header says, or the disk fails");
-      }
-      done += static_cast<std::size_t>(got);
-    }
-    check_no_nan(host, name, str("model.weights: ", file.string()));
-    tensor.copy_(host);
+    if (narrows(dtype, own)) rounded[dtype + " to " + own] += 1;
+    const auto saved = precision_of(dtype);
+    const auto host = torch::empty(shape, saved ? saved->dtype : tensor.scalar_type());
+    source.read(name, bytes_of(host));
+    check_no_nan(host, name, str("model.weights: ", path.string()));
+    fill_rows(tensor, host);
   }
   for (const auto& [how, count] : rounded) {
     log::warning("checkpoint", fmt::format("{}: {} tensors were rounded from {}, which "
                                            "precision.mode computes with",
-                                           file.string(), count, how));
+                                           path.string(), count, how));
   }
 }
 

@@ -14,8 +14,9 @@ namespace lockstep::checkpoint {
 // Tensors of which the two sides need not agree, by patterns (`*` is any text)
 // separated by commas.
 struct LoadRules {
-  std::string allow_missing;  // the checkpoint need not have them
-  std::string ignore;         // it may have them, and they are left out
+  std::string allow_missing;        // the checkpoint need not have them
+  std::string ignore;               // it may have them, and they are left out
+  std::int64_t pad_vocabulary = 1;  // weights need no rows that only fill up to it
 };
 
 // Throws Fault::config, with all names, unless the checkpoint has the expected tensors,
@@ -27,10 +28,11 @@ void check(const storage::Manifest& manifest, const std::vector<Expected>& expec
 // the bytes it reads. REQUIRES: check().
 void load(const storage::Reader& reader, const Pieces& pieces, const LoadRules& rules);
 
-// Loads the weights of a safetensors file into a model, parameters and buffers by name.
-// Throws Fault::config as check() does, but for floating-point numbers of another
-// dtype: these are converted, with one line of the log if that rounds them.
-void load_weights(const std::filesystem::path& file, torch::nn::Module& model,
+// Loads the weights of a safetensors file, or of a folder of Hugging Face, into a
+// model, parameters and buffers by name. Throws Fault::config as check() does, but for
+// floating-point numbers of another dtype: these are converted, with one line of the
+// log if that rounds them.
+void load_weights(const std::filesystem::path& path, torch::nn::Module& model,
                   const LoadRules& rules);
 
 }  // namespace lockstep::checkpoint

@@ -4,12 +4,14 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/jobs/knowledge.h"
+#include "lockstep/jobs/settle_model.h"
 #include "lockstep/jobs/state_directory.h"
 #include "lockstep/storage/catalog.h"
 
 namespace lockstep::jobs {
 
-Prepared prepare(const config::Loaded& wanted, bool chooses, const Caller& caller) {
+Prepared prepare(const config::Loaded& recipe, bool chooses, const Caller& caller) {
+  const auto wanted = settle_model(recipe, caller);
   auto machine = known_machine(caller, wanted.config.run.dir);
   auto knowledge = knowledge_of(wanted, machine, caller);
   auto plan = planner::resolve(wanted, machine, chooses, knowledge);

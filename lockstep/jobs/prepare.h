@@ -20,10 +20,10 @@ struct Prepared {
   planner::Plan plan;
 };
 
-// Looks at the machine and the model and plans. `chooses` is false where the recipe is
-// to be taken literally: what it leaves `auto` is refused then. Throws as
-// planner::resolve() does.
-Prepared prepare(const config::Loaded& wanted, bool chooses, const Caller& caller);
+// Settles the model (settle_model.h), looks at the machine and plans. `chooses` is
+// false where the recipe is to be taken literally: what it leaves `auto` is refused
+// then. Throws as planner::resolve() does.
+Prepared prepare(const config::Loaded& recipe, bool chooses, const Caller& caller);
 
 // Throws Fault::io for a folder in which every checkpoint is damaged, with the reason
 // of each; `what` is what was asked for.

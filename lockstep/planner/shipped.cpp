@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/config/gpt_sizes.h"
 #include "lockstep/hardware/json.h"
 
 namespace lockstep::planner {
@@ -45,7 +46,9 @@ std::vector<std::string> shipped_machines() {
   return names_in(kMachineFiles);
 }
 
-run::ModelDescription shipped_model(const std::string& name) {
+run::ModelDescription shipped_model(const std::string& word) {
+  const auto* size = config::find_gpt_size(word);
+  const auto name = size == nullptr ? word : std::string(size->name);
   return run::model_from_json(text_of(kModelFiles, name, "description of a model"),
                               name + ".json");
 }

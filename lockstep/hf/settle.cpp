@@ -1,0 +1,150 @@
+#include "lockstep/hf/settle.h"
+
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/hf/detail/settled.h"
+#include "lockstep/hf/model_folders.h"
+#include "lockstep/hf/weights.h"
+
+namespace lockstep::hf {
+namespace {
+
+using detail::check_padding;
+using detail::is_folder;
+using detail::sizes_of;
+
+// The recipe while it is being settled.
+class Settling {
+ public:
+  Settling(config::Loaded& loaded, const Gpt2& model)
+      : loaded_(loaded),
+        model_(model),
+        file_((Path(loaded.config.model.weights) / kConfigName).string()) {}
+
+  void settle_name() {
+    auto& name = loaded_.config.model.name;
+    if (is_open("model.name")) {
+      set("model.name", name, std::string("gpt"), "model_type");
+    } else if (name != "gpt") {
+      refuse("model.name", str("'", name, "', but ", file_,
+                               " is of a gpt2; set model.name=gpt, or name other "
+                               "weights"));
+    }
+  }
+
+  void settle_sizes() {
+    for (auto& [key, knob, field, value] : sizes_of(loaded_.config, model_)) {
+      // 0 leaves a size to the data.
+      if (is_open(key) || knob == 0) {
+        set(key, knob, value, field);
+      } else if (knob != value) {
+        refuse(key, str(knob, ", but ", file_, " has ", field, "=", value, "; leave ",
+                        key, " out, or name other weights"));
+      }
+    }
+    auto& sequence = loaded_.config.data.sequence;
+    const auto& data = loaded_.config.data;
+    const bool has_sequence = data.name == "tokens" || data.name == "text";
+    if (!has_sequence || sequence <= model_.context) return;
+    if (is_open("data.sequence")) {
+      set("data.sequence", sequence, model_.context, "n_positions");
+    } else {
+      refuse("data.sequence", str(sequence, " tokens, but ", file_, " has n_positions=",
+                                  model_.context, "; lower data.sequence"));
+    }
+  }
+
+  // Texts become tokens as they did for these weights.
+  void settle_tokenizer() {
+    auto& data = loaded_.config.data;
+    if (data.name != "text" || !data.text.tokenizer.empty()) return;
+    set("data.tokenizer", data.text.tokenizer, loaded_.config.model.weights,
+        "tokenizer");
+  }
+
+  // Returns what is said of the dropout that is used.
+  std::string settle_dropout() {
+    auto& dropout = loaded_.config.model.dropout;
+    const auto its = fmt::format("embd_pdrop={}, attn_pdrop={}, resid_pdrop={}",
+                                 model_.embedding_dropout, model_.attention_dropout,
+                                 model_.residual_dropout);
+    const bool alike = model_.embedding_dropout == model_.attention_dropout &&
+                       model_.embedding_dropout == model_.residual_dropout;
+    if (!is_open("model.dropout")) {
+      const bool same = alike && dropout == model_.embedding_dropout;
+      return same ? fmt::format("dropout {}", dropout)
+                  : fmt::format("dropout {} as model.dropout says ({} there)", dropout,
+                                its);
+    }
+    if (!alike) {
+      refuse("model.dropout", str("our gpt has one, but ", file_, " has ", its,
+                                  "; set model.dropout to the one to train with"));
+    }
+    set("model.dropout", dropout, model_.embedding_dropout, "resid_pdrop");
+    return fmt::format("dropout {} as there (model.dropout changes it)", dropout);
+  }
+
+ private:
+  bool is_open(const std::string& key) const {
+    const auto source = loaded_.sources.find(key);
+    return source == loaded_.sources.end() ||
+           source->second.origin == config::Origin::standard;
+  }
+
+  template <typename T>
+  void set(const std::string& key, T& knob, const T& value, const char* field) {
+    knob = value;
+    loaded_.sources[key] = {config::Origin::planner, str(field, " of ", file_)};
+  }
+
+  [[noreturn]] void refuse(const std::string& key, const std::string& text) const {
+    const auto source = loaded_.sources.find(key);
+    const auto place =
+        source == loaded_.sources.end() ? "" : config::place_of(source->second);
+    throw Error(Fault::config, place, place.empty() ? "" : ": ", key, ": ", text);
+  }
+
+  config::Loaded& loaded_;
+  const Gpt2& model_;
+  const std::string file_;
+};
+
+}  // namespace
+
+std::vector<std::string> settle(config::Loaded& loaded, const Path& models) {
+  auto& weights = loaded.config.model.weights;
+  if (weights.empty()) {
+    check_padding(loaded.config);
+    return {};
+  }
+  const auto found = find_weights(weights, models).string();
+  if (found != weights) {
+    loaded.sources["model.weights"] = {config::Origin::planner,
+                                       str("the model '", weights, "'")};
+    weights = found;
+  }
+  if (!is_folder(weights)) {
+    check_padding(loaded.config);
+    return {};
+  }
+  const Weights files(weights);
+  const auto& checkpoint = loaded.config.checkpoint;
+  files.check({checkpoint.allow_missing, checkpoint.ignore});
+  const auto& model = files.model();
+  Settling settling(loaded, model);
+  settling.settle_name();
+  settling.settle_sizes();
+  settling.settle_tokenizer();
+  const auto dropout = settling.settle_dropout();
+  check_padding(loaded.config);
+  config::validate(loaded);
+  return {
+      fmt::format("model.weights: {} is a GPT-2 of {} parameters: {} blocks, {} "
+                  "heads, width {}, {} positions, {} tokens; {}",
+                  weights, text::with_commas(num_parameters(model)), model.layers,
+                  model.heads, model.hidden, model.context, model.vocabulary, dropout)};
+}
+
+}  // namespace lockstep::hf
