@@ -8,6 +8,8 @@
 //   lockstep_worker --version [--json] says what it is made of
 //   lockstep_worker --selftest [--cuda] [--seconds N]
 //                                      tries every collective with the other ranks
+//   lockstep_worker --generate [options]
+//                                      continues texts by a trained model
 //   lockstep_worker --measure PART [options]
 //                                      measures or tests a part of this machine
 #include <cerrno>
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include "apps/worker_entry.h"
+#include "apps/worker_generate.h"
 #include "apps/worker_measure.h"
 #include "apps/worker_selftest.h"
 #include "apps/worker_train.h"
@@ -154,6 +157,9 @@ int run_worker(int argc, char** argv, ConfigLoader load) {
   try {
     if (argc > 1 && std::string_view(argv[1]) == "--measure") {
       return run_measure({argv + 2, argv + argc}, load);
+    }
+    if (argc > 1 && std::string_view(argv[1]) == "--generate") {
+      return run_generate({argv + 2, argv + argc}, load);
     }
     const auto arguments = parse(argc, argv);
     if (arguments.version) {

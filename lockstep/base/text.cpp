@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include <fmt/format.h>
+#include <fnmatch.h>
 
 namespace lockstep::text {
 
@@ -122,6 +123,16 @@ std::string did_you_mean(std::string_view word,
                          std::span<const std::string> candidates) {
   const auto guess = closest(word, candidates);
   return guess ? fmt::format("; did you mean '{}'?", *guess) : std::string();
+}
+
+bool matches_any(std::string_view patterns, const std::string& name) {
+  for (const auto& one : split(patterns, ',')) {
+    const std::string pattern(trim(one));
+    if (!pattern.empty() && ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0) {
+      return true;
+    }
+  }
+  return false;
 }
 
 namespace {

@@ -36,6 +36,10 @@ std::optional<std::string> closest(std::string_view word,
 std::string did_you_mean(std::string_view word,
                          std::span<const std::string> candidates);
 
+// Returns whether one of the patterns (`*` is any text), separated by commas, fits all
+// of the name.
+bool matches_any(std::string_view patterns, const std::string& name);
+
 // Returns the offset of the first byte that is not UTF-8, if there is one.
 std::optional<std::size_t> first_invalid_utf8(std::string_view bytes) noexcept;
 

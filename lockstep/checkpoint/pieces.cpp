@@ -31,6 +31,15 @@ std::string dtype_name(torch::Dtype dtype) {
   }
 }
 
+torch::Dtype dtype_of_name(const std::string& name) {
+  for (const auto dtype :
+       {torch::kFloat64, torch::kFloat32, torch::kFloat16, torch::kBFloat16,
+        torch::kInt64, torch::kInt32, torch::kUInt8, torch::kBool}) {
+    if (dtype_name(dtype) == name) return dtype;
+  }
+  throw Error(Fault::io, "checkpoint: there is no dtype for '", name, "'");
+}
+
 bool Piece::is_whole() const {
   return begin == 0 && data.numel() == storage::num_elements(shape);
 }

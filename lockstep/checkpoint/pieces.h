@@ -13,6 +13,9 @@ namespace lockstep::checkpoint {
 // Returns the name of a dtype in safetensors: "F32".
 std::string dtype_name(torch::Dtype dtype);
 
+// Reverses it; Fault::io for a name that LibTorch has no dtype for.
+torch::Dtype dtype_of_name(const std::string& name);
+
 // The elements of a named tensor in this process: [begin, begin + data.numel()) of the
 // whole tensor, counted in `order`.
 struct Piece {

@@ -14,6 +14,7 @@
 #include "lockstep/cli/detail/train.h"
 #include "lockstep/hardware/gpu_use.h"
 #include "lockstep/jobs/knowledge.h"
+#include "lockstep/jobs/settle_model.h"
 #include "lockstep/jobs/state_directory.h"
 #include "lockstep/jobs/worker.h"
 
@@ -117,10 +118,12 @@ void save(const fs::path& directory, const std::string& json, const std::string&
 
 int bench(const Arguments& arguments, Context& context) {
   const auto request = bench_request(arguments);
-  auto wanted = config::load(arguments.operand("RECIPE").value_or(""),
-                             arguments.overrides(), context.environment);
-  const auto settings = shorten(wanted, request);
   const auto caller = caller_of(context);
+  auto wanted =
+      jobs::settle_model(config::load(arguments.operand("RECIPE").value_or(""),
+                                      arguments.overrides(), context.environment),
+                         caller);
+  const auto settings = shorten(wanted, request);
   const auto worker = jobs::find_worker(caller);
   const auto machine = jobs::known_machine(caller, wanted.config.run.dir);
   const auto knowledge = jobs::knowledge_of(wanted, machine, caller);

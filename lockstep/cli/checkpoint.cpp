@@ -12,6 +12,7 @@ constexpr const char* kDetails =
     "  lockstep checkpoint inspect 0007 --step best\n"
     "  lockstep checkpoint diff runs/a/checkpoints/step_10 runs/b/checkpoints/step_10\n"
     "  lockstep checkpoint export 0007 --to model.safetensors --ema\n"
+    "  lockstep checkpoint export 0007 --to my-gpt2 --format hf\n"
     "  lockstep checkpoint import resnet.pt --to resnet.safetensors\n"
     "  lockstep checkpoint prune 0007 --keep-last 2 --keep-best 1 --dry-run\n\n"
     "list     the checkpoints; good are those of which every byte has been read, by\n"
@@ -19,7 +20,8 @@ constexpr const char* kDetails =
     "inspect  the tensors of one, where they are, and the state beside them\n"
     "verify   reads every byte; status 1 if something is not what was written\n"
     "diff     which tensors of two differ and by how much; status 8 if any do\n"
-    "export   the weights in one file (safetensors) or a directory (hf)\n"
+    "export   the weights in one file (safetensors, pt), or a directory (hf), which\n"
+    "         transformers loads if the model is a gpt\n"
     "import   a safetensors file, or a state dict of PyTorch (.pt, .bin), of which\n"
     "         nothing is executed, as a safetensors file that a recipe can load\n"
     "prune    removes checkpoints that no --keep option keeps, never the newest good "
@@ -45,9 +47,14 @@ std::vector<Option> checkpoint_options() {
           {.name = "--format",
            .value = "FORMAT",
            .help = "export: safetensors (a file), pt (a file for torch.load) or hf (a "
-                   "directory with config.json).",
+                   "directory; a gpt as transformers loads it).",
            .choices = {"safetensors", "pt", "hf"}},
           {.name = "--ema", .help = "export: the averaged weights."},
+          {.name = "--tokenizer",
+           .value = "FOLDER",
+           .help = "export hf: where the files of the tokenizer are (default: where "
+                   "model.weights is).",
+           .completes = Completes::directory},
           {.name = "--strip",
            .value = "PREFIX",
            .help = "import: take this off the names, for example module."},

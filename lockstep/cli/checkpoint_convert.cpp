@@ -11,9 +11,12 @@
 #include "lockstep/cli/detail/checkpoint.h"
 #include "lockstep/cli/detail/json_line.h"
 #include "lockstep/cli/detail/output.h"
+#include "lockstep/config/decisions.h"
 #include "lockstep/config/print.h"
+#include "lockstep/hf/export.h"
 #include "lockstep/storage/safetensors.h"
 #include "lockstep/storage/torch_file.h"
+#include "lockstep/storage/weights_file.h"
 
 namespace lockstep::cli {
 namespace {
@@ -104,15 +107,20 @@ Entries write_model(const storage::Reader& reader, bool average, const Path& pat
   return entries;
 }
 
-// Returns the model's section of the run's config.
-std::string config_json(const storage::Manifest& manifest) {
+// Returns the config of the run.
+config::Loaded config_of(const storage::Manifest& manifest) {
   const files::TemporaryDirectory folder;
   const auto file = folder.path() / "config.yaml";
   files::write_atomically(file, manifest.config);
-  const auto all = Json::parse(config::to_json(config::load(file, {}, {})));
+  return config::load(file, {}, {});
+}
+
+// Returns the model's section of it, for a model that only we know.
+std::string config_json(const config::Loaded& config, std::int64_t step) {
+  const auto all = Json::parse(config::to_json(config));
   Json json = {{"model_type", "lockstep"}};
   for (const auto& [key, knob] : all.at("model").items()) json[key] = knob.at("value");
-  json["lockstep_step"] = manifest.step;
+  json["lockstep_step"] = step;
   return json.dump(2) + "\n";
 }
 
@@ -132,54 +140,99 @@ std::string stripped(const std::string& name, const std::string& prefix) {
   return name.substr(prefix.size());
 }
 
-Entries import_torch(const Path& from, const Path& to, const std::string& prefix,
-                     Context& context) {
-  const storage::TorchFile file(from);
+Entries import_file(const Path& from, const Path& to, const std::string& prefix,
+                    Context& context) {
+  const storage::WeightsFile file(from);
   for (const auto& name : file.left_out()) {
     context.err << printable(str("left out '", name, "', which is no tensor")) << "\n";
   }
-  std::map<std::string, const storage::TorchTensor*> tensors;
+  std::map<std::string, std::size_t> sources;
   Entries entries;
-  for (const auto& tensor : file.tensors()) {
+  for (std::size_t i = 0; i < file.tensors().size(); ++i) {
+    const auto& tensor = file.tensors()[i];
     const auto name = stripped(tensor.name, prefix);
-    tensors.emplace(name, &tensor);
+    sources.emplace(name, i);
     entries.push_back({.name = name, .dtype = tensor.dtype, .shape = tensor.shape});
   }
   order_and_place(entries);
   storage::write_safetensors(to, entries, [&](const auto& entry, const auto& give) {
-    const auto& tensor = *tensors.at(entry.name);
-    const auto total = storage::num_elements(tensor.shape).value_or(0);
-    const auto width = storage::num_bytes(tensor.dtype, 1).value_or(0);
-    const auto step = storage::is_row_major(tensor) ? std::int64_t{1} << 20
-                                                    : std::max<std::int64_t>(1, total);
-    std::vector<std::byte> bytes;
-    for (std::int64_t at = 0; at < total; at += step) {
-      const auto count = std::min(step, total - at);
-      bytes.resize(static_cast<std::size_t>(count * width));
-      file.read(tensor, at, count, bytes);
-      give(bytes);
-    }
+    file.read(sources.at(entry.name), give);
   });
   return entries;
 }
 
-Entries import_safetensors(const Path& from, const Path& to,
-                           const std::string& prefix) {
-  const auto header = storage::read_safetensors_header(from);
-  std::map<std::string, const storage::SafetensorsEntry*> sources;
-  Entries entries;
-  for (const auto& entry : header.entries) {
-    const auto name = stripped(entry.name, prefix);
-    sources.emplace(name, &entry);
-    entries.push_back({.name = name, .dtype = entry.dtype, .shape = entry.shape});
+// Returns the folder of the tokenizer: the one that was named, or that of the weights
+// that the run began with.
+Path tokenizer_of(const Arguments& arguments, const config::Config& config) {
+  std::error_code ignored;
+  const auto named = arguments.value("--tokenizer");
+  if (named && !std::filesystem::is_directory(*named, ignored)) {
+    throw Error(Fault::config, "checkpoint export: --tokenizer ", *named,
+                ": there is no such folder");
   }
-  order_and_place(entries);
-  storage::write_safetensors(to, entries, [&](const auto& entry, const auto& give) {
-    const auto& source = *sources.at(entry.name);
-    storage::read_in_pieces(from, header.data_begin + source.begin,
-                            source.end - source.begin, give);
-  });
-  return entries;
+  if (named) return *named;
+  for (const Path folder : {config.data.text.tokenizer, config.model.weights}) {
+    if (std::filesystem::is_directory(folder, ignored)) return folder;
+  }
+  return {};
+}
+
+void export_gpt(const storage::Reader& reader, const config::Config& config,
+                const Arguments& arguments, const Path& folder, Context& context) {
+  const auto tokenizer = tokenizer_of(arguments, config);
+  const auto sources = sources_of(reader.manifest(), arguments.has("--ema"));
+  std::optional<hf::AdaptedWeights> adapted;
+  if (!config::saves_frozen(config.lora, config.model)) {
+    adapted.emplace(config, reader, sources);
+  }
+  const auto exported = hf::export_gpt2({.reader = reader,
+                                         .sources = sources,
+                                         .config = config,
+                                         .tokenizer = tokenizer,
+                                         .adapted = adapted ? &*adapted : nullptr},
+                                        folder);
+  const auto& names = exported.tokenizer_files;
+  if (names.empty() && arguments.has("--tokenizer")) {
+    throw Error(Fault::config, "checkpoint export: --tokenizer ", tokenizer.string(),
+                ": there is no file of a tokenizer in it (vocab.json, tokenizer.json, "
+                "...)");
+  }
+  say_written(exported.tensors, folder.filename() / "model.safetensors", context);
+  context.err << printable(
+                     names.empty()
+                         ? std::string(
+                               "no tokenizer is with it; --tokenizer FOLDER adds one")
+                         : str("tokenizer: ", text::join(names, ", "), " of ",
+                               tokenizer.string()))
+              << "\n";
+}
+
+// A folder appears whole or not at all.
+void export_folder(const storage::Reader& reader, const Arguments& arguments,
+                   const Path& to, Context& context) {
+  std::error_code error;
+  if (std::filesystem::exists(to, error)) {
+    throw Error(Fault::config, "checkpoint export: '", to.string(),
+                "' exists; name a new directory");
+  }
+  const auto config = config_of(reader.manifest());
+  const auto target = std::filesystem::absolute(to).lexically_normal();
+  std::filesystem::create_directories(target.parent_path(), error);
+  if (error) files::fail("make", target.parent_path(), error.value());
+  const files::TemporaryDirectory work(target.parent_path());
+  const auto folder = work.path() / target.filename();
+  files::make_new_directory(folder);
+  if (config.config.model.name == "gpt") {
+    export_gpt(reader, config.config, arguments, folder, context);
+  } else {
+    const auto file = folder / "model.safetensors";
+    say_written(write_model(reader, arguments.has("--ema"), file), to / file.filename(),
+                context);
+    files::write_atomically(folder / "config.json",
+                            config_json(config, reader.manifest().step));
+  }
+  std::filesystem::rename(folder, target, error);
+  if (error) files::fail("make", target, error.value());
 }
 
 }  // namespace
@@ -191,21 +244,13 @@ int export_checkpoint(const Arguments& arguments, Context& context) {
   const auto place = checkpoint_place(arguments, context, arguments.operand("WHERE"));
   const storage::Reader reader(
       one_checkpoint(place, arguments, context, storage::Depth::marked));
-  const bool average = arguments.has("--ema");
-  if (format != "hf") {
-    const auto write =
-        format == "pt" ? storage::write_torch_file : storage::write_safetensors;
-    say_written(write_model(reader, average, to, write), to, context);
+  if (format == "hf") {
+    export_folder(reader, arguments, to, context);
     return kExitOk;
   }
-  const auto config = config_json(reader.manifest());
-  if (!files::make_new_directory(to)) {
-    throw Error(Fault::config, "checkpoint export: '", to.string(),
-                "' exists; name a new directory");
-  }
-  const auto file = to / "model.safetensors";
-  say_written(write_model(reader, average, file), file, context);
-  files::write_atomically(to / "config.json", config);
+  const auto write =
+      format == "pt" ? storage::write_torch_file : storage::write_safetensors;
+  say_written(write_model(reader, arguments.has("--ema"), to, write), to, context);
   return kExitOk;
 }
 
@@ -215,10 +260,7 @@ int import_weights(const Arguments& arguments, Context& context) {
   const auto to = target_of(arguments, "weights.safetensors");
   check_folder(to, arguments);
   const auto prefix = arguments.value("--strip").value_or("");
-  const auto entries = storage::is_torch_file(*from)
-                           ? import_torch(*from, to, prefix, context)
-                           : import_safetensors(*from, to, prefix);
-  say_written(entries, to, context);
+  say_written(import_file(*from, to, prefix, context), to, context);
   return kExitOk;
 }
 

@@ -123,6 +123,11 @@ struct Command {
   X(top)                     \
   X(report)                  \
   X(checkpoint)              \
+  X(tokenizer)               \
+  X(tokenize)                \
+  X(generate)                \
+  X(chat)                    \
+  X(models)                  \
   X(hardware)                \
   X(gpus)                    \
   X(doctor)                  \

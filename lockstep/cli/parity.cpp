@@ -12,6 +12,7 @@
 #include "lockstep/cli/detail/rank_list.h"
 #include "lockstep/cli/detail/train.h"
 #include "lockstep/hardware/machine.h"
+#include "lockstep/jobs/settle_model.h"
 #include "lockstep/jobs/worker.h"
 
 namespace lockstep::cli {
@@ -109,12 +110,12 @@ int show(const std::vector<Comparison>& comparisons, const ParityRequest& reques
 
 int parity(const Arguments& arguments, Context& context) {
   const auto request = parity_request(arguments, context);
-  const auto plan =
-      parity_plan(request,
-                  config::load(arguments.operand("RECIPE").value_or(""),
-                               arguments.overrides(), context.environment),
-                  hardware::detect());
   const auto caller = caller_of(context);
+  auto wanted =
+      jobs::settle_model(config::load(arguments.operand("RECIPE").value_or(""),
+                                      arguments.overrides(), context.environment),
+                         caller);
+  const auto plan = parity_plan(request, std::move(wanted), hardware::detect());
   const auto worker = jobs::find_worker(caller);
   if (request.pytorch) require_pytorch(request.python, plan.sizes[0].config.config);
   announce(request, plan, context);

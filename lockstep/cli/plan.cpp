@@ -5,9 +5,11 @@
 #include "lockstep/base/text.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/detail/output.h"
+#include "lockstep/config/gpt_sizes.h"
 #include "lockstep/config/load.h"
 #include "lockstep/hardware/json.h"
 #include "lockstep/jobs/knowledge.h"
+#include "lockstep/jobs/settle_model.h"
 #include "lockstep/jobs/state_directory.h"
 #include "lockstep/planner/report.h"
 #include "lockstep/planner/shipped.h"
@@ -68,7 +70,11 @@ config::Loaded wanted_of(const Arguments& arguments, const Context& context) {
 }
 
 int plan(const Arguments& arguments, Context& context) {
-  const auto wanted = wanted_of(arguments, context);
+  auto wanted = wanted_of(arguments, context);
+  // A description stands for the recipe's model, whatever its weights are.
+  if (!arguments.value("--model") && !arguments.value("--describe")) {
+    wanted = jobs::settle_model(std::move(wanted), caller_of(context));
+  }
   const auto machine = machine_for(arguments, wanted, context);
   auto knowledge = knowledge_for(arguments, wanted, machine, context);
   if (knowledge.worker_died) throw Error(Fault::hardware, "plan: ", knowledge.no_model);
@@ -84,6 +90,13 @@ int plan(const Arguments& arguments, Context& context) {
     refuse(wanted, machine, knowledge, arguments, context);
   }
   return kExitOk;
+}
+
+// Returns the names of the shipped models, Hugging Face's for GPT-2 among them.
+std::vector<std::string> model_names() {
+  auto names = planner::shipped_models();
+  for (const auto& size : config::kGptSizes) names.emplace_back(size.hf_name);
+  return names;
 }
 
 }  // namespace
@@ -117,7 +130,7 @@ Command plan_command() {
                    .value = "NAME",
                    .help = "A model whose description is part of this program, instead "
                            "of the recipe's.",
-                   .choices = planner::shipped_models()},
+                   .choices = model_names()},
                   {.name = "--describe",
                    .value = "FILE",
                    .help = "A description that `lockstep_worker --describe` has "

@@ -88,7 +88,8 @@ void describe(CheckpointConfig& c, Visitor& v) {
   v.field(
       "resume", c.resume,
       {.help = "Where to go on from: auto (the newest checkpoint, if there is one), "
-               "never, or a path."});
+               "never, or a path.",
+       .is_local = true});
   v.field("save_last", c.save_last,
           {.help = "Save a checkpoint at the end of the run, too: it can be extended "
                    "(train.steps raised) and exported then.",

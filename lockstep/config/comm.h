@@ -74,7 +74,8 @@ void describe(CommConfig& c, Visitor& v) {
           {.help = "The network interface or address that ranks use between nodes; "
                    "empty: the one that leads to the master.",
            .affects = Affects::speed,
-           .needs = "parallel.ranks>1 and comm.backend!=local"});
+           .needs = "parallel.ranks>1 and comm.backend!=local",
+           .is_local = true});
   v.field("deterministic", c.deterministic,
           {.help = "Sum gradients in the order of the ranks, whatever the backend and "
                    "the buckets: the same bits everywhere; slower from 3 ranks on over "

@@ -8,8 +8,10 @@
 #include "lockstep/config/early_stop.h"
 #include "lockstep/config/ema.h"
 #include "lockstep/config/eval.h"
+#include "lockstep/config/lora.h"
 #include "lockstep/config/memory.h"
 #include "lockstep/config/model.h"
+#include "lockstep/config/models.h"
 #include "lockstep/config/monitor.h"
 #include "lockstep/config/optim.h"
 #include "lockstep/config/parallel.h"
@@ -29,6 +31,8 @@ namespace lockstep::config {
 struct Config {
   RunConfig run;
   ModelConfig model;
+  ModelsConfig models;
+  LoraConfig lora;
   DataConfig data;
   AugmentConfig augment;
   TaskConfig task;
@@ -56,6 +60,8 @@ template <typename Visitor>
 void describe(Config& c, Visitor& v) {
   v.section("run", c.run, "Where a run is kept, and its seed.");
   v.section("model", c.model, "What is trained.");
+  v.section("models", c.models, "Where models are kept that recipes name.");
+  v.section("lora", c.lora, "Low-rank adapters beside weights that stay as they are.");
   v.section("data", c.data, "What it is trained on.");
   v.section("augment", c.augment, "How training samples are varied.");
   v.section("task", c.task, "What is learnt, and what is said of it.");

@@ -9,6 +9,7 @@
 #include "lockstep/config/auto.h"
 #include "lockstep/config/enums.h"
 #include "lockstep/config/field.h"
+#include "lockstep/config/text_data.h"
 
 namespace lockstep::config {
 
@@ -21,6 +22,7 @@ namespace lockstep::config {
   X(idx, folder)             \
   X(image_folder, folder)    \
   X(synthetic, none)         \
+  X(text, folder)            \
   X(tokens, folder)
 
 #define LOCKSTEP_NAME(name, place) std::string_view(#name),
@@ -72,6 +74,7 @@ struct DataConfig {
   std::int64_t sequence = 1024;
   TokenType token_type = TokenType::uint16;
   std::int64_t classes = 0;
+  TextData text;
   std::vector<int> shape;
   SampleType dtype = SampleType::uint8;
   std::int64_t synthetic_samples = 50'000;
@@ -83,9 +86,9 @@ struct DataConfig {
 template <typename Visitor>
 void describe_sources(DataConfig& c, Visitor& v) {
   v.field("sequence", c.sequence,
-          {.help = "tokens: so many make a sample.",
+          {.help = "text and tokens: so many make a sample.",
            .range = between(1, 1 << 24),
-           .needs = "data.name=tokens"});
+           .needs = "data.name=text|tokens"});
   v.field("token_type", c.token_type,
           {.help = "tokens: the numbers of files that have no header.",
            .needs = "data.name=tokens"});
@@ -94,6 +97,7 @@ void describe_sources(DataConfig& c, Visitor& v) {
                    "largest token plus one).",
            .range = between(0, 1 << 24),
            .needs = "data.name=synthetic|tokens"});
+  describe_text(c.text, v);
   v.field("shape", c.shape,
           {.help = "synthetic: of a sample, for example [3, 224, 224].",
            .range = between(1, 1 << 24),
@@ -144,7 +148,8 @@ void describe(DataConfig& c, Visitor& v) {
   v.field("name", c.name, {.help = "The data set.", .choices = kDatasets});
   v.field("dir", c.dir,
           {.help = "Folder of its files; empty: where its package puts them.",
-           .needs = "data.name!=synthetic"});
+           .needs = "data.name!=synthetic",
+           .is_local = true});
   v.field("shuffle", c.shuffle,
           {.help = "A new seeded order of the samples in each epoch."});
   describe_choice(c, v);

@@ -2,6 +2,8 @@
 
 #include "lockstep/config/checkpoint.h"
 #include "lockstep/config/comm.h"
+#include "lockstep/config/lora.h"
+#include "lockstep/config/model.h"
 #include "lockstep/config/parallel.h"
 
 // What follows from knobs together with something that shows only later: each is
@@ -30,6 +32,12 @@ inline bool asks_for_threads(const CommConfig& comm) {
 }
 inline bool asks_for_processes(const CommConfig& comm) {
   return comm.backend != CommBackend::local && comm.backend != CommBackend::automatic;
+}
+
+// Returns whether checkpoints hold parameters that are not trained. Those under
+// adapters are in the file that the run began with.
+inline bool saves_frozen(const LoraConfig& lora, const ModelConfig& model) {
+  return lora.rank == 0 || model.weights.empty();
 }
 
 // Returns whether a rerun resumes from the checkpoints of its run.

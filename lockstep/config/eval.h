@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -60,6 +61,8 @@ struct EvalConfig {
   std::vector<EvalMetric> metrics;
   std::int64_t top_k = 5;
   std::int64_t sanity_batches = 0;
+  std::vector<std::string> prompts;
+  std::int64_t prompt_tokens = 64;
 };
 
 template <typename Visitor>
@@ -90,6 +93,17 @@ void describe(EvalConfig& c, Visitor& v) {
        .range = count_from(0),
        .unit = Unit::batches,
        .affects = Affects::output});
+  v.field("prompts", c.prompts,
+          {.help = "Texts that the model continues before the first step and at each "
+                   "evaluation; the report shows them side by side. It needs "
+                   "data.tokenizer.",
+           .affects = Affects::output,
+           .needs = "model.name=gpt"});
+  v.field("prompt_tokens", c.prompt_tokens,
+          {.help = "New tokens of each of these, the likeliest ones.",
+           .range = between(1, 1 << 20),
+           .affects = Affects::output,
+           .needs = "model.name=gpt"});
 }
 
 }  // namespace lockstep::config

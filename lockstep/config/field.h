@@ -78,6 +78,9 @@ struct Field {
   // Conditions on other knobs, without which this one does nothing (config/needs.h says
   // how they are written); empty: it is always used.
   std::string_view needs = {};
+  // True if its value names a file, an address or a program: a recipe that comes from
+  // another machine may not set it.
+  bool is_local = false;
 };
 
 // The condition of knobs for what ranks exchange.

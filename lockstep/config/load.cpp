@@ -242,12 +242,36 @@ void settle_length(Loaded& loaded) {
   }
 }
 
+// A size by name stands for the knobs that nobody set; one that was set otherwise
+// contradicts it.
+void settle_size(Loading& loading) {
+  const auto& model = loading.loaded.config.model;
+  const auto* size = find_gpt_size(model.size);
+  if (model.name != "gpt" || size == nullptr) return;
+  for (const auto& [key, value] : {std::pair("model.hidden", size->hidden),
+                                   std::pair("model.layers", size->layers),
+                                   std::pair("model.heads", size->heads)}) {
+    const auto* knob = loading.knobs.find(key);
+    auto& source = loading.loaded.sources[key];
+    if (source.origin == Origin::standard) {
+      loading.assign_text(*knob, str(value),
+                          {Origin::planner, str("model.size is ", model.size)});
+    } else if (knob->write().yaml != str(value)) {
+      loading.problems.add(place_of(source), key,
+                           str(knob->write().yaml, ", but model.size=", model.size,
+                               " has ", value, "; leave one of them out"));
+    }
+  }
+}
+
 void finish(Loading& loading, std::span<const Override> overrides,
             const Environment& environment) {
   apply_environment(loading, environment);
   for (const auto& [key, value] : overrides) {
     apply_override(loading, key, value, {Origin::override_, str(key, "=", value)});
   }
+  loading.problems.throw_if_any();
+  settle_size(loading);
   loading.problems.throw_if_any();
   settle_length(loading.loaded);
   validate(loading.loaded);

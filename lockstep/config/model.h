@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/config/field.h"
+#include "lockstep/config/gpt_sizes.h"
 
 namespace lockstep::config {
 
@@ -29,9 +30,12 @@ inline constexpr std::array kModels{LOCKSTEP_MODELS(LOCKSTEP_NAME)};
 
 struct ModelConfig {
   std::string name = "cnn";
+  std::string size{kCustomSize};
   std::int64_t hidden = 256;
   std::int64_t layers = 2;
   std::int64_t heads = 4;
+  std::int64_t context = 0;
+  std::int64_t pad_vocabulary = 1;
   double dropout = 0.0;
   bool own_backward = false;
   std::string weights;
@@ -43,6 +47,11 @@ struct ModelConfig {
 template <typename Visitor>
 void describe(ModelConfig& c, Visitor& v) {
   v.field("name", c.name, {.help = "The model to train.", .choices = kModels});
+  v.field(
+      "size", c.size,
+      {.help = "gpt: a size by its name, which sets model.hidden, layers and heads.",
+       .choices = kGptSizeNames,
+       .needs = "model.name=gpt"});
   v.field("hidden", c.hidden,
           {.help = "Width of the hidden layers; of the gpt, of its embeddings.",
            .range = between(1, 65536),
@@ -57,6 +66,19 @@ void describe(ModelConfig& c, Visitor& v) {
           {.help = "Heads of the gpt's attention; a divisor of model.hidden.",
            .range = between(1, 1024),
            .needs = "model.name=gpt"});
+  v.field(
+      "context", c.context,
+      {.help = "Positions that the gpt learns: no sample may have more tokens; 0: as "
+               "many as a sample has.",
+       .range = between(0, 1 << 24),
+       .needs = "model.name=gpt"});
+  v.field("pad_vocabulary", c.pad_vocabulary,
+          {.help = "gpt: rows of its embedding are filled up with zeros to a multiple, "
+                   "for example 64, which GPUs multiply faster; outputs and exports do "
+                   "not have them.",
+           .range = between(1, 65536),
+           .affects = Affects::speed,
+           .needs = "model.name=gpt"});
   v.field("dropout", c.dropout,
           {.help = "Share of activations that training sets to zero.",
            .range = from_to_below(0, 1),
@@ -67,12 +89,15 @@ void describe(ModelConfig& c, Visitor& v) {
            .affects = Affects::speed,
            .needs = "model.name=mlp"});
   v.field("weights", c.weights,
-          {.help = "A safetensors file with the weights to begin with; empty: random "
-                   "ones. checkpoint.allow_missing and checkpoint.ignore hold here, "
-                   "too."});
+          {.help = "The weights to begin with: a safetensors file, the folder of a "
+                   "Hugging Face GPT-2, or a name of `lockstep models list`; empty: "
+                   "random ones. checkpoint.allow_missing and checkpoint.ignore hold "
+                   "here, too.",
+           .is_local = true});
   v.field("file", c.file,
           {.help = "torchscript: the file that torch.jit.save has written.",
-           .needs = "model.name=torchscript"});
+           .needs = "model.name=torchscript",
+           .is_local = true});
   v.field("inputs", c.inputs,
           {.help = "torchscript: the tensors of a sample that its forward takes, in "
                    "their order.",

@@ -118,17 +118,20 @@ void describe(MonitorConfig& c, Visitor& v) {
           {.help = "Port at which the prometheus sink answers; 0: only the file.",
            .range = between(0, 65535),
            .affects = Affects::output,
-           .needs = "monitor.sinks=prometheus"});
+           .needs = "monitor.sinks=prometheus",
+           .is_local = true});
   v.field("prometheus_address", c.prometheus_address,
           {.help = "Address that it listens at; 0.0.0.0 for everybody.",
            .affects = Affects::output,
-           .needs = "monitor.sinks=prometheus and monitor.prometheus_port>0"});
+           .needs = "monitor.sinks=prometheus and monitor.prometheus_port>0",
+           .is_local = true});
   v.field(
       "prometheus_file", c.prometheus_file,
       {.help = "The prometheus sink's file, for node_exporter's textfile collector; "
                "empty: metrics.prom in the run directory.",
        .affects = Affects::output,
-       .needs = "monitor.sinks=prometheus"});
+       .needs = "monitor.sinks=prometheus",
+       .is_local = true});
   v.field("dcgm_names", c.dcgm_names,
           {.help = "Give GPUs in prometheus the names of NVIDIA's DCGM exporter, too.",
            .affects = Affects::output,

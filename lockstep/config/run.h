@@ -17,7 +17,8 @@ template <typename Visitor>
 void describe(RunConfig& c, Visitor& v) {
   v.field("dir", c.dir,
           {.help = "Folder in which each run gets its own run directory.",
-           .affects = Affects::output});
+           .affects = Affects::output,
+           .is_local = true});
   v.field("name", c.name,
           {.help = "Name of the run directory; empty: the next free number.",
            .affects = Affects::output});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <tuple>
 
 #include "lockstep/base/str.h"
 #include "lockstep/config/detail/checker.h"
@@ -55,6 +56,25 @@ void check_model(Checker& check, const ModelConfig& model) {
   }
   check_names(check, "model.inputs", model.inputs);
   check_names(check, "model.outputs", model.outputs);
+}
+
+void check_context(Checker& check, const Config& config) {
+  const auto& [model, data] = std::tie(config.model, config.data);
+  const bool is_short = model.context > 0 && model.context < data.sequence;
+  const bool has_sequence = data.name == "tokens" || data.name == "text";
+  if (model.name != "gpt" || !has_sequence || !is_short) return;
+  check.refuse("model.context",
+               str(model.context, " positions, but a sample has ", data.sequence,
+                   " tokens (data.sequence); raise one or lower the other"));
+}
+
+void check_tokenizer(Checker& check, const Config& config) {
+  const bool has_one =
+      !config.data.text.tokenizer.empty() || !config.model.weights.empty();
+  if (config.data.name != "text" || has_one) return;
+  check.refuse("data.tokenizer",
+               "is empty; name the folder of a tokenizer: `lockstep tokenizer train` "
+               "makes one, scripts/get_gpt2_vocab.sh has GPT-2's");
 }
 
 void check_source(Checker& check, const DataConfig& data) {
@@ -320,6 +340,8 @@ void validate(const Loaded& loaded) {
   check_run(check, loaded.config.run);
   check_model(check, loaded.config.model);
   check_data(check, loaded.config.data);
+  check_context(check, loaded.config);
+  check_tokenizer(check, loaded.config);
   detail::check_task(check, loaded.config.task);
   detail::check_batch(check, loaded.config);
   check_optim(check, loaded.config.optim);

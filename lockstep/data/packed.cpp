@@ -24,20 +24,32 @@ using Tokens = std::vector<std::int64_t>;
 
 struct Scratch {
   Tokens input, target;
+  std::vector<Tokens> fields;
+  std::vector<std::span<std::byte>> rooms;  // of these
+  std::vector<std::int64_t> lengths;
 };
+
+bool is_like(const FieldSpec& field, const SampleSpec& spec) {
+  return field.varies && field.dtype == torch::kInt64 && field.shape == spec.shape;
+}
 
 class Packed : public Dataset {
  public:
   Packed(std::unique_ptr<Dataset> sequences, std::int64_t length)
       : sequences_(std::move(sequences)), length_(length) {
     const auto& inner = sequences_->spec();
-    LOCKSTEP_CHECK(inner.varies && inner.target_varies && inner.fields.empty() &&
-                   inner.dtype == torch::kInt64 &&
-                   inner.target_dtype == torch::kInt64 &&
-                   inner.shape == inner.target_shape);
+    LOCKSTEP_CHECK(
+        inner.varies && inner.target_varies && inner.dtype == torch::kInt64 &&
+        inner.target_dtype == torch::kInt64 && inner.shape == inner.target_shape &&
+        std::all_of(inner.fields.begin(), inner.fields.end(),
+                    [&](const auto& one) { return is_like(one, inner); }));
     spec_ = inner;
     spec_.shape = spec_.target_shape = {length};
     spec_.varies = spec_.target_varies = false;
+    for (auto& field : spec_.fields) {
+      field.shape = {length};
+      field.varies = false;
+    }
     spec_.ignore_index = inner.ignore_index.value_or(kIgnored);
     for (const char* name : {"segment", "position"}) {
       spec_.fields.push_back({.name = name, .shape = {length}, .dtype = torch::kInt64});
@@ -57,13 +69,18 @@ class Packed : public Dataset {
     };
     auto* input = numbers(room.input);
     auto* target = numbers(room.target_bytes);
-    auto* segment = numbers(room.fields[0]);
-    auto* position = numbers(room.fields[1]);
+    const auto others = sequences_->spec().fields.size();
+    auto* segment = numbers(room.fields[others]);
+    auto* position = numbers(room.fields[others + 1]);
     std::int64_t at = 0, number = 0;
     for (const auto& piece : rows_[static_cast<std::size_t>(visit.index)]) {
       read_sequence(visit, piece.sequence, *scratch);
       std::copy_n(scratch->input.begin() + piece.first, piece.count, input + at);
       std::copy_n(scratch->target.begin() + piece.first, piece.count, target + at);
+      for (std::size_t f = 0; f < others; ++f) {
+        std::copy_n(scratch->fields[f].begin() + piece.first, piece.count,
+                    numbers(room.fields[f]) + at);
+      }
       std::fill_n(segment + at, piece.count, ++number);
       for (std::int64_t i = 0; i < piece.count; ++i) position[at + i] = i;
       at += piece.count;
@@ -71,6 +88,9 @@ class Packed : public Dataset {
     const auto left = length_ - at;
     std::fill_n(input + at, left, 0);
     std::fill_n(target + at, left, *spec_.ignore_index);
+    for (std::size_t f = 0; f < others; ++f) {
+      std::fill_n(numbers(room.fields[f]) + at, left, 0);
+    }
     std::fill_n(segment + at, left, 0);
     std::fill_n(position + at, left, 0);
   }
@@ -102,15 +122,19 @@ class Packed : public Dataset {
     const auto longest = static_cast<std::size_t>(sequences_->spec().shape[0]);
     scratch.input.resize(longest);
     scratch.target.resize(longest);
+    scratch.fields.resize(sequences_->spec().fields.size());
+    scratch.rooms.clear();
+    for (auto& field : scratch.fields) {
+      field.resize(longest);
+      scratch.rooms.push_back(std::as_writable_bytes(std::span(field)));
+    }
+    scratch.lengths.assign(2 + scratch.fields.size(), 0);
     auto inner = visit;
     inner.index = sequence;
-    std::int64_t lengths[] = {0, 0};
     const auto bytes = std::as_writable_bytes(std::span(scratch.target));
-    sequences_->read_sample(inner, {std::as_writable_bytes(std::span(scratch.input)),
-                                    scratch.target,
-                                    {},
-                                    bytes,
-                                    lengths});
+    sequences_->read_sample(
+        inner, {std::as_writable_bytes(std::span(scratch.input)), scratch.target,
+                scratch.rooms, bytes, scratch.lengths});
   }
 
   std::unique_ptr<Dataset> sequences_;

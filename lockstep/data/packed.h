@@ -21,7 +21,9 @@ namespace lockstep::data {
 // one. Asks for the length of every sequence once. Throws Fault::config for rows
 // without room.
 //
-// REQUIRES: "input" and "target" are int64 of one varying length, and the only tensors.
+// Other fields of the sequences come before these; behind the last sequence they are 0.
+//
+// REQUIRES: "input", "target" and all fields are int64 of one varying length.
 std::unique_ptr<Dataset> packed(std::unique_ptr<Dataset> sequences,
                                 std::int64_t length);
 

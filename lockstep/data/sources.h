@@ -31,6 +31,12 @@ Opened open_image_folder(const config::DataConfig& config, Split split);
 // data.sequence tokens, the target is the same window one token on.
 Opened open_tokens(const config::DataConfig& config, Split split);
 
+// Opens texts in data.dir, of this split by 'val' or 'test' in their path, and turns
+// them into tokens by data.tokenizer: windows of data.sequence tokens over .txt files,
+// or examples of .jsonl files (examples.h), packed or filled up. The field
+// "target_bytes" has the bytes that each target stands for.
+Opened open_text(const config::DataConfig& config, Split split);
+
 // Makes up samples of data.shape, data.dtype and data.classes that cost next to
 // nothing.
 Opened open_synthetic(const config::DataConfig& config, Split split);

@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/data/detail/mapped_file.h"
+#include "lockstep/data/detail/token_bytes.h"
 #include "lockstep/data/sources.h"
 
 namespace lockstep::data {
@@ -121,6 +122,7 @@ class Tokens : public Dataset {
     spec_.target_shape = {sequence_};
     spec_.dtype = torch::kInt64;
     spec_.num_classes = config.classes > 0 ? config.classes : largest + 1;
+    if (!config.text.tokenizer.empty()) add_bytes(config.text.tokenizer);
     const auto limit = limit_of(config, split);
     limit_ = limit > 0 ? std::min(limit, size()) : size();
   }
@@ -139,15 +141,41 @@ class Tokens : public Dataset {
                           static_cast<std::size_t>(sequence_));
     shards_[number].read(first, input);
     shards_[number].read(first + 1, room.target);
+    for (std::size_t i = 0; i < token_bytes_in(room).size(); ++i) {
+      const auto token = static_cast<std::size_t>(room.target[i]);
+      token_bytes_in(room)[i] = token < bytes_.size() ? bytes_[token] : 0;
+    }
     if (input[0] < spec_.num_classes) return;  // the others are targets, too
     throw Error(Fault::io, "'", shards_[number].path().string(), "' has the token ",
                 input[0], " at ", first, ", data.classes is ", spec_.num_classes);
   }
 
  private:
+  void add_bytes(const std::string& tokenizer) {
+    bytes_ = detail::token_bytes(tokenizer::Tokenizer::load(tokenizer));
+    const auto tokens = static_cast<std::int64_t>(bytes_.size());
+    if (tokens > spec_.num_classes) {
+      throw Error(Fault::config, "data.tokenizer: '", tokenizer, "' has ", tokens,
+                  " tokens, the vocabulary of the files ", spec_.num_classes,
+                  "; set data.classes=", tokens,
+                  ", or name the tokenizer that made "
+                  "them");
+    }
+    spec_.fields = {
+        {.name = "target_bytes", .shape = {sequence_}, .dtype = torch::kInt64}};
+  }
+
+  // Returns the place of the field; empty if there is none.
+  std::span<std::int64_t> token_bytes_in(const SampleBuffer& room) const {
+    if (bytes_.empty()) return {};
+    return {reinterpret_cast<std::int64_t*>(room.fields[0].data()),
+            static_cast<std::size_t>(sequence_)};
+  }
+
   std::vector<Shard> shards_;
   std::int64_t sequence_;
-  std::vector<std::int64_t> ends_;  // windows of this shard and of those before
+  std::vector<std::int64_t> bytes_;  // of each token; empty: not known
+  std::vector<std::int64_t> ends_;   // windows of this shard and of those before
   std::int64_t limit_ = 0;
   SampleSpec spec_;
 };

@@ -11,6 +11,7 @@
 #include "lockstep/hardware/machine.h"
 #include "lockstep/memory/memory_meter.h"
 #include "lockstep/models/deferred.h"
+#include "lockstep/models/lora.h"
 #include "lockstep/task/build.h"
 #include "lockstep/train/build.h"
 #include "lockstep/train/step.h"
@@ -245,6 +246,14 @@ std::int64_t count_parameters(const torch::nn::Module& module) {
   return count;
 }
 
+std::int64_t count_frozen(const torch::nn::Module& module) {
+  std::int64_t count = 0;
+  for (const auto& parameter : module.parameters()) {
+    if (!parameter.requires_grad()) count += parameter.numel();
+  }
+  return count;
+}
+
 std::int64_t count_buffers(const torch::nn::Module& module) {
   std::int64_t bytes = 0;
   for (const auto& buffer : module.buffers()) {
@@ -361,16 +370,22 @@ run::ModelDescription describe_model(const config::Config& config) {
   const auto parts = data::open_splits(config);
   const auto& spec = parts.train->spec();
   const auto shape = train::shape_of(spec);
+  const auto build = [&] {
+    auto built = models::build(config.model, shape);
+    if (config.lora.rank > 0) models::add_lora(*built, config.lora);
+    return built;
+  };
   auto model = [&] {
     const models::DeferredMemory deferred;
-    return models::build(config.model, shape);
+    return build();
   }();
   const auto parameters = static_cast<double>(count_parameters(*model));
   if (kBytesToTry * parameters <= static_cast<double>(bytes_to_spare())) {
-    model = models::build(config.model, shape);
+    model = build();
   }
   auto described = describe_model(*model, spec, *task::make_task(config, spec, {}));
   described.name = config.model.name;
+  described.frozen_parameters = count_frozen(*model);
   described.train_samples = parts.train->size();
   if (!spec.target_shape.empty()) described.sequence = spec.target_shape[0];
   return described;

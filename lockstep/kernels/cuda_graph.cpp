@@ -1,4 +1,4 @@
-#include "lockstep/train/cuda_graph.h"
+#include "lockstep/kernels/cuda_graph.h"
 
 #include <exception>
 
@@ -8,7 +8,7 @@
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAFunctions.h>
 
-namespace lockstep::train {
+namespace lockstep::kernels {
 
 namespace {
 
@@ -97,4 +97,4 @@ void CudaGraph::replay() {
   impl_->replay();
 }
 
-}  // namespace lockstep::train
+}  // namespace lockstep::kernels

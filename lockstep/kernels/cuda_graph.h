@@ -3,7 +3,7 @@
 #include <functional>
 #include <memory>
 
-namespace lockstep::train {
+namespace lockstep::kernels {
 
 // A CUDA graph: launches that were captured, and are launched again as one. Graphs that
 // share memory are never replayed at the same time, and nothing that one of them
@@ -31,4 +31,4 @@ class CudaGraph {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace lockstep::train
+}  // namespace lockstep::kernels

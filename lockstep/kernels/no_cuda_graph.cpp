@@ -1,8 +1,8 @@
 // A build without CUDA links this file instead of cuda_graph.cpp.
 #include "lockstep/base/error.h"
-#include "lockstep/train/cuda_graph.h"
+#include "lockstep/kernels/cuda_graph.h"
 
-namespace lockstep::train {
+namespace lockstep::kernels {
 
 class CudaGraph::Impl {};
 
@@ -15,11 +15,11 @@ CudaGraph::CudaGraph(const CudaGraph*) {}
 CudaGraph::~CudaGraph() = default;
 
 void CudaGraph::capture(const std::function<void()>&) {
-  throw Error(Fault::internal, "train: this build has no CUDA graphs");
+  throw Error(Fault::internal, "kernels: this build has no CUDA graphs");
 }
 
 void CudaGraph::replay() {
-  throw Error(Fault::internal, "train: this build has no CUDA graphs");
+  throw Error(Fault::internal, "kernels: this build has no CUDA graphs");
 }
 
-}  // namespace lockstep::train
+}  // namespace lockstep::kernels

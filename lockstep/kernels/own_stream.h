@@ -7,7 +7,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
 
-namespace lockstep::train {
+namespace lockstep::kernels {
 
 // A stream of a GPU for one loop: CUDA graphs can not capture the default one, and what
 // they hold must have been warmed up on the stream that they capture. On a CPU it is
@@ -60,4 +60,4 @@ class OwnStream {
   std::optional<c10::Stream> stream_;
 };
 
-}  // namespace lockstep::train
+}  // namespace lockstep::kernels

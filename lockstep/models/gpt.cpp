@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/models/dropout.h"
+#include "lockstep/models/linear.h"
 #include "lockstep/models/model.h"
 
 namespace lockstep::models {
@@ -16,7 +17,9 @@ using torch::Tensor;
 constexpr double kInitialDeviation = 0.02;
 
 struct Sizes {
-  std::int64_t vocabulary = 0, context = 0, hidden = 0, layers = 0, heads = 0;
+  std::int64_t vocabulary = 0;
+  std::int64_t rows = 0;  // of the embedding, at least as many as tokens
+  std::int64_t context = 0, hidden = 0, layers = 0, heads = 0;
   double dropout = 0;
 };
 
@@ -25,8 +28,8 @@ class AttentionImpl : public nn::Module {
  public:
   explicit AttentionImpl(const Sizes& sizes)
       : heads_(sizes.heads), drops_(sizes.dropout > 0), dropout_(sizes.dropout) {
-    c_attn_ = register_module("c_attn", nn::Linear(sizes.hidden, 3 * sizes.hidden));
-    c_proj_ = register_module("c_proj", nn::Linear(sizes.hidden, sizes.hidden));
+    c_attn_ = register_module("c_attn", Linear(sizes.hidden, 3 * sizes.hidden));
+    c_proj_ = register_module("c_proj", Linear(sizes.hidden, sizes.hidden));
     register_module("attn_dropout", dropout_);
   }
 
@@ -43,7 +46,7 @@ class AttentionImpl : public nn::Module {
     return c_proj_(seen.transpose(1, 2).reshape({batch, length, hidden}));
   }
 
-  nn::Linear& projection() { return c_proj_; }
+  Linear& projection() { return c_proj_; }
 
  private:
   static Tensor fused(const Tensor& q, const Tensor& k, const Tensor& v,
@@ -74,21 +77,21 @@ class AttentionImpl : public nn::Module {
   std::int64_t heads_;
   bool drops_;
   Dropout dropout_;
-  nn::Linear c_attn_{nullptr}, c_proj_{nullptr};
+  Linear c_attn_{nullptr}, c_proj_{nullptr};
 };
 TORCH_MODULE(Attention);
 
 class MlpImpl : public nn::Module {
  public:
   explicit MlpImpl(const Sizes& sizes) {
-    c_fc_ = register_module("c_fc", nn::Linear(sizes.hidden, 4 * sizes.hidden));
-    c_proj_ = register_module("c_proj", nn::Linear(4 * sizes.hidden, sizes.hidden));
+    c_fc_ = register_module("c_fc", Linear(sizes.hidden, 4 * sizes.hidden));
+    c_proj_ = register_module("c_proj", Linear(4 * sizes.hidden, sizes.hidden));
   }
   Tensor forward(const Tensor& x) { return c_proj_(torch::gelu(c_fc_(x), "tanh")); }
-  nn::Linear& projection() { return c_proj_; }
+  Linear& projection() { return c_proj_; }
 
  private:
-  nn::Linear c_fc_{nullptr}, c_proj_{nullptr};
+  Linear c_fc_{nullptr}, c_proj_{nullptr};
 };
 TORCH_MODULE(Mlp);
 
@@ -123,7 +126,7 @@ class Gpt : public Model {
  public:
   Gpt(const Sizes& sizes, bool packed)
       : sizes_(sizes), packed_(packed), dropout_(sizes.dropout) {
-    wte_ = register_module("wte", nn::Embedding(sizes.vocabulary, sizes.hidden));
+    wte_ = register_module("wte", embedding_of(sizes));
     wpe_ = register_module("wpe", nn::Embedding(sizes.context, sizes.hidden));
     register_module("dropout", dropout_);
     std::vector<Layer> blocks;
@@ -159,6 +162,17 @@ class Gpt : public Model {
   }
 
  private:
+  // Rows of no token are zeros, and draw no numbers: with or without them, a model
+  // begins with the same weights.
+  static nn::Embedding embedding_of(const Sizes& sizes) {
+    nn::Embedding embedding(sizes.vocabulary, sizes.hidden);
+    if (sizes.rows == sizes.vocabulary) return embedding;
+    return nn::Embedding::from_pretrained(
+        torch::constant_pad_nd(embedding->weight.detach(),
+                               {0, 0, 0, sizes.rows - sizes.vocabulary}),
+        nn::EmbeddingFromPretrainedOptions().freeze(false));
+  }
+
   // No token looks beyond its segment, nor ahead. A token of none sees itself, so that
   // it has something to average.
   static Tensor mask_of(const Tensor& segment) {
@@ -175,14 +189,18 @@ class Gpt : public Model {
                   " tokens, the model was built for ", sizes_.context);
     }
     const auto x = run_blocks(dropout_(wte_(tokens) + wpe_(positions)));
-    // The head is the embedding once more.
-    return torch::linear(ln_f_(x), wte_->weight);
+    // The head is the embedding once more. Rows of no token are multiplied, since that
+    // is faster, and are part of no loss and of no choice.
+    const auto logits = torch::linear(ln_f_(x), wte_->weight);
+    return sizes_.rows == sizes_.vocabulary ? logits
+                                            : logits.narrow(2, 0, sizes_.vocabulary);
   }
 
   void initialize(std::vector<Layer>& blocks) {
     const torch::NoGradGuard no_grad;
     for (auto& item : named_parameters()) {
-      auto& value = item.value();
+      auto value = item.value();
+      if (item.key() == "wte.weight") value = value.narrow(0, 0, sizes_.vocabulary);
       const bool norm = item.key().find("ln_") != std::string::npos;
       if (value.dim() == 2) {
         value.normal_(0, kInitialDeviation);
@@ -213,6 +231,28 @@ bool has_field(const Shape& shape, std::string_view name) {
   return false;
 }
 
+// A recipe is settled when it is loaded; a program may say two things at once.
+void check_size(const config::ModelConfig& config) {
+  const auto* size = config::find_gpt_size(config.size);
+  if (size == nullptr) return;
+  if (config.hidden == size->hidden && config.layers == size->layers &&
+      config.heads == size->heads) {
+    return;
+  }
+  throw Error(Fault::config, "model.size: ", config.size, " is hidden=", size->hidden,
+              ", layers=", size->layers, ", heads=", size->heads,
+              ", but the knobs say hidden=", config.hidden, ", layers=", config.layers,
+              ", heads=", config.heads, "; leave one of them out");
+}
+
+std::int64_t context_of(const config::ModelConfig& config, const Shape& shape) {
+  if (config.context == 0) return shape.input[0];
+  if (config.context >= shape.input[0]) return config.context;
+  throw Error(Fault::config, "model.context: ", config.context,
+              " positions, but a sample has ", shape.input[0],
+              " tokens; raise model.context or shorten the samples");
+}
+
 }  // namespace
 
 std::shared_ptr<Model> make_gpt(const config::ModelConfig& config, const Shape& shape) {
@@ -228,8 +268,11 @@ std::shared_ptr<Model> make_gpt(const config::ModelConfig& config, const Shape& 
                 " heads: ", config.hidden, " = ", config.hidden / config.heads, " * ",
                 config.heads, " + ", config.hidden % config.heads);
   }
+  check_size(config);
+  const auto multiple = config.pad_vocabulary;
   const Sizes sizes{.vocabulary = shape.num_classes,
-                    .context = shape.input[0],
+                    .rows = (shape.num_classes + multiple - 1) / multiple * multiple,
+                    .context = context_of(config, shape),
                     .hidden = config.hidden,
                     .layers = config.layers,
                     .heads = config.heads,

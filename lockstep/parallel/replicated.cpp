@@ -73,7 +73,8 @@ class Replicated : public Strategy, private HeldSteps {
         optimizers_(config, engine_, world.data()),
         state_(module, engine_, optimizers_,
                {static_cast<std::size_t>(world.rank()),
-                static_cast<std::size_t>(world.size())}) {
+                static_cast<std::size_t>(world.size()),
+                config::saves_frozen(config.lora, config.model)}) {
     if (config.parallel.sync_batch_norm && world.size() > 1 && has_batch_norm(module)) {
       sync_batch_norm_.emplace(module, world.data());
     }

@@ -6,7 +6,7 @@ namespace lockstep::parallel::detail {
 checkpoint::Pieces ReplicatedState::untrained() const {
   checkpoint::Pieces pieces;
   for (const auto& item : module_.named_parameters()) {
-    if (item.value().requires_grad()) continue;
+    if (item.value().requires_grad() || !rank_.saves_frozen) continue;
     pieces.push_back(checkpoint::whole_piece("model." + item.key(), item.value()));
   }
   for (const auto& item : module_.named_buffers()) {

@@ -86,13 +86,14 @@ double largest_unit(const run::ModelDescription& model) {
 void add_state(const CostInputs& inputs, const Candidate& candidate, MemoryCost& cost) {
   const auto widths = widths_of(inputs.config.precision.mode);
   const auto count = static_cast<double>(inputs.model.num_parameters());
+  const auto trained = static_cast<double>(inputs.model.num_trained());
   const double n = candidate.ranks;
-  const double sharded = count / n;
-  const double of_state = shards_state(inputs, candidate) ? sharded : count;
+  const double sharded = trained / n;
+  const double of_state = shards_state(inputs, candidate) ? sharded : trained;
   const bool few_gradients =
       candidate.method == Method::zero2 || candidate.method == Method::zero3;
   cost.parameters = widths.parameter * count;
-  cost.gradients = widths.gradient * (few_gradients ? sharded : count);
+  cost.gradients = widths.gradient * (few_gradients ? sharded : trained);
   cost.optimizer = widths.state * num_states(inputs.config.optim) * of_state;
   cost.master = widths.master * of_state;
   cost.average = inputs.config.ema.enabled ? widths.state * of_state : 0;
@@ -101,14 +102,14 @@ void add_state(const CostInputs& inputs, const Candidate& candidate, MemoryCost&
       static_cast<double>(inputs.config.parallel.bucket_bytes.value_or(25 << 20));
   if (few_gradients && n > 1) cost.buckets += 2 * bucket;
   if (candidate.method == Method::zero3 && n > 1) {
-    cost.parameters = widths.parameter * sharded;
+    cost.parameters = widths.parameter * count / n;
     cost.buckets += 2 * widths.parameter * largest_unit(inputs.model);  // gathered
   }
   if (!inputs.config.parallel.gradient_as_bucket_view) {
-    cost.buckets += widths.gradient * count;
+    cost.buckets += widths.gradient * trained;
   }
   if (n > 1 && inputs.config.parallel.compression != config::Compression::none) {
-    cost.buckets += 2 * count;
+    cost.buckets += 2 * trained;
   }
 }
 

@@ -124,7 +124,7 @@ double gradient_bytes(const CostInputs& inputs) {
   const double width = mode == Precision::fp64                        ? 8
                        : mode == Precision::bf16_params || compressed ? 2
                                                                       : 4;
-  return width * static_cast<double>(inputs.model.num_parameters());
+  return width * static_cast<double>(inputs.model.num_trained());
 }
 
 double parameter_bytes(const CostInputs& inputs) {

@@ -46,7 +46,7 @@ struct Loaded {
   std::vector<std::vector<run::Field>> system;
   std::vector<run::Event> events;
   Json plan, summary;
-  Rows machine, prediction;
+  Rows machine, prediction, texts;
   Knobs knobs;
 };
 
@@ -67,6 +67,7 @@ Loaded load(const run::RunDirectory& run) {
                 .summary = json_at(run.summary()),
                 .machine = detail::machine_rows(run),
                 .prediction = detail::prediction_rows(run),
+                .texts = detail::text_rows(run),
                 .knobs = run::read_knobs(run.config())};
   constexpr std::int64_t kLimit = 256 << 20;
   for (const auto& line : text::split(files::read_tail(run.system(), kLimit), '\n')) {
@@ -289,6 +290,7 @@ std::string event_table(const Loaded& run) {
   if (run.events.empty()) return "";
   Rows rows{{"time", "event", ""}};
   for (const auto& event : run.events) {
+    if (event.kind == "sample") continue;
     const auto since = std::chrono::duration_cast<WallTime::duration>(
         std::chrono::duration<double>(event.time));
     rows.push_back(
@@ -306,6 +308,7 @@ std::string details(const Loaded& run, bool several) {
   }
   html += section("Plan" + of, plan_table(run));
   html += section("Numbers" + of, summary_table(run));
+  if (!run.texts.empty()) html += section("Texts" + of, table(run.texts, true));
   html += section("Events" + of, event_table(run));
   Rows knobs{{"knob", "value"}};
   for (const auto& [key, value] : run.knobs) knobs.push_back({key, value});

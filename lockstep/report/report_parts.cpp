@@ -1,6 +1,9 @@
 #include "lockstep/report/detail/report_parts.h"
 
+#include <map>
 #include <optional>
+#include <string>
+#include <variant>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -9,6 +12,7 @@
 #include "lockstep/base/files.h"
 #include "lockstep/base/units.h"
 #include "lockstep/hardware/json.h"
+#include "lockstep/run/events.h"
 
 namespace lockstep::report::detail {
 namespace {
@@ -104,6 +108,35 @@ Rows prediction_rows(const run::RunDirectory& run) {
     if (pair.is_object()) rows.push_back(prediction_row(pair, name, is_time));
   }
   return rows.size() == 1 ? Rows() : rows;
+}
+
+Rows text_rows(const run::RunDirectory& run) {
+  const auto text_at = [](const run::Event& event, std::string_view name) {
+    for (const auto& field : event.fields) {
+      if (field.name != name) continue;
+      if (const auto* text = std::get_if<std::string>(&field.value)) return *text;
+      if (const auto* number = std::get_if<std::int64_t>(&field.value)) {
+        return std::to_string(*number);
+      }
+    }
+    return std::string();
+  };
+  // A long run has many events, but the first texts are what the last are compared
+  // with.
+  constexpr std::size_t kAll = 1'000'000;
+  std::map<std::string, Rows> by_prompt;
+  for (const auto& event : run::last_events(run.events(), kAll)) {
+    if (event.kind != "sample") continue;
+    const auto prompt = text_at(event, "prompt");
+    by_prompt[prompt].push_back(
+        {prompt, text_at(event, "step"), text_at(event, "text")});
+  }
+  if (by_prompt.empty()) return {};
+  Rows rows{{"prompt", "step", "continued by the model"}};
+  for (const auto& [prompt, texts] : by_prompt) {
+    rows.insert(rows.end(), texts.begin(), texts.end());
+  }
+  return rows;
 }
 
 }  // namespace lockstep::report::detail

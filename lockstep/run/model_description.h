@@ -51,11 +51,14 @@ struct ModelDescription {
   std::int64_t sequence = 0;       // tokens of a sample; 0: samples are no sequences
   std::int64_t sample_bytes = 0;   // of a batch, as it comes from the loader
   std::int64_t train_samples = 0;  // of the data set; 0: not known
-  Footprints backward;             // the most that a step takes beyond what is kept
-  Footprints forward;              // the most that an evaluation takes
+  // Of its parameters, those that are not trained: they have no gradients and no state.
+  std::int64_t frozen_parameters = 0;
+  Footprints backward;  // the most that a step takes beyond what is kept
+  Footprints forward;   // the most that an evaluation takes
   std::vector<Unit> units;
 
   std::int64_t num_parameters() const;
+  std::int64_t num_trained() const { return num_parameters() - frozen_parameters; }
   std::int64_t buffer_bytes() const;
   double forward_flops() const;
   std::int64_t operators() const;

@@ -43,6 +43,7 @@ void describe(ModelDescription& m, Visitor& v) {
   v.field("sequence", m.sequence);
   v.field("sample_bytes", m.sample_bytes);
   v.field("train_samples", m.train_samples);
+  v.field("frozen_parameters", m.frozen_parameters);
   v.field("backward", m.backward);
   v.field("forward", m.forward);
   v.field("units", m.units);
@@ -94,6 +95,9 @@ void check_totals(const ModelDescription& model, const std::string& origin) {
   check("parameters", [](const Unit& unit) { return unit.num_parameters; });
   check("bytes of buffers", [](const Unit& unit) { return unit.buffer_bytes; });
   check("operators", [](const Unit& unit) { return unit.operators; });
+  if (model.frozen_parameters <= model.num_parameters()) return;
+  throw Error(Fault::config, origin, ": frozen_parameters: ", model.frozen_parameters,
+              " are more than the model has, ", model.num_parameters());
 }
 
 }  // namespace

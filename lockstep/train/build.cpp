@@ -10,11 +10,16 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/text.h"
+#include "lockstep/checkpoint/adapters.h"
 #include "lockstep/checkpoint/load.h"
 #include "lockstep/comm/same.h"
+#include "lockstep/config/decisions.h"
 #include "lockstep/config/field.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/open.h"
+#include "lockstep/hf/settle.h"
+#include "lockstep/models/lora.h"
+#include "lockstep/storage/digest.h"
 #include "lockstep/task/build.h"
 #include "lockstep/train/device.h"
 #include "lockstep/train/step.h"
@@ -109,6 +114,16 @@ void check_own_backward(const config::Config& config, models::Model& model) {
               "model.own_backward=false");
 }
 
+void add_adapters(const config::Config& config, models::Model& model) {
+  const auto layers = models::add_lora(model, config.lora);
+  log::info("train",
+            str("adapters of rank ", config.lora.rank, " beside ", layers.size(),
+                " layers; all other parameters stay as they "
+                "are"));
+  if (config.lora.weights.empty()) return;
+  checkpoint::load_adapters(config.lora.weights, model, config.lora);
+}
+
 }  // namespace
 
 Built build(const config::Config& config, const torch::Device& device, Shared& shared) {
@@ -116,17 +131,18 @@ Built build(const config::Config& config, const torch::Device& device, Shared& s
   Built built;
   if (shared.hooks.task) check_own_task(config);
   built.policy = set_up_process(config, device);
-  const auto& spec = shared.train_data->spec();
-  const auto shape = shape_of(spec);
+  const auto shape = shape_of(shared.train_data->spec());
   const auto& own = shared.hooks.build_model;
+  if (!own) hf::check_settled(config);
   built.model = own ? own(shape) : models::build(config.model, shape);
   precision::convert(*built.model, built.policy);
   // Weights are loaded after the conversion: those in the run's dtype are not rounded.
   if (!config.model.weights.empty()) {
-    checkpoint::load_weights(
-        config.model.weights, *built.model,
-        {config.checkpoint.allow_missing, config.checkpoint.ignore});
+    checkpoint::load_weights(config.model.weights, *built.model,
+                             {config.checkpoint.allow_missing, config.checkpoint.ignore,
+                              config.model.pad_vocabulary});
   }
+  if (config.lora.rank > 0) add_adapters(config, *built.model);
   use_layout(*built.model);
   check_own_backward(config, *built.model);
   check_torchscript(config);
@@ -135,6 +151,28 @@ Built build(const config::Config& config, const torch::Device& device, Shared& s
   built.task = shared.hooks.task ? shared.hooks.task
                                  : task_of(config, *shared.train_data, built.policy);
   return built;
+}
+
+std::string digest_of_frozen(const config::Config& config, const models::Model& model) {
+  if (config::saves_frozen(config.lora, config.model)) return "";
+  std::vector<storage::Digest> digests;
+  for (const auto& parameter : model.parameters()) {
+    if (parameter.requires_grad()) continue;
+    const auto host = parameter.detach().cpu().contiguous();
+    digests.push_back(storage::digest_of(
+        std::span(static_cast<const std::byte*>(host.const_data_ptr()),
+                  static_cast<std::size_t>(host.nbytes()))));
+  }
+  return storage::to_hex(storage::digest_of(digests));
+}
+
+void check_frozen(const RunState& saved, const std::string& digest) {
+  if (saved.frozen.empty() || saved.frozen == digest) return;
+  throw Error(Fault::config,
+              "model.weights: the adapters of the checkpoint were trained beside other "
+              "weights (digest ",
+              saved.frozen, ", these have ", digest,
+              "); name the weights that the run began with");
 }
 
 models::Shape shape_of(const data::SampleSpec& spec) {

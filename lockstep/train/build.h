@@ -9,6 +9,7 @@
 #include "lockstep/optim/schedule.h"
 #include "lockstep/precision/policy.h"
 #include "lockstep/task/task.h"
+#include "lockstep/train/run_state.h"
 #include "lockstep/train/shared.h"
 
 namespace lockstep::train {
@@ -34,6 +35,11 @@ std::shared_ptr<const task::Task> task_of(const config::Config& config,
 // Throws if the data of the nodes differ: each may have its own copy, and the number of
 // steps follows from the samples. Collective.
 void check_same_data(comm::World& world, const Shared& shared);
+
+// Returns the digest of parameters that are neither trained nor saved; "" if there are
+// none. A run resumes only with the same: check_frozen() throws Fault::config else.
+std::string digest_of_frozen(const config::Config& config, const models::Model& model);
+void check_frozen(const RunState& saved, const std::string& digest);
 
 // Returns what memory.offload asks for; null if it is off.
 std::shared_ptr<memory::Offload> offload_of(const config::Config& config,

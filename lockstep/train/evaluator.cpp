@@ -19,7 +19,8 @@ bool is_better(double value, double than, task::Better better) {
 
 Evaluator::Evaluator(const Parts& parts)
     : parts_(parts),
-      early_stop_(parts.config.early_stop, parts.built.task->primary()) {}
+      early_stop_(parts.config.early_stop, parts.built.task->primary()),
+      prompts_(parts.config, *parts.built.model, parts.reporter) {}
 
 bool Evaluator::is_due(bool ends_epoch) const {
   const auto every = parts_.config.eval.every.value();
@@ -83,9 +84,14 @@ std::optional<Evaluation> Evaluator::evaluate(const std::function<void()>& on_be
     watched_ = early_stop_.watched(seen->means);
     if (seen->is_best) on_best();
   }
+  if (seen && !seen->is_repeated) show_prompts();
   if (average) parts_.strategy.average()->use(false);
   if (seen) conclude(*seen, seconds_between(begin, clock.now()));
   return seen;
+}
+
+void Evaluator::show_prompts() {
+  if (parts_.world.rank() == 0) prompts_.show(parts_.state.steps);
 }
 
 // All ranks have the same numbers, so all come to the same decision.

@@ -9,6 +9,7 @@
 #include "lockstep/train/callback_calls.h"
 #include "lockstep/train/early_stop.h"
 #include "lockstep/train/evaluate.h"
+#include "lockstep/train/prompts.h"
 
 namespace lockstep::train {
 
@@ -58,6 +59,9 @@ class Evaluator {
   // rank is to leave.
   std::optional<Evaluation> evaluate(const std::function<void()>& on_best);
 
+  // Lets the model continue eval.prompts, before the first step.
+  void show_prompts();
+
   // Evaluates without an effect on early stopping, the schedule or reports.
   std::optional<task::Means> look(std::int64_t limit_batches);
 
@@ -79,6 +83,7 @@ class Evaluator {
 
   Parts parts_;
   EarlyStop early_stop_;
+  Prompts prompts_;
   SeenShapes shapes_;
   std::optional<task::Means> last_;
   std::optional<storage::Metric> watched_;

@@ -135,6 +135,8 @@ class Reporter {
                      const std::string& note);
   // Reports the size that memory.find_micro has found.
   void micro_batch(std::int64_t size, const std::string& how);
+  // Reports how the model continues a prompt.
+  void sample(std::int64_t step, const std::string& prompt, const std::string& text);
   // Reports that a run resumes after this step. Call it after started().
   void resumed(std::int64_t step, const std::string& from);
   void checkpoint(const CheckpointReport& report);

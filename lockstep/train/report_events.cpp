@@ -6,6 +6,19 @@
 #include "lockstep/train/report.h"
 
 namespace lockstep::train {
+namespace {
+
+// A text of several lines, or with what a terminal would obey, on one line.
+std::string one_line(std::string_view text) {
+  std::string line;
+  for (const char byte : text) {
+    const bool obeyed = static_cast<unsigned char>(byte) < 0x20 || byte == 0x7F;
+    line += byte == '\n' ? "\\n" : obeyed ? " " : std::string(1, byte);
+  }
+  return line;
+}
+
+}  // namespace
 
 void Reporter::memory(std::int64_t rank, const memory::DeviceMemory& memory) {
   events_->write("memory", {{"rank", rank},
@@ -53,6 +66,15 @@ void Reporter::micro_batch(std::int64_t size, const std::string& how) {
   log::info("train", "batch.micro: " + how);
   if (!first_) return;
   events_->write("micro_batch", {{"size", size}, {"how", how}});
+}
+
+void Reporter::sample(std::int64_t step, const std::string& prompt,
+                      const std::string& text) {
+  if (!first_) return;
+  events_->write("sample", {{"step", step}, {"prompt", prompt}, {"text", text}});
+  if (!show_) return;
+  console_.print(
+      fmt::format("sample step {}  {}|{}\n", step, one_line(prompt), one_line(text)));
 }
 
 void Reporter::resumed(std::int64_t step, const std::string& from) {

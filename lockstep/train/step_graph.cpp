@@ -68,7 +68,7 @@ StepGraph::~StepGraph() = default;
 std::string StepGraph::obstacle() const {
   const auto& config = parts_.config;
   if (!parts_.world.data().device().is_cuda()) return "there is no GPU it could run on";
-  if (!CudaGraph::is_available() || !kernels::cuda_available()) {
+  if (!kernels::CudaGraph::is_available() || !kernels::cuda_available()) {
     return "this build has no device code of its own";
   }
   const auto specs = parts_.spec.tensors();
@@ -151,7 +151,7 @@ bool StepGraph::takes(const data::Batch& batch, std::int64_t steps,
   return entry->graph || capture(*entry, batch, steps, *words);
 }
 
-const CudaGraph* StepGraph::first_graph() const {
+const kernels::CudaGraph* StepGraph::first_graph() const {
   for (const auto& entry : entries_) {
     if (entry.graph) return entry.graph.get();
   }
@@ -189,7 +189,7 @@ void StepGraph::capture_passes(HeldShape& entry, const data::Batch& batch,
   entry.batch.inputs = torch::empty_like(batch.inputs);
   entry.batch.targets = torch::empty_like(batch.targets);
   for (auto& field : entry.batch.fields) field.tensor = torch::empty_like(field.tensor);
-  entry.graph = std::make_unique<CudaGraph>(first_graph());
+  entry.graph = std::make_unique<kernels::CudaGraph>(first_graph());
   parts_.step.use_words(entry.words);
   const auto drawn = host_generator().get_state();
   entry.graph->capture([&] {
@@ -303,7 +303,7 @@ bool StepGraph::capture_update(const std::vector<double>& numbers) {
     failure = try_capture([&] {
       numbers_ =
           room_for(numbers.size(), parts_.world.data().device()).view(torch::kFloat64);
-      update_ = std::make_unique<CudaGraph>(first_graph());
+      update_ = std::make_unique<kernels::CudaGraph>(first_graph());
       update_->capture([&] {
         norm_ = parts_.strategy.held()->launch_update(numbers_, skipped_);
         if (skips_) parts_.tally.rewind_if(skipped_);

@@ -16,10 +16,10 @@
 #include "lockstep/config/config.h"
 #include "lockstep/data/batch.h"
 #include "lockstep/data/dataset.h"
+#include "lockstep/kernels/cuda_graph.h"
 #include "lockstep/parallel/strategy.h"
 #include "lockstep/precision/loss_scaler.h"
 #include "lockstep/task/tally.h"
-#include "lockstep/train/cuda_graph.h"
 #include "lockstep/train/step.h"
 
 namespace lockstep::train {
@@ -100,7 +100,7 @@ class StepGraph {
     data::Batch batch;         // whose tensors stay where they are
     torch::Tensor words;       // Step::words_of()
     std::int64_t targets = 0;  // of its share
-    std::unique_ptr<CudaGraph> graph;
+    std::unique_ptr<kernels::CudaGraph> graph;
   };
   struct Pending {
     UpdateOutcome outcome;
@@ -129,7 +129,7 @@ class StepGraph {
   std::pair<double, double> scales() const;
   void put(const torch::Tensor& where, const std::vector<std::uint64_t>& done,
            const std::vector<std::uint64_t>& skipped);
-  const CudaGraph* first_graph() const;
+  const kernels::CudaGraph* first_graph() const;
 
   Parts parts_;
   const bool skips_;  // updates with gradients that are not finite
@@ -137,7 +137,7 @@ class StepGraph {
   bool told_of_shapes_ = false;
   std::list<HeldShape> entries_;
   HeldShape* current_ = nullptr;  // whose passes were replayed
-  std::unique_ptr<CudaGraph> update_;
+  std::unique_ptr<kernels::CudaGraph> update_;
   std::int64_t places_ = 0;  // HeldSteps::prepare_update(), as captured
   torch::Tensor numbers_;    // of the update
   torch::Tensor skipped_;    // no dimension, float64: whether the last update was

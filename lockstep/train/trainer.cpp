@@ -23,7 +23,7 @@ Result Training::run() {
 
 void Training::begin() {
   if (!over_.empty()) return;
-  const OwnStream::Scope on_stream(stream_);
+  const kernels::OwnStream::Scope on_stream(stream_);
   checkpoints_.begin();
   reporter_.model(*built_.model);
   reporter_.primary(result_.primary);
@@ -36,6 +36,7 @@ void Training::begin() {
   callbacks_.call([](auto& c, auto& at) { c.on_train_begin(at); });
   agree();  // a user may have asked to stop before the first step
   if (config_.eval.sanity_batches > 0 && !stop_.is_leaving()) check_evaluation();
+  if (state_.steps == 0) evaluator_.show_prompts();
   if (owes_evaluation()) evaluate();
 }
 
@@ -44,7 +45,7 @@ bool Training::is_over() const {
 }
 
 bool Training::step() {
-  const OwnStream::Scope on_stream(stream_);
+  const kernels::OwnStream::Scope on_stream(stream_);
   const auto step_begin = clock_.now();
   settle(/*all=*/false);
   beat(Phase::loading);
@@ -76,7 +77,7 @@ bool Training::step() {
 }
 
 Result Training::finish() {
-  const OwnStream::Scope on_stream(stream_);
+  const kernels::OwnStream::Scope on_stream(stream_);
   return over_.empty() ? end() : leave_as_it_is();
 }
 

@@ -94,7 +94,7 @@ void Training::evaluate() {
 }
 
 task::Means Training::validate() {
-  const OwnStream::Scope on_stream(stream_);
+  const kernels::OwnStream::Scope on_stream(stream_);
   // An evaluation that was due has been done: early_stop must not count a second one.
   if (evaluator_.is_done() && result_.eval) return *result_.eval;
   if (!over_.empty()) return evaluator_.look(0).value_or(task::Means{});
@@ -103,7 +103,7 @@ task::Means Training::validate() {
 }
 
 std::string Training::save() {
-  const OwnStream::Scope on_stream(stream_);
+  const kernels::OwnStream::Scope on_stream(stream_);
   checkpoints_.finish();
   if (checkpoints_.last_step() != state_.steps) save_checkpoint();
   checkpoints_.finish();

@@ -51,9 +51,10 @@ Training::Training(const config::Config& config, const RunParts& parts, Shared& 
       evaluator_({config, built_, *shared.eval_data, world_, *strategy_, reporter_,
                   schedule_, callbacks_, shared, state_, last_step_,
                   [this] { return stop_ballot(); }}),
-      weights_(
-          {run_, *built_.model, *strategy_, world_, reporter_, callbacks_, state_}) {
+      weights_({config, run_, *built_.model, *strategy_, world_, reporter_, callbacks_,
+                state_}) {
   result_.primary = built_.task->primary().name;
+  state_.frozen = digest_of_frozen(config, *built_.model);
   check_same_data(world_, shared);
   seed_apart(world_, config.run.seed, shared);
   restore();
@@ -109,6 +110,7 @@ void Training::restore() {
   const auto& at = checkpoints_.resumed();
   rank_state_.refresh(tally_, built_.policy.device);
   if (!at) return;
+  check_frozen(*at, state_.frozen);
   if (checkpoints_.had_ended()) over_ = why_over(*at, config_, last_step_);
   checkpoints_.load(*strategy_, rank_state_.pieces());
   rank_state_.apply(tally_, built_.policy.device);

@@ -16,6 +16,7 @@ namespace lockstep::train {
 class WeightFiles {
  public:
   struct Parts {
+    const config::Config& config;
     const run::RunDirectory& run;
     models::Model& model;
     parallel::Strategy& strategy;
@@ -30,10 +31,15 @@ class WeightFiles {
   // ranks that do not write.
   std::string write(const std::string& name);
 
-  // Writes model.safetensors and, where there is one, the average of the weights.
+  // Writes model.safetensors and, where there is one, the average of the weights. Of a
+  // model with adapters these alone are written, as PEFT does, into the folders
+  // "adapter" and "ema_adapter".
   void write_final(Result& result);
 
  private:
+  std::string write_adapter(const std::string& name);
+  std::string write_either(const std::string& name);
+
   Parts parts_;
 };
 

@@ -20,15 +20,24 @@ const std::vector<config::Override>& unusual_values() {
       {"run.name", "0001"},
       {"run.seed", "18446744073709551615"},
       {"model.name", "mlp"},
+      {"model.size", "gpt2-xl"},  // of the gpt only
       {"model.hidden", "300"},
       {"model.layers", "7"},
       {"model.heads", "3"},
+      {"model.context", "2048"},
+      {"model.pad_vocabulary", "64"},
       {"model.dropout", "0.1"},
       {"model.own_backward", "true"},
       {"model.weights", "first.safetensors"},
       {"model.file", "model.pt"},
       {"model.inputs", "[scan, \"a b\"]"},
       {"model.outputs", "[organ]"},
+      {"models.dir", "/models"},
+      {"lora.rank", "8"},
+      {"lora.alpha", "32"},
+      {"lora.dropout", "0.05"},
+      {"lora.targets", "*.c_fc"},
+      {"lora.weights", "adapters"},
       {"data.name", "idx"},
       {"data.dir", "/null"},
       {"data.shuffle", "no"},
@@ -46,6 +55,10 @@ const std::vector<config::Override>& unusual_values() {
       {"data.sequence", "77"},
       {"data.token_type", "uint32"},
       {"data.classes", "50257"},
+      {"data.tokenizer", "words"},
+      {"data.pack", "false"},
+      {"data.loss_on", "all"},
+      {"data.chat_template", "<{role}>{content}"},
       {"data.shape", "[3, 32, 32]"},
       {"data.dtype", "float32"},
       {"data.synthetic_samples", "3"},
@@ -129,6 +142,8 @@ const std::vector<config::Override>& unusual_values() {
       {"eval.metrics", "[f1, auroc]"},
       {"eval.top_k", "3"},
       {"eval.sanity_batches", "2"},
+      {"eval.prompts", "[Once, \"In the\"]"},
+      {"eval.prompt_tokens", "16"},
       {"early_stop.patience", "7"},
       {"early_stop.metric", "accuracy"},
       {"early_stop.min_delta", "1e-3"},
@@ -326,7 +341,8 @@ TEST(Print, TableHasALineForEveryKnob) {
             static_cast<std::ptrdiff_t>(config::keys().size()) + 1);
   EXPECT_THAT(
       table,
-      HasSubstr("\noptim.lr                          0.001             default\n"));
+      HasSubstr(
+          "\noptim.lr                          0.001                   default\n"));
 }
 
 }  // namespace lockstep::test

@@ -24,6 +24,29 @@ TEST(Validate, DropsOfTheRateAreThoseOfTheScheduleThatHasThem) {
               HasSubstr("schedule.step_size: 0, but schedule.name is step"));
 }
 
+TEST(Validate, ASizeByNameStandsForTheKnobsThatNobodySet) {
+  const auto loaded = RecipeFile("model: {name: gpt, size: gpt2-medium}\n").load();
+  EXPECT_EQ(loaded.config.model.hidden, 1024);
+  EXPECT_EQ(loaded.config.model.layers, 24);
+  EXPECT_EQ(loaded.config.model.heads, 16);
+  EXPECT_EQ(loaded.sources.at("model.heads").where, "model.size is gpt2-medium");
+  EXPECT_EQ(
+      RecipeFile("model: {name: gpt, size: gpt2-355m}\n").load().config.model.hidden,
+      1024);
+  EXPECT_THAT(problem_of("model: {name: gpt, size: gpt2, layers: 6}\n"),
+              HasSubstr("x.yaml:1:40: model.layers: 6, but model.size=gpt2 has 12"));
+  EXPECT_THAT(problem_of("model: {name: gpt, size: gpt3}\n"), HasSubstr("'gpt2'"));
+}
+
+TEST(Validate, ASampleHasNoMoreTokensThanTheModelPositions) {
+  EXPECT_THAT(problem_of("model: {name: gpt, context: 512}\n"
+                         "data: {name: tokens, dir: x, sequence: 1024}\n"),
+              HasSubstr("model.context: 512 positions, but a sample has 1024 tokens"));
+  EXPECT_NO_THROW(RecipeFile("model: {name: gpt, context: 1024}\n"
+                             "data: {name: tokens, dir: x, sequence: 512}\n")
+                      .load());
+}
+
 TEST(Validate, ATorchScriptModelHasAFileAndNamesForItsTensors) {
   EXPECT_THAT(problem_with("model.name", "torchscript"),
               HasSubstr("model.file: is empty, but model.name is torchscript"));

@@ -1,4 +1,5 @@
 #include "lockstep/checkpoint/safetensors.h"
+#include "lockstep/models/deferred.h"
 #include "lockstep/models/dropout.h"
 #include "lockstep/models/model.h"
 #include "tests/support/oracle.h"
@@ -72,8 +73,81 @@ TEST(Gpt, IsThatOfTransformersAt124Million) {
   expect_that_of_transformers({50257, 1024, 768, 12, 12}, 1, 40);
 }
 
-TEST(Gpt, HasTheParametersOfGpt2) {
-  EXPECT_EQ(count_of(*gpt_of({50257, 1024, 768, 12, 12})), 124'439'808);
+TEST(Gpt, SizesByNameHaveTheParametersOfGpt2) {
+  const std::map<std::string_view, std::int64_t> counts = {{"gpt2", 124'439'808},
+                                                           {"gpt2-medium", 354'823'168},
+                                                           {"gpt2-large", 774'030'080},
+                                                           {"gpt2-xl", 1'557'611'200}};
+  EXPECT_EQ(config::kGptSizes.size(), counts.size());
+  for (const auto& size : config::kGptSizes) {
+    const DeferredMemory deferred;
+    const auto model = build({.name = "gpt",
+                              .size = std::string(size.name),
+                              .hidden = size.hidden,
+                              .layers = size.layers,
+                              .heads = size.heads},
+                             {{1024}, 50257});
+    EXPECT_EQ(count_of(*model), counts.at(size.hf_name)) << size.name;
+    EXPECT_EQ(model->num_blocks(), static_cast<std::size_t>(size.layers));
+  }
+}
+
+// The model with its vocabulary filled up to a multiple.
+std::shared_ptr<Model> padded_gpt(std::int64_t multiple) {
+  torch::manual_seed(7);
+  return build({.name = "gpt",
+                .hidden = 32,
+                .layers = 2,
+                .heads = 4,
+                .pad_vocabulary = multiple},
+               {{16}, 31});
+}
+
+TEST(Gpt, RowsThatFillUpTheVocabularyChangeNoResult) {
+  const auto plain = padded_gpt(1), padded = padded_gpt(64);
+  const auto tokens = torch::arange(48).view({3, 16}).remainder(31);
+  const auto loss_of = [&](Model& model) {
+    const auto logits = model.forward(tokens);
+    EXPECT_EQ(logits.size(2), 31);
+    // Smoothed labels look at every class: one of no token would show.
+    const auto loss = torch::nn::functional::cross_entropy(
+        logits.flatten(0, 1), tokens.flatten(),
+        torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(0.1));
+    loss.backward();
+    return loss.item<double>();
+  };
+  EXPECT_NEAR(loss_of(*plain), loss_of(*padded), 1e-6);  // sums of other lengths
+  const auto ours = padded->named_parameters(), others = plain->named_parameters();
+  ASSERT_EQ(ours.size(), others.size());
+  for (const auto& item : others) {
+    const auto& tensor = ours[item.key()];
+    const bool fills = item.key() == "wte.weight";
+    EXPECT_EQ(tensor.size(0), fills ? 64 : item.value().size(0)) << item.key();
+    const auto rows = item.value().size(0);
+    EXPECT_TRUE(tensor.narrow(0, 0, rows).equal(item.value())) << item.key();
+    EXPECT_TRUE(
+        tensor.grad().narrow(0, 0, rows).allclose(item.value().grad(), 1e-4, 1e-6))
+        << item.key();
+    if (!fills) continue;
+    EXPECT_EQ(tensor.narrow(0, 31, 33).abs().max().item<double>(), 0);
+    EXPECT_EQ(tensor.grad().narrow(0, 31, 33).abs().max().item<double>(), 0);
+  }
+}
+
+TEST(Gpt, MayLearnMorePositionsThanASampleHas) {
+  const auto model = build({.name = "gpt", .hidden = 32, .context = 24}, {{16}, 31});
+  EXPECT_EQ(model->named_parameters()["wpe.weight"].size(0), 24);
+  EXPECT_EQ(model->forward(torch::zeros({1, 24}, torch::kInt64)).size(1), 24);
+  EXPECT_THAT(test::error_text(Fault::config,
+                               [] {
+                                 build({.name = "gpt", .context = 12}, {{16}, 31});
+                               }),
+              HasSubstr("model.context: 12 positions, but a sample has 16"));
+  EXPECT_THAT(test::error_text(Fault::config,
+                               [] {
+                                 build({.name = "gpt", .size = "gpt2"}, {{16}, 31});
+                               }),
+              HasSubstr("gpt2 is hidden=768"));
 }
 
 TEST(Gpt, NoTokenSeesALaterOne) {

@@ -13,6 +13,8 @@ class ReplicatedState : public StrategyState {
  public:
   struct Rank {
     std::size_t rank = 0, ranks = 1;
+    // False if what is not trained comes from elsewhere: the weights under adapters.
+    bool saves_frozen = true;
   };
   ReplicatedState(torch::nn::Module& module, Engine& engine, FlatOptimizers& optimizers,
                   const Rank& rank)

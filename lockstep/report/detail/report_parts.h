@@ -17,4 +17,8 @@ Rows machine_rows(const run::RunDirectory& run);
 // prediction.
 Rows prediction_rows(const run::RunDirectory& run);
 
+// Returns how the model has continued eval.prompts, prompt by prompt over the steps,
+// with a header; none where there were no prompts.
+Rows text_rows(const run::RunDirectory& run);
+
 }  // namespace lockstep::report::detail

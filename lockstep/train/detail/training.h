@@ -9,6 +9,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/data/device_feed.h"
 #include "lockstep/data/loader.h"
+#include "lockstep/kernels/own_stream.h"
 #include "lockstep/profile/profiler.h"
 #include "lockstep/profile/trace.h"
 #include "lockstep/train/attempts.h"
@@ -16,7 +17,6 @@
 #include "lockstep/train/callback_calls.h"
 #include "lockstep/train/checkpoints.h"
 #include "lockstep/train/evaluator.h"
-#include "lockstep/train/own_stream.h"
 #include "lockstep/train/progress.h"
 #include "lockstep/train/rank_state.h"
 #include "lockstep/train/step_graph.h"
@@ -148,8 +148,8 @@ class Training : public Loop {
   const run::RunDirectory& run_;
   Reporter& reporter_;
   comm::World& world_;
-  const OwnStream stream_;
-  std::optional<OwnStream::Scope> building_;  // until it is made
+  const kernels::OwnStream stream_;
+  std::optional<kernels::OwnStream::Scope> building_;  // until it is made
   const Shared& shared_;
 
   RunState state_;  // the rest, which no part keeps itself

@@ -1,0 +1,169 @@
+#include "apps/worker_generate.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "lockstep/base/text.h"
+#include "lockstep/data/examples.h"
+#include "lockstep/generate/chat.h"
+#include "lockstep/generate/generate.h"
+#include "lockstep/generate/source.h"
+#include "lockstep/run/field.h"
+
+namespace lockstep {
+namespace {
+
+// The words, by the names of the options; prompts may come more than once.
+struct Request {
+  generate::SourceOptions source;
+  std::string tokenizer;
+  std::vector<std::string> prompts;
+  generate::Options options;
+  bool json = false;
+  bool chats = false;
+  std::string system;
+};
+
+double number_of(const std::string& name, const std::string& text) {
+  if (const auto number = text::to_double(text)) return *number;
+  throw Error(Fault::config, "generate: ", name, " '", text, "' is not a number");
+}
+
+torch::Dtype dtype_of(const std::string& name) {
+  if (name == "bf16") return torch::kBFloat16;
+  if (name == "fp16") return torch::kFloat16;
+  return torch::kFloat32;
+}
+
+Request parse_request(const std::vector<std::string>& words) {
+  Request request;
+  if (torch::cuda::is_available()) request.source.device = torch::kCUDA;
+  auto& sampling = request.options.sampling;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const auto& name = words[i];
+    if (name == "--json" || name == "--chat") {
+      (name == "--json" ? request.json : request.chats) = true;
+      continue;
+    }
+    if (i + 1 == words.size()) {
+      throw Error(Fault::config, "lockstep_worker: ", name, " has no value");
+    }
+    const auto& value = words[++i];
+    if (name == "--source") request.source.path = value;
+    if (name == "--device") request.source.device = torch::Device(value);
+    if (name == "--dtype") request.source.dtype = dtype_of(value);
+    if (name == "--tokenizer") request.tokenizer = value;
+    if (name == "--prompt") request.prompts.push_back(value);
+    if (name == "--system") request.system = value;
+    if (name == "--stop") request.options.stop_words.push_back(value);
+    if (name == "--max-tokens") {
+      request.options.max_tokens = text::to_integer(value).value_or(0);
+    }
+    if (name == "--temperature") sampling.temperature = number_of(name, value);
+    if (name == "--top-k") sampling.top_k = text::to_integer(value).value_or(0);
+    if (name == "--top-p") sampling.top_p = number_of(name, value);
+    if (name == "--repetition-penalty") {
+      sampling.repetition_penalty = number_of(name, value);
+    }
+    if (name == "--seed") {
+      sampling.seed = static_cast<std::uint64_t>(text::to_integer(value).value_or(0));
+    }
+  }
+  return request;
+}
+
+void put(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (std::fflush(stdout) == 0 || errno == EPIPE) return;
+  throw Error(Fault::io, "can not write to standard output: ", std::strerror(errno));
+}
+
+tokenizer::Tokenizer words_of(const Request& request, const generate::Source& source) {
+  const auto path = request.tokenizer.empty()
+                        ? source.tokenizer
+                        : std::filesystem::path(request.tokenizer);
+  if (path.empty()) {
+    throw Error(Fault::config, "generate: '", request.source.path.string(),
+                "' does not say which tokenizer it was trained with; name it with "
+                "--tokenizer");
+  }
+  return tokenizer::Tokenizer::load(path);
+}
+
+std::string json_line(const std::string& prompt, const generate::Generated& made,
+                      double seconds) {
+  const std::vector<run::Field> fields{
+      {"prompt", prompt},
+      {"text", made.text},
+      {"prompt_tokens", made.prompt_tokens},
+      {"tokens", static_cast<std::int64_t>(made.tokens.size())},
+      {"ended", std::string(name_of(made.ended))},
+      {"seconds", seconds}};
+  return run::to_json_line(fields) + "\n";
+}
+
+int answer(const Request& request, generate::Decoder& decoder,
+           const tokenizer::Tokenizer& words) {
+  const bool streams = !request.json && request.prompts.size() == 1;
+  if (streams) put(request.prompts[0]);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto results =
+      generate::generate(decoder, words, request.prompts, request.options,
+                         [&](std::size_t, std::string_view letters) {
+                           if (streams) put(letters);
+                         });
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  if (streams) {
+    put("\n");
+    return kExitOk;
+  }
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    put(request.json ? json_line(request.prompts[i], results[i], taken.count())
+                     : request.prompts[i] + results[i].text + "\n");
+  }
+  return kExitOk;
+}
+
+int talk(const Request& request, generate::Decoder& decoder,
+         const tokenizer::Tokenizer& words, const config::TextData& text) {
+  generate::Chat chat(decoder, words, {request.options, text, request.system});
+  const bool asks = ::isatty(STDIN_FILENO) == 1;
+  std::string line;
+  while (true) {
+    if (asks) put("> ");
+    if (!std::getline(std::cin, line)) break;
+    if (line == "/reset") {
+      chat.reset();
+      continue;
+    }
+    if (text::trim(line).empty()) continue;
+    chat.answer(line, [](std::string_view letters) { put(letters); });
+    put("\n");
+  }
+  if (asks) put("\n");
+  return kExitOk;
+}
+
+}  // namespace
+
+int run_generate(const std::vector<std::string>& words, ConfigLoader load) {
+  auto request = parse_request(words);
+  request.source.load_config = load;
+  auto source = generate::load_source(request.source);
+  const auto tokenizer = words_of(request, source);
+  // A vocabulary that was filled up has rows of no token.
+  if (source.weights.vocabulary == 0) {
+    source.weights.vocabulary = static_cast<std::int64_t>(tokenizer.size());
+  }
+  generate::Decoder decoder(std::move(source.weights));
+  return request.chats ? talk(request, decoder, tokenizer, source.text)
+                       : answer(request, decoder, tokenizer);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,73 @@
+// lockstep generate SOURCE --prompt TEXT: continues texts by a trained model.
+#include "lockstep/cli/detail/generate.h"
+
+#include <ostream>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
+#include "lockstep/base/text.h"
+#include "lockstep/cli/command.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr std::int64_t kLongestFile = 64 << 20;
+
+// Returns the lines of a file as prompts; blank ones are none.
+std::vector<std::string> prompts_in(const std::string& file) {
+  std::vector<std::string> prompts;
+  for (const auto& line : text::split(files::read(file, kLongestFile), '\n')) {
+    if (!text::trim(line).empty()) prompts.push_back(line);
+  }
+  if (prompts.empty()) {
+    throw Error(Fault::config, "generate: --prompts '", file,
+                "' has no line with a prompt");
+  }
+  return prompts;
+}
+
+int run_command(const Arguments& arguments, Context& context) {
+  auto words = generation_words(arguments, context);
+  const auto prompt = arguments.value("--prompt");
+  const auto file = arguments.value("--prompts");
+  if (prompt && file) {
+    throw Error(Fault::config,
+                "generate: --prompt and --prompts are both given; leave one out");
+  }
+  const auto prompts =
+      file ? prompts_in(*file) : std::vector<std::string>{prompt.value_or("")};
+  for (const auto& one : prompts) {
+    words.insert(words.end(), {"--prompt", one});
+  }
+  if (arguments.has("--json")) words.emplace_back("--json");
+  return run_generation(words, context);
+}
+
+}  // namespace
+
+Command generate_command() {
+  auto options = generation_options();
+  options.insert(options.begin(),
+                 {{.name = "--prompt",
+                   .shorthand = "-p",
+                   .value = "TEXT",
+                   .help = "The text to continue; without it, any text."},
+                  {.name = "--prompts",
+                   .value = "FILE",
+                   .help = "A prompt a line; they are continued together.",
+                   .completes = Completes::file}});
+  options.push_back(
+      {.name = "--json", .help = "Print one JSON object for each prompt."});
+  return {.name = "generate",
+          .summary = "Continue texts by a trained model.",
+          .usage = "lockstep generate [SOURCE] --prompt TEXT [options]",
+          .details =
+              "lockstep generate --prompt 'In the beginning'\n"
+              "lockstep generate gpt2 --prompt 'Hello' --temperature 0\n"
+              "lockstep generate runs/0001 --prompts lines.txt --json\n",
+          .operands = {generation_source()},
+          .options = std::move(options),
+          .run = run_command};
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,169 @@
+#include "lockstep/data/examples.h"
+
+#include <array>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+
+namespace lockstep::data {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kContent = "{content}";
+constexpr std::string_view kRole = "{role}";
+constexpr std::array<std::string_view, 4> kRoles = {"system", "user", "assistant",
+                                                    "tool"};
+
+std::string with_role(std::string_view text, std::string_view role) {
+  std::string filled(text);
+  for (auto at = filled.find(kRole); at != std::string::npos;
+       at = filled.find(kRole, at + role.size())) {
+    filled.replace(at, kRole.size(), role);
+  }
+  return filled;
+}
+
+// A recipe has no line breaks in its values: the template spells them.
+std::string with_line_breaks(std::string_view text) {
+  std::string filled;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool is_break = text[i] == '\\' && i + 1 < text.size() && text[i + 1] == 'n';
+    filled += is_break ? '\n' : text[i];
+    if (is_break) ++i;
+  }
+  return filled;
+}
+
+// The parts of a message around its content.
+struct Frame {
+  std::string before, behind;
+};
+
+Frame frame_of(const config::TextData& config, std::string_view role) {
+  const auto text = with_line_breaks(config.chat_template);
+  const auto at = text.find(kContent);
+  if (at == std::string::npos) {
+    throw Error(Fault::config, "data.chat_template: '", config.chat_template,
+                "' has no {content}; write it where the text of a message goes");
+  }
+  return {with_role(text.substr(0, at), role),
+          with_role(text.substr(at + kContent.size()), role)};
+}
+
+std::string text_at(const json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end()) {
+    throw Error(Fault::io, "there is no \"", key, "\"");
+  }
+  if (!found->is_string()) {
+    throw Error(Fault::io, "\"", key, "\" is ", found->type_name(), ", not a string");
+  }
+  return found->get<std::string>();
+}
+
+void check_role(const std::string& role) {
+  for (const auto known : kRoles) {
+    if (role == known) return;
+  }
+  std::vector<std::string> names(kRoles.begin(), kRoles.end());
+  throw Error(Fault::io, "there is no role '", role, "'; there are ",
+              text::join(names, ", "), text::did_you_mean(role, names));
+}
+
+std::string_view stripped(std::string_view text) {
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return text;
+}
+
+Example chat_of(const json& messages, const config::TextData& config) {
+  if (!messages.is_array() || messages.empty()) {
+    throw Error(Fault::io, "\"messages\" is not a list with a message in it");
+  }
+  Example example;
+  bool answers = false;
+  for (const auto& message : messages) {
+    if (!message.is_object()) {
+      throw Error(Fault::io, "a message is ", message.type_name(), ", not an object");
+    }
+    const auto role = text_at(message, "role");
+    check_role(role);
+    const bool is_learnt = config.loss_on == config::LossOn::all || role == "assistant";
+    answers = answers || is_learnt;
+    // Spaces before the content are part of its first token, as a model that answers
+    // will write them.
+    auto prefix = message_prefix(config, role);
+    const auto spaces = prefix.size() - stripped(prefix).size();
+    prefix.resize(prefix.size() - spaces);
+    example.push_back({std::move(prefix), config.loss_on == config::LossOn::all});
+    // What stands behind the content ends the answer: it is learnt with it.
+    example.push_back({std::string(spaces, ' ') + text_at(message, "content") +
+                           message_suffix(config, role),
+                       is_learnt});
+  }
+  if (!answers) {
+    throw Error(Fault::io,
+                "no message is the assistant's, so there is nothing to learn; "
+                "data.loss_on=all learns the others");
+  }
+  return example;
+}
+
+}  // namespace
+
+std::string message_prefix(const config::TextData& config, std::string_view role) {
+  return frame_of(config, role).before;
+}
+
+std::string message_suffix(const config::TextData& config, std::string_view role) {
+  return frame_of(config, role).behind;
+}
+
+Example parse_example(std::string_view line, const config::TextData& config) {
+  json object;
+  try {
+    object = json::parse(line);
+  } catch (const json::parse_error& error) {
+    throw Error(Fault::io, "it is no JSON (at byte ", error.byte,
+                " of the line); write one object a line");
+  }
+  if (!object.is_object()) {
+    throw Error(Fault::io, "it is ", object.type_name(), ", not an object");
+  }
+  if (object.contains("messages")) return chat_of(object["messages"], config);
+  if (object.contains("prompt") || object.contains("completion")) {
+    return {{text_at(object, "prompt"), config.loss_on == config::LossOn::all},
+            {text_at(object, "completion"), true}};
+  }
+  if (object.contains("text")) return {{text_at(object, "text"), true}};
+  throw Error(Fault::io,
+              "it has none of \"text\", \"prompt\" with \"completion\", and "
+              "\"messages\"");
+}
+
+void read_examples(const std::filesystem::path& file, const config::TextData& config,
+                   const std::function<void(const Example&)>& take) {
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) {
+    throw Error(Fault::io, "data: '", file.string(),
+                "' can not be opened; check that "
+                "it is there and readable");
+  }
+  std::string line;
+  for (std::int64_t number = 1; std::getline(stream, line); ++number) {
+    std::string_view text = line;
+    if (number == 1 && text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+    if (text::trim(text).empty()) continue;
+    try {
+      take(parse_example(text, config));
+    } catch (const Error& error) {
+      throw Error(error.fault(), "data: '", file.string(), "' line ", number, ": ",
+                  error.what());
+    }
+  }
+}
+
+}  // namespace lockstep::data

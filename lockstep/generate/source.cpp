@@ -1,0 +1,174 @@
+#include "lockstep/generate/source.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
+#include "lockstep/checkpoint/pieces.h"
+#include "lockstep/hf/weights.h"
+#include "lockstep/models/lora.h"
+#include "lockstep/run/run_directory.h"
+#include "lockstep/storage/catalog.h"
+#include "lockstep/storage/reader.h"
+#include "lockstep/storage/weights_file.h"
+
+namespace lockstep::generate {
+namespace {
+
+using Path = std::filesystem::path;
+using torch::Tensor;
+using Tensors = std::map<std::string, Tensor>;
+
+constexpr std::string_view kModel = "model.";  // before the names in a checkpoint
+
+bool is_there(const Path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+std::span<std::byte> bytes_of(const Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()),
+          static_cast<std::size_t>(tensor.nbytes())};
+}
+
+Tensor empty_like(const std::string& dtype, const storage::Shape& shape) {
+  return torch::empty(shape, checkpoint::dtype_of_name(dtype));
+}
+
+Tensors from_checkpoint(const Path& path) {
+  const storage::Reader reader(path);
+  Tensors tensors;
+  for (const auto& record : reader.manifest().tensors) {
+    if (!record.name.starts_with(kModel)) continue;
+    auto tensor = empty_like(record.dtype, record.shape);
+    reader.read(record.name, bytes_of(tensor));
+    tensors[record.name.substr(kModel.size())] = std::move(tensor);
+  }
+  return tensors;
+}
+
+Tensors from_file(const Path& path) {
+  const storage::WeightsFile file(path);
+  Tensors tensors;
+  for (std::size_t i = 0; i < file.tensors().size(); ++i) {
+    const auto& entry = file.tensors()[i];
+    auto tensor = empty_like(entry.dtype, entry.shape);
+    auto left = bytes_of(tensor);
+    file.read(i, [&](std::span<const std::byte> piece) {
+      std::copy(piece.begin(), piece.end(), left.begin());
+      left = left.subspan(piece.size());
+    });
+    tensors[entry.name] = std::move(tensor);
+  }
+  return tensors;
+}
+
+Tensors from_folder(const hf::Weights& weights) {
+  Tensors tensors;
+  for (std::size_t i = 0; i < weights.tensors().size(); ++i) {
+    const auto& entry = weights.tensors()[i];
+    auto tensor = empty_like(entry.dtype, entry.shape);
+    weights.read(i, bytes_of(tensor));
+    tensors[entry.name] = std::move(tensor);
+  }
+  return tensors;
+}
+
+// Adds the product of each adapter to its weight.
+void merge_adapters(Tensors& tensors, const config::LoraConfig& lora) {
+  if (lora.rank == 0) return;
+  const auto scale = lora.alpha / static_cast<double>(lora.rank);
+  for (auto at = tensors.begin(); at != tensors.end();) {
+    const auto& [name, a] = *at;
+    if (!name.ends_with(".lora_A")) {
+      ++at;
+      continue;
+    }
+    const auto layer = name.substr(0, name.size() - std::string_view("lora_A").size());
+    auto& weight = tensors.at(layer + "weight");
+    weight = weight + torch::matmul(tensors.at(layer + "lora_B"), a) * scale;
+    tensors.erase(layer + "lora_B");
+    at = tensors.erase(tensors.find(layer + "lora_A"));
+  }
+}
+
+Tensors base_of(const config::Config& config) {
+  const Path path = config.model.weights;
+  if (std::filesystem::is_directory(path)) return from_folder(hf::Weights(path));
+  return from_file(path);
+}
+
+void finish(Source& source, const SourceOptions& options) {
+  const torch::NoGradGuard no_grad;
+  for (auto& [name, tensor] : source.weights.tensors) {
+    tensor = tensor.to(options.device, options.dtype).contiguous();
+  }
+}
+
+Source of_config(const config::Config& config, Tensors tensors) {
+  if (config.model.name != "gpt") {
+    throw Error(Fault::config,
+                "generate: the run has trained model.name=", config.model.name,
+                "; only gpt generates text");
+  }
+  // Checkpoints of adapters hold nothing else.
+  if (config.lora.rank > 0 && !tensors.contains("wte.weight")) {
+    for (auto& [name, tensor] : base_of(config)) tensors.emplace(name, tensor);
+  }
+  merge_adapters(tensors, config.lora);
+  return {.weights = {.heads = config.model.heads, .tensors = std::move(tensors)},
+          .tokenizer = config.data.text.tokenizer,
+          .text = config.data.text};
+}
+
+Source of_run(const Path& path, const SourceOptions& options) {
+  const auto run = run::RunDirectory::open(path);
+  const auto config = options.load_config(run.config()).config;
+  if (const auto file = run.path() / "model.safetensors"; is_there(file)) {
+    return of_config(config, from_file(file));
+  }
+  const auto found = storage::newest_valid(run.checkpoints(), storage::Depth::quick);
+  if (!found.path) {
+    throw Error(Fault::config, "generate: the run '", path.string(),
+                "' has neither model.safetensors nor a checkpoint; train it first");
+  }
+  return of_config(config, from_checkpoint(*found.path));
+}
+
+// A checkpoint carries the config of its run.
+Source of_checkpoint(const Path& path, const SourceOptions& options) {
+  const files::TemporaryDirectory folder;
+  const auto recipe = folder.path() / "config.yaml";
+  files::write_atomically(recipe, storage::Reader(path).manifest().config);
+  return of_config(options.load_config(recipe).config, from_checkpoint(path));
+}
+
+Source of_folder(const Path& path) {
+  const hf::Weights weights(path);
+  weights.check({});
+  return {.weights = {.heads = weights.model().heads,
+                      .vocabulary = weights.model().vocabulary,
+                      .tensors = from_folder(weights)},
+          .tokenizer = path,
+          .text = {}};
+}
+
+}  // namespace
+
+Source load_source(const SourceOptions& options) {
+  const auto& path = options.path;
+  Source source;
+  if (is_there(path / "run.json")) {
+    source = of_run(path, options);
+  } else if (is_there(path / storage::kManifestName)) {
+    source = of_checkpoint(path, options);
+  } else if (is_there(path / hf::kConfigName)) {
+    source = of_folder(path);
+  } else {
+    throw Error(Fault::config, "generate: '", path.string(),
+                "' is neither a run, nor a checkpoint, nor a model's folder (it has no "
+                "run.json, manifest.json or config.json)");
+  }
+  finish(source, options);
+  return source;
+}
+
+}  // namespace lockstep::generate

@@ -1,0 +1,51 @@
+#include "lockstep/train/prompts.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/generate/generate.h"
+#include "lockstep/models/lora.h"
+
+namespace lockstep::train {
+namespace {
+
+generate::Decoder decoder_of(const models::Model& model, std::int64_t heads,
+                             const tokenizer::Tokenizer& words) {
+  generate::GptWeights weights{.heads = heads,
+                               .vocabulary = static_cast<std::int64_t>(words.size()),
+                               .tensors = {}};
+  for (auto& [name, tensor] : models::merged_state(model)) {
+    weights.tensors[name] = tensor.detach();
+  }
+  return generate::Decoder(std::move(weights));
+}
+
+}  // namespace
+
+Prompts::Prompts(const config::Config& config, const models::Model& model,
+                 Reporter& reporter)
+    : config_(config.eval),
+      heads_(config.model.heads),
+      model_(model),
+      reporter_(reporter) {
+  if (config_.prompts.empty()) return;
+  if (config.model.name != "gpt" || config.data.text.tokenizer.empty()) {
+    throw Error(Fault::config, "eval.prompts: ",
+                config.model.name != "gpt" ? "only model.name=gpt continues texts"
+                                           : "data.tokenizer is not set, which turns "
+                                             "them into tokens",
+                "; leave eval.prompts out, or correct it");
+  }
+  words_ = tokenizer::Tokenizer::load(config.data.text.tokenizer);
+}
+
+void Prompts::show(std::int64_t step) const {
+  if (!words_) return;
+  auto decoder = decoder_of(model_, heads_, *words_);
+  const auto texts = generate::generate(
+      decoder, *words_, config_.prompts,
+      {.max_tokens = config_.prompt_tokens, .sampling = {.temperature = 0}});
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    reporter_.sample(step, config_.prompts[i], texts[i].text);
+  }
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "lockstep/config/config.h"
+#include "lockstep/models/model.h"
+#include "lockstep/tokenizer/tokenizer.h"
+#include "lockstep/train/report.h"
+
+namespace lockstep::train {
+
+// Texts that the model continues while it is trained (eval.prompts), so that a person
+// sees what it has learnt.
+//
+// Lifetime: model and reporter outlive it.
+class Prompts {
+ public:
+  // Reads the tokenizer if there are prompts. Throws Fault::config for a model that
+  // generates no text, and for prompts that leave no room in its context.
+  Prompts(const config::Config& config, const models::Model& model, Reporter& reporter);
+
+  // Continues each with the weights as they are, and reports it. Not collective: one
+  // rank is enough.
+  void show(std::int64_t step) const;
+
+ private:
+  const config::EvalConfig config_;
+  const std::int64_t heads_;
+  std::optional<tokenizer::Tokenizer> words_;  // none: there are no prompts
+  const models::Model& model_;
+  Reporter& reporter_;
+};
+
+}  // namespace lockstep::train
