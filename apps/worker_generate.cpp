@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "lockstep/base/files.h"
 #include "lockstep/base/text.h"
 #include "lockstep/data/examples.h"
 #include "lockstep/generate/chat.h"
@@ -41,6 +42,28 @@ torch::Dtype dtype_of(const std::string& name) {
   return torch::kFloat32;
 }
 
+torch::Device device_of(const std::string& name) {
+  const torch::Device device(name);
+  if (device.is_cpu()) return device;
+  const auto count = torch::cuda::is_available() ? torch::cuda::device_count() : 0;
+  if (device.index() < static_cast<int>(count) && count > 0) return device;
+  throw Error(Fault::hardware, "generate: --device ", name, ": there are ", count,
+              " GPUs that this program can use; --device cpu computes here");
+}
+
+// Returns the lines of a file as prompts; blank ones are none.
+std::vector<std::string> prompts_in(const std::string& file) {
+  constexpr std::int64_t kLongest = 64 << 20;
+  std::vector<std::string> prompts;
+  for (auto line : text::split(files::read(file, kLongest), '\n')) {
+    if (line.ends_with('\r')) line.pop_back();
+    if (!text::trim(line).empty()) prompts.push_back(std::move(line));
+  }
+  if (!prompts.empty()) return prompts;
+  throw Error(Fault::config, "generate: --prompts '", file,
+              "' has no line with a prompt");
+}
+
 Request parse_request(const std::vector<std::string>& words) {
   Request request;
   if (torch::cuda::is_available()) request.source.device = torch::kCUDA;
@@ -56,10 +79,11 @@ Request parse_request(const std::vector<std::string>& words) {
     }
     const auto& value = words[++i];
     if (name == "--source") request.source.path = value;
-    if (name == "--device") request.source.device = torch::Device(value);
+    if (name == "--device") request.source.device = device_of(value);
     if (name == "--dtype") request.source.dtype = dtype_of(value);
     if (name == "--tokenizer") request.tokenizer = value;
     if (name == "--prompt") request.prompts.push_back(value);
+    if (name == "--prompts") request.prompts = prompts_in(value);
     if (name == "--system") request.system = value;
     if (name == "--stop") request.options.stop_words.push_back(value);
     if (name == "--max-tokens") {
@@ -108,19 +132,40 @@ std::string json_line(const std::string& prompt, const generate::Generated& made
   return run::to_json_line(fields) + "\n";
 }
 
+// Rows that fill a vocabulary up have no token, and those of a model from elsewhere may
+// have none: they are never chosen.
+void settle_vocabulary(generate::Source& source, const tokenizer::Tokenizer& words) {
+  auto& vocabulary = source.weights.vocabulary;
+  const auto tokens = static_cast<std::int64_t>(words.size());
+  if (vocabulary == 0 && !source.tokenizer.empty()) {
+    const auto own = tokenizer::Tokenizer::load(source.tokenizer);
+    vocabulary = static_cast<std::int64_t>(own.size());
+  }
+  if (vocabulary == 0) vocabulary = tokens;
+  if (tokens > vocabulary || (source.is_exact && tokens != vocabulary)) {
+    throw Error(Fault::config, "generate: the tokenizer has ", tokens,
+                " tokens, the model was trained with ", vocabulary,
+                "; name the tokenizer that it was trained with (--tokenizer)");
+  }
+  vocabulary = tokens;
+}
+
 int answer(const Request& request, generate::Decoder& decoder,
            const tokenizer::Tokenizer& words) {
   const bool streams = !request.json && request.prompts.size() == 1;
-  if (streams) put(request.prompts[0]);
+  bool is_begun = false;  // the prompt is shown when it is known to have an answer
   const auto begin = std::chrono::steady_clock::now();
   const auto results =
       generate::generate(decoder, words, request.prompts, request.options,
                          [&](std::size_t, std::string_view letters) {
-                           if (streams) put(letters);
+                           if (!streams) return;
+                           if (!is_begun) put(request.prompts[0]);
+                           is_begun = true;
+                           put(letters);
                          });
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   if (streams) {
-    put("\n");
+    put(is_begun ? "\n" : request.prompts[0] + "\n");
     return kExitOk;
   }
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -143,7 +188,11 @@ int talk(const Request& request, generate::Decoder& decoder,
       continue;
     }
     if (text::trim(line).empty()) continue;
-    chat.answer(line, [](std::string_view letters) { put(letters); });
+    try {
+      chat.answer(line, [](std::string_view letters) { put(letters); });
+    } catch (const Error& error) {  // the conversation goes on without this message
+      std::cerr << "lockstep: " << error.what() << std::endl;
+    }
     put("\n");
   }
   if (asks) put("\n");
@@ -157,10 +206,7 @@ int run_generate(const std::vector<std::string>& words, ConfigLoader load) {
   request.source.load_config = load;
   auto source = generate::load_source(request.source);
   const auto tokenizer = words_of(request, source);
-  // A vocabulary that was filled up has rows of no token.
-  if (source.weights.vocabulary == 0) {
-    source.weights.vocabulary = static_cast<std::int64_t>(tokenizer.size());
-  }
+  settle_vocabulary(source, tokenizer);
   generate::Decoder decoder(std::move(source.weights));
   return request.chats ? talk(request, decoder, tokenizer, source.text)
                        : answer(request, decoder, tokenizer);

@@ -83,7 +83,7 @@ bool lacks_padding(const Expected& one, const storage::Shape& shape,
   const auto multiple = rules.pad_vocabulary;
   if (one.name != hf::kEmbedding || multiple == 1 || shape.size() != 2) return false;
   const auto padded = (shape[0] + multiple - 1) / multiple * multiple;
-  return one.shape == storage::Shape{padded, shape[1]};
+  return shape[0] == rules.vocabulary && one.shape == storage::Shape{padded, shape[1]};
 }
 
 void compare(const std::map<std::string, Has>& has,

@@ -16,7 +16,8 @@ namespace lockstep::checkpoint {
 struct LoadRules {
   std::string allow_missing;        // the checkpoint need not have them
   std::string ignore;               // it may have them, and they are left out
-  std::int64_t pad_vocabulary = 1;  // weights need no rows that only fill up to it
+  std::int64_t pad_vocabulary = 1;  // weights need no rows that only fill up to it,
+  std::int64_t vocabulary = 0;      // beyond those of so many tokens
 };
 
 // Throws Fault::config, with all names, unless the checkpoint has the expected tensors,

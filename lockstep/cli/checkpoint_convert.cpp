@@ -172,7 +172,7 @@ Path tokenizer_of(const Arguments& arguments, const config::Config& config) {
   }
   if (named) return *named;
   for (const Path folder : {config.data.text.tokenizer, config.model.weights}) {
-    if (std::filesystem::is_directory(folder, ignored)) return folder;
+    if (!folder.empty() && std::filesystem::exists(folder, ignored)) return folder;
   }
   return {};
 }
@@ -182,7 +182,7 @@ void export_gpt(const storage::Reader& reader, const config::Config& config,
   const auto tokenizer = tokenizer_of(arguments, config);
   const auto sources = sources_of(reader.manifest(), arguments.has("--ema"));
   std::optional<hf::AdaptedWeights> adapted;
-  if (!config::saves_frozen(config.lora, config.model)) {
+  if (config.lora.rank > 0) {
     adapted.emplace(config, reader, sources);
   }
   const auto exported = hf::export_gpt2({.reader = reader,

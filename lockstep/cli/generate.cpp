@@ -1,30 +1,11 @@
 // lockstep generate SOURCE --prompt TEXT: continues texts by a trained model.
 #include "lockstep/cli/detail/generate.h"
 
-#include <ostream>
-
 #include "lockstep/base/error.h"
-#include "lockstep/base/files.h"
-#include "lockstep/base/text.h"
 #include "lockstep/cli/command.h"
 
 namespace lockstep::cli {
 namespace {
-
-constexpr std::int64_t kLongestFile = 64 << 20;
-
-// Returns the lines of a file as prompts; blank ones are none.
-std::vector<std::string> prompts_in(const std::string& file) {
-  std::vector<std::string> prompts;
-  for (const auto& line : text::split(files::read(file, kLongestFile), '\n')) {
-    if (!text::trim(line).empty()) prompts.push_back(line);
-  }
-  if (prompts.empty()) {
-    throw Error(Fault::config, "generate: --prompts '", file,
-                "' has no line with a prompt");
-  }
-  return prompts;
-}
 
 int run_command(const Arguments& arguments, Context& context) {
   auto words = generation_words(arguments, context);
@@ -34,10 +15,10 @@ int run_command(const Arguments& arguments, Context& context) {
     throw Error(Fault::config,
                 "generate: --prompt and --prompts are both given; leave one out");
   }
-  const auto prompts =
-      file ? prompts_in(*file) : std::vector<std::string>{prompt.value_or("")};
-  for (const auto& one : prompts) {
-    words.insert(words.end(), {"--prompt", one});
+  if (file) {
+    words.insert(words.end(), {"--prompts", *file});
+  } else {
+    words.insert(words.end(), {"--prompt", prompt.value_or("")});
   }
   if (arguments.has("--json")) words.emplace_back("--json");
   return run_generation(words, context);

@@ -24,6 +24,7 @@ struct NumberOption {
 
 constexpr NumberOption kNumbers[] = {
     {"--temperature", 0, 100}, {"--top-p", 0, 1}, {"--repetition-penalty", 0.01, 100}};
+constexpr long long kMost = 1 << 24;
 constexpr const char* kCounts[] = {"--max-tokens", "--top-k", "--seed"};
 
 // Returns the folder of a run, a checkpoint or a model, given by its path or name.
@@ -46,6 +47,19 @@ void check_number(const NumberOption& option, const std::string& text) {
   if (number && *number >= option.low && *number <= option.high) return;
   throw Error(Fault::config, "generate: ", option.name, " is '", text,
               "', which is not a number from ", option.low, " to ", option.high);
+}
+
+void check_words(const Arguments& arguments) {
+  if (arguments.value("--stop") == "") {
+    throw Error(Fault::config,
+                "generate: --stop is empty; write the text that ends one");
+  }
+  const auto device = arguments.value("--device").value_or("cpu");
+  const bool is_numbered = device.starts_with("cuda:") &&
+                           text::to_integer(device.substr(5)).value_or(-1) >= 0;
+  if (device == "cpu" || device == "cuda" || is_numbered) return;
+  throw Error(Fault::config, "generate: there is no device '", device,
+              "'; --device is cpu, cuda or cuda:N");
 }
 
 }  // namespace
@@ -113,9 +127,14 @@ std::vector<std::string> generation_words(const Arguments& arguments,
   for (const char* name : kCounts) {
     const long long least = std::string_view(name) == "--max-tokens" ? 1 : 0;
     if (const auto value = arguments.number(name, least)) {
+      if (*value > kMost && std::string_view(name) != "--seed") {
+        throw Error(Fault::config, "generate: ", name, " is ", *value,
+                    ", more than any model has; choose at most ", kMost);
+      }
       words.insert(words.end(), {name, std::to_string(*value)});
     }
   }
+  check_words(arguments);
   for (const char* name : {"--stop", "--tokenizer", "--device", "--dtype"}) {
     if (const auto value = arguments.value(name)) {
       words.insert(words.end(), {name, *value});
@@ -130,7 +149,9 @@ int run_generation(const std::vector<std::string>& words, const Context& context
       .environment = {},
       .directory = {}};
   command.arguments.insert(command.arguments.end(), words.begin(), words.end());
-  return process::Child::start(command).wait().shell_status();
+  const auto end = process::Child::start(command).wait();
+  if (end.signal != 0 || end.exit_status == kExitOk) return end.shell_status();
+  return shell_status(fault_of(end.exit_status));
 }
 
 }  // namespace lockstep::cli

@@ -3,6 +3,7 @@
 #include "lockstep/base/text.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -135,14 +136,24 @@ bool is_examples(const Path& file) {
   return file.extension() == ".jsonl";
 }
 
-// Returns whether a file is of this split. A folder "val" or "test", or such a word in
-// the name of the file, makes it one to evaluate on.
+// Returns whether a file is of this split. One whose name, or whose folder's, has a
+// word such as "val" or "test" is to evaluate on; "testament" is another word.
 bool fits(const Path& file, const Path& folder, const config::DataConfig& config,
           Split split) {
   if (config.split > 0) return split == Split::train;
-  const auto name = text::lower(std::filesystem::relative(file, folder).string());
-  const bool is_eval =
-      name.find("val") != std::string::npos || name.find("test") != std::string::npos;
+  constexpr std::array<std::string_view, 6> kEval = {"val",  "valid", "validation",
+                                                     "test", "eval",  "dev"};
+  std::string word;
+  bool is_eval = false;
+  for (const char letter :
+       text::lower(file.lexically_relative(folder).string()) + "/") {
+    if (letter >= 'a' && letter <= 'z') {
+      word += letter;
+      continue;
+    }
+    is_eval = is_eval || std::find(kEval.begin(), kEval.end(), word) != kEval.end();
+    word.clear();
+  }
   return is_eval == (split == Split::eval);
 }
 
@@ -156,13 +167,20 @@ std::vector<Path> files_in(const config::DataConfig& config, Split split) {
   }
   std::vector<Path> files;
   std::error_code error;
-  for (const auto& entry :
-       std::filesystem::recursive_directory_iterator(folder, error)) {
-    const auto kind = entry.path().extension();
-    if ((kind == ".txt" || kind == ".jsonl") &&
-        fits(entry.path(), folder, config, split)) {
-      files.push_back(entry.path());
+  using Walk = std::filesystem::recursive_directory_iterator;
+  for (Walk at(folder, error); !error && at != Walk(); at.increment(error)) {
+    const auto& path = at->path();
+    const auto kind = path.extension();
+    const bool is_text = kind == ".txt" || kind == ".jsonl";
+    std::error_code ignored;
+    if (is_text && std::filesystem::is_regular_file(path, ignored) &&
+        fits(path, folder, config, split)) {
+      files.push_back(path);
     }
+  }
+  if (error) {
+    throw Error(Fault::io, "data: '", folder.string(),
+                "' can not be read: ", error.message());
   }
   if (files.empty()) {
     throw Error(Fault::io, "data: '", folder.string(), "' has no .txt or .jsonl file ",
@@ -197,8 +215,12 @@ class Reader {
       const detail::MappedFile mapped(file);
       const auto bytes = mapped.bytes();
       stream.push_back(end_);
-      encoder_.encode({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
-                      Special::refuse, stream);
+      try {
+        encoder_.encode({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
+                        Special::refuse, stream);
+      } catch (const Error& error) {
+        throw Error(Fault::io, "data: '", file.string(), "': ", error.what());
+      }
     }
     const auto tokens = static_cast<std::int64_t>(stream.size());
     if (tokens <= config_.sequence) {
@@ -224,6 +246,12 @@ class Reader {
                    str(cut_, " of ", sequences.size(), " examples are longer than ",
                        config_.sequence, " tokens (data.sequence) and were cut, ",
                        unlearnt_, " of them before anything that is learnt"));
+    }
+    if (unlearnt_ == static_cast<std::int64_t>(sequences.size())) {
+      throw Error(Fault::config, "data.sequence: all ", unlearnt_,
+                  " examples are cut after ", config_.sequence,
+                  " tokens, before anything that is learnt; raise data.sequence, or "
+                  "shorten the prompts");
     }
     auto all =
         std::make_unique<Sequences>(std::move(sequences), words_, config_.sequence);

@@ -34,18 +34,48 @@ std::string Chat::prompt() const {
   return text + prefix;
 }
 
+// A conversation is turned into tokens piece by piece, as its examples were.
+std::vector<std::int64_t> Chat::prompt_tokens() const {
+  std::vector<std::int64_t> tokens;
+  const auto add = [&](std::string_view text) {
+    for (const auto token : words_.encode(text)) tokens.push_back(token);
+  };
+  const auto stripped = [](std::string text) {
+    while (text.ends_with(' ')) text.pop_back();
+    return text;
+  };
+  const auto add_message = [&](const Message& message) {
+    const auto prefix = data::message_prefix(settings_.text, message.role);
+    const auto before = stripped(prefix);
+    add(before);
+    add(prefix.substr(before.size()) + message.content +
+        data::message_suffix(settings_.text, message.role));
+  };
+  if (!settings_.system.empty()) add_message({"system", settings_.system});
+  for (const auto& message : messages_) add_message(message);
+  add(stripped(data::message_prefix(settings_.text, "assistant")));
+  return tokens;
+}
+
 std::string Chat::answer(const std::string& message,
                          const std::function<void(std::string_view)>& stream) {
+  const auto before = messages_;
   messages_.push_back({"user", message});
-  const auto room = decoder_.context() - 1;
-  while (messages_.size() > 1 &&
-         static_cast<std::int64_t>(words_.encode(prompt()).size()) > room) {
-    messages_.erase(messages_.begin());
+  std::vector<Generated> made;
+  try {
+    const auto room = decoder_.context() - 1;
+    while (messages_.size() > 1 &&
+           static_cast<std::int64_t>(prompt_tokens().size()) > room) {
+      messages_.erase(messages_.begin());
+    }
+    made = generate_from(decoder_, words_, {prompt_tokens()}, settings_.options,
+                         [&](std::size_t, std::string_view letters) {
+                           if (stream) stream(letters);
+                         });
+  } catch (...) {  // the conversation is as it was before this message
+    messages_ = before;
+    throw;
   }
-  const auto made = generate(decoder_, words_, {prompt()}, settings_.options,
-                             [&](std::size_t, std::string_view letters) {
-                               if (stream) stream(letters);
-                             });
   std::string text(text::trim(made[0].text));
   messages_.push_back({"assistant", text});
   return text;

@@ -39,6 +39,7 @@ class Chat {
     std::string role, content;
   };
   std::string written(const Message& message) const;
+  std::vector<std::int64_t> prompt_tokens() const;
 
   Decoder& decoder_;
   const tokenizer::Tokenizer& words_;

@@ -17,8 +17,8 @@ class Text {
   Text(const tokenizer::Tokenizer& words, const Options& options, std::int64_t number)
       : words_(words), options_(options), sampler_(options.sampling, number) {}
 
-  void begin(const std::string& prompt) {
-    for (const auto token : words_.encode(prompt)) tokens_.push_back(token);
+  void begin(std::vector<std::int64_t> prompt) {
+    tokens_ = std::move(prompt);
     // An empty prompt asks for any text: one that begins where another has ended.
     if (tokens_.empty() && words_.end_of_text())
       tokens_.push_back(*words_.end_of_text());
@@ -165,12 +165,24 @@ void check_vocabulary(const Decoder& decoder, const tokenizer::Tokenizer& words)
 std::vector<Generated> generate(Decoder& decoder, const tokenizer::Tokenizer& words,
                                 const std::vector<std::string>& prompts,
                                 const Options& options, const Stream& stream) {
+  std::vector<std::vector<std::int64_t>> tokens;
+  for (const auto& prompt : prompts) {
+    const auto encoded = words.encode(prompt);
+    tokens.emplace_back(encoded.begin(), encoded.end());
+  }
+  return generate_from(decoder, words, std::move(tokens), options, stream);
+}
+
+std::vector<Generated> generate_from(Decoder& decoder,
+                                     const tokenizer::Tokenizer& words,
+                                     std::vector<std::vector<std::int64_t>> prompts,
+                                     const Options& options, const Stream& stream) {
   check_vocabulary(decoder, words);
   std::vector<Text> texts;
   std::int64_t longest = 0;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     texts.emplace_back(words, options, static_cast<std::int64_t>(i));
-    texts[i].begin(prompts[i]);
+    texts[i].begin(std::move(prompts[i]));
     check_room(texts[i], i, decoder.context());
     longest = std::max(longest, texts[i].result().prompt_tokens);
   }

@@ -41,6 +41,12 @@ std::vector<Generated> generate(Decoder& decoder, const tokenizer::Tokenizer& wo
                                 const std::vector<std::string>& prompts,
                                 const Options& options, const Stream& stream = {});
 
+// Does the same for prompts that are tokens already.
+std::vector<Generated> generate_from(Decoder& decoder,
+                                     const tokenizer::Tokenizer& words,
+                                     std::vector<std::vector<std::int64_t>> prompts,
+                                     const Options& options, const Stream& stream = {});
+
 // Throws Fault::config if the tokenizer is not one for this model.
 void check_vocabulary(const Decoder& decoder, const tokenizer::Tokenizer& words);
 

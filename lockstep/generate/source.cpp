@@ -99,6 +99,10 @@ Tensors base_of(const config::Config& config) {
 void finish(Source& source, const SourceOptions& options) {
   const torch::NoGradGuard no_grad;
   for (auto& [name, tensor] : source.weights.tensors) {
+    if (!tensor.isfinite().all().item<bool>()) {
+      throw Error(Fault::io, "generate: '", name, "' of '", options.path.string(),
+                  "' holds a NaN or an infinity; take an earlier checkpoint");
+    }
     tensor = tensor.to(options.device, options.dtype).contiguous();
   }
 }
@@ -114,31 +118,48 @@ Source of_config(const config::Config& config, Tensors tensors) {
     for (auto& [name, tensor] : base_of(config)) tensors.emplace(name, tensor);
   }
   merge_adapters(tensors, config.lora);
-  return {.weights = {.heads = config.model.heads, .tensors = std::move(tensors)},
+  const auto found = tensors.find("wte.weight");
+  const bool is_padded = config.model.pad_vocabulary > 1;
+  const auto rows = found == tensors.end() || is_padded ? 0 : found->second.size(0);
+  return {.weights = {.heads = config.model.heads,
+                      .vocabulary = rows,
+                      .tensors = std::move(tensors)},
+          .is_exact = true,
           .tokenizer = config.data.text.tokenizer,
           .text = config.data.text};
 }
 
+// Returns the config that a checkpoint carries: that of the run's directory may be of
+// an attempt that was refused.
+config::Config config_in(const Path& checkpoint, const SourceOptions& options) {
+  const files::TemporaryDirectory folder;
+  const auto recipe = folder.path() / "config.yaml";
+  files::write_atomically(recipe, storage::Reader(checkpoint).manifest().config);
+  return options.load_config(recipe).config;
+}
+
+Source of_checkpoint(const Path& path, const SourceOptions& options) {
+  return of_config(config_in(path, options), from_checkpoint(path));
+}
+
 Source of_run(const Path& path, const SourceOptions& options) {
   const auto run = run::RunDirectory::open(path);
-  const auto config = options.load_config(run.config()).config;
-  if (const auto file = run.path() / "model.safetensors"; is_there(file)) {
-    return of_config(config, from_file(file));
-  }
   const auto found = storage::newest_valid(run.checkpoints(), storage::Depth::quick);
+  const auto file = run.path() / "model.safetensors";
+  if (is_there(file)) {
+    const bool is_older = found.path && std::filesystem::last_write_time(file) <
+                                            std::filesystem::last_write_time(
+                                                *found.path / storage::kManifestName);
+    if (is_older) return of_checkpoint(*found.path, options);
+    return of_config(found.path ? config_in(*found.path, options)
+                                : options.load_config(run.config()).config,
+                     from_file(file));
+  }
   if (!found.path) {
     throw Error(Fault::config, "generate: the run '", path.string(),
                 "' has neither model.safetensors nor a checkpoint; train it first");
   }
-  return of_config(config, from_checkpoint(*found.path));
-}
-
-// A checkpoint carries the config of its run.
-Source of_checkpoint(const Path& path, const SourceOptions& options) {
-  const files::TemporaryDirectory folder;
-  const auto recipe = folder.path() / "config.yaml";
-  files::write_atomically(recipe, storage::Reader(path).manifest().config);
-  return of_config(options.load_config(recipe).config, from_checkpoint(path));
+  return of_checkpoint(*found.path, options);
 }
 
 Source of_folder(const Path& path) {

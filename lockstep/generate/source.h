@@ -12,7 +12,10 @@ namespace lockstep::generate {
 
 // A model that generates text, as it was found on disk.
 struct Source {
-  GptWeights weights;
+  GptWeights weights;  // with a vocabulary of 0 where rows may only fill it up
+  // True if the tokenizer has as many tokens as the vocabulary; that of a model from
+  // elsewhere may have fewer.
+  bool is_exact = false;
   std::filesystem::path tokenizer;  // empty: not known
   config::TextData text;            // how its run has written chats
 };
@@ -25,7 +28,7 @@ struct SourceOptions {
   std::function<config::Loaded(const std::filesystem::path&)> load_config;
 };
 
-// Loads the weights: of a run its final ones, or those of its last checkpoint; adapters
+// Loads the weights: of a run its final ones, or those of a later checkpoint; adapters
 // are added to the weights that they belong to. Throws Fault::config for what is none
 // of the three, and for a model that is no gpt; Fault::io for damaged files.
 Source load_source(const SourceOptions& options);

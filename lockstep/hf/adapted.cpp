@@ -121,20 +121,22 @@ AdaptedWeights::AdaptedWeights(const config::Config& config,
                                const storage::Reader& reader,
                                const std::map<std::string, std::string>& sources)
     : impl_(std::make_unique<Impl>()) {
+  impl_->take_adapters(reader, sources);
   const Path path = config.model.weights;
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) {
-    throw Error(Fault::config,
-                "checkpoint export: the checkpoint holds adapters, and "
-                "the weights that they belong to, '",
-                path.string(), "', are not there; put them back");
-  }
-  if (std::filesystem::is_directory(path)) {
+  if (path.empty()) {
+    impl_->base = impl_->adapters;  // such a run has saved all of its weights
+  } else if (!std::filesystem::exists(path, ignored)) {
+    throw Error(
+        Fault::config,
+        "checkpoint export: the checkpoint holds adapters, and the weights that "
+        "they belong to, '",
+        path.string(), "', are not there; put them back");
+  } else if (std::filesystem::is_directory(path)) {
     impl_->take_folder(path);
   } else {
     impl_->take_file(path);
   }
-  impl_->take_adapters(reader, sources);
   impl_->scale = config.lora.alpha / static_cast<double>(config.lora.rank);
 }
 

@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
 #include "lockstep/hf/tensors.h"
+#include "lockstep/tokenizer/files.h"
 #include "lockstep/tokenizer/tokenizer.h"
 
 namespace lockstep::hf {
@@ -53,7 +54,8 @@ std::int64_t vocabulary_of(const Export& job, std::int64_t rows) {
           : config.data.classes;
   const auto multiple = config.model.pad_vocabulary;
   const auto padded = (vocabulary + multiple - 1) / multiple * multiple;
-  if (vocabulary > 0 && padded == rows) return vocabulary;
+  // Weights under adapters may have no such rows.
+  if (vocabulary > 0 && (padded == rows || vocabulary == rows)) return vocabulary;
   throw Error(Fault::config, "checkpoint export: ", kEmbedding, " has ", rows,
               " rows, but a vocabulary of ", vocabulary,
               " with model.pad_vocabulary=", multiple, " gives ", padded,
@@ -69,12 +71,23 @@ std::optional<Gpt2> gpt2_in(const Path& folder) {
   }
 }
 
+std::optional<std::int64_t> end_of_text(const Path& tokenizer,
+                                        std::int64_t vocabulary) {
+  if (!tokenizer.empty()) {
+    const auto words = tokenizer::Tokenizer::load(tokenizer);
+    const auto token = words.end_of_text();
+    if (token && *token < vocabulary) return *token;
+    return std::nullopt;
+  }
+  return vocabulary == kGpt2Vocabulary ? std::optional(kGpt2Vocabulary - 1)
+                                       : std::nullopt;
+}
+
 // The tokens that begin and end a text are the tokenizer's to say.
 void take_tokens(const Path& folder, Gpt2& model) {
   const auto its = folder.empty() ? std::nullopt : gpt2_in(folder);
   if (!its) {
-    if (model.vocabulary != kGpt2Vocabulary) return;
-    model.first_token = model.last_token = kGpt2Vocabulary - 1;
+    model.first_token = model.last_token = end_of_text(folder, model.vocabulary);
     return;
   }
   if (its->vocabulary != model.vocabulary) {
@@ -158,8 +171,16 @@ void give_tensor(const Export& job, const ModelTensor& wanted,
 
 std::vector<std::string> copy_tokenizer(const Path& from, const Path& to) {
   std::vector<std::string> copied;
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(from, ignored)) {
+    tokenizer::save(tokenizer::Tokenizer::load(from), to);
+  }
   for (const auto name : kTokenizerFiles) {
     std::error_code error;
+    if (std::filesystem::exists(to / name, error)) {
+      copied.emplace_back(name);
+      continue;
+    }
     if (!std::filesystem::exists(from / name, error)) continue;
     std::filesystem::copy_file(from / name, to / name, error);
     if (error) files::fail("copy", from / name, error.value());

@@ -7,6 +7,7 @@
 #include "lockstep/hf/detail/settled.h"
 #include "lockstep/hf/model_folders.h"
 #include "lockstep/hf/weights.h"
+#include "lockstep/tokenizer/tokenizer.h"
 
 namespace lockstep::hf {
 namespace {
@@ -59,9 +60,19 @@ class Settling {
   // Texts become tokens as they did for these weights.
   void settle_tokenizer() {
     auto& data = loaded_.config.data;
-    if (data.name != "text" || !data.text.tokenizer.empty()) return;
-    set("data.tokenizer", data.text.tokenizer, loaded_.config.model.weights,
-        "tokenizer");
+    if (data.name != "text") return;
+    if (data.text.tokenizer.empty()) {
+      set("data.tokenizer", data.text.tokenizer, loaded_.config.model.weights,
+          "tokenizer");
+    }
+    const auto words = tokenizer::Tokenizer::load(data.text.tokenizer);
+    const auto tokens = static_cast<std::int64_t>(words.size());
+    if (tokens == model_.vocabulary) return;
+    refuse("data.tokenizer",
+           str("'", data.text.tokenizer, "' has ", tokens, " tokens, but ", file_,
+               " has vocab_size=", model_.vocabulary,
+               "; name the tokenizer of the "
+               "weights, or other weights"));
   }
 
   // Returns what is said of the dropout that is used.
@@ -114,17 +125,20 @@ class Settling {
 }  // namespace
 
 std::vector<std::string> settle(config::Loaded& loaded, const Path& models) {
+  // A run may be looked at from another directory.
+  auto& tokenizer = loaded.config.data.text.tokenizer;
+  if (!tokenizer.empty()) tokenizer = std::filesystem::absolute(tokenizer).string();
   auto& weights = loaded.config.model.weights;
   if (weights.empty()) {
     check_padding(loaded.config);
     return {};
   }
-  const auto found = find_weights(weights, models).string();
-  if (found != weights) {
+  const auto found = std::filesystem::absolute(find_weights(weights, models)).string();
+  if (found != std::filesystem::absolute(weights).string()) {
     loaded.sources["model.weights"] = {config::Origin::planner,
                                        str("the model '", weights, "'")};
-    weights = found;
   }
+  weights = found;
   if (!is_folder(weights)) {
     check_padding(loaded.config);
     return {};

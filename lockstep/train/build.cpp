@@ -140,7 +140,7 @@ Built build(const config::Config& config, const torch::Device& device, Shared& s
   if (!config.model.weights.empty()) {
     checkpoint::load_weights(config.model.weights, *built.model,
                              {config.checkpoint.allow_missing, config.checkpoint.ignore,
-                              config.model.pad_vocabulary});
+                              config.model.pad_vocabulary, shape.num_classes});
   }
   if (config.lora.rank > 0) add_adapters(config, *built.model);
   use_layout(*built.model);

@@ -35,6 +35,14 @@ Prompts::Prompts(const config::Config& config, const models::Model& model,
                 "; leave eval.prompts out, or correct it");
   }
   words_ = tokenizer::Tokenizer::load(config.data.text.tokenizer);
+  const auto* positions = model.named_parameters().find("wpe.weight");
+  const auto context = positions == nullptr ? 0 : positions->size(0);
+  for (const auto& prompt : config_.prompts) {
+    const auto tokens = static_cast<std::int64_t>(words_->encode(prompt).size());
+    if (tokens < context) continue;
+    throw Error(Fault::config, "eval.prompts: '", prompt, "' has ", tokens,
+                " tokens, the model's context ", context, "; shorten it");
+  }
 }
 
 void Prompts::show(std::int64_t step) const {

@@ -28,7 +28,8 @@ std::shared_ptr<models::Model> model_with_weights(const config::Config& config) 
   auto model =
       models::build(config.model, {{config.data.sequence}, config.data.classes});
   load_weights(config.model.weights, *model,
-               {.pad_vocabulary = config.model.pad_vocabulary});
+               {.pad_vocabulary = config.model.pad_vocabulary,
+                .vocabulary = config.data.classes});
   return model;
 }
 

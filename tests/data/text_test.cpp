@@ -128,6 +128,24 @@ TEST_F(TextFiles, LongExamplesAreCut) {
   EXPECT_THAT(row_of(*opened(), 0).target, ElementsAre('b', 'c', 'd', 'e'));
 }
 
+TEST_F(TextFiles, OnlyWholeWordsMakeAFileOneToEvaluateOn) {
+  write("new_testament.txt", "abcdefgh");
+  write("latest/interval.txt", "ijklmnop");
+  write("val/a.txt", "qrstuvwx");
+  const auto elsewhere = folder_.path() / "elsewhere.txt";
+  test::write_file(elsewhere, "yzyzyzyz");
+  std::filesystem::create_symlink(elsewhere,
+                                  std::filesystem::path(config_.dir) / "my-test.txt");
+  std::filesystem::create_directory(std::filesystem::path(config_.dir) / "folder.txt");
+  EXPECT_EQ(opened()->size(), 4) << "18 tokens in windows of 4";
+  EXPECT_EQ(opened(Split::eval)->size(), 4);
+}
+
+TEST_F(TextFiles, ExamplesWithNothingToLearnAreRefused) {
+  write("train.jsonl", "{\"prompt\": \"abcdefgh\", \"completion\": \"i\"}\n");
+  EXPECT_THAT(problem(), HasSubstr("before anything that is learnt"));
+}
+
 TEST_F(TextFiles, WhatIsWrongIsSaidWithFileAndLine) {
   EXPECT_THAT(problem(), HasSubstr("has no .txt or .jsonl file to train on"));
   write("a.txt", "abcdefgh");
@@ -148,6 +166,8 @@ TEST_F(TextFiles, WhatIsWrongIsSaidWithFileAndLine) {
   EXPECT_THAT(problem(), HasSubstr("have 4 tokens, a sample needs data.sequence + 1"));
   write("a.txt", "");
   EXPECT_THAT(problem(), HasSubstr("a.txt' is empty"));
+  write("a.txt", "abc <|endoftext|> def");
+  EXPECT_THAT(problem(), AllOf(HasSubstr("a.txt': "), HasSubstr("<|endoftext|>")));
 }
 
 std::string problem_in(const std::string& line) {

@@ -135,27 +135,30 @@ TEST(Describe, SixteenBitsKeepLessOfASampleAndCopiesOfWeights) {
 }
 
 // Passes without memory come to what passes with it take.
-TEST(Describe, AModelWithoutMemoryIsDescribedLikeOneThatHasIt) {
-  for (const auto* name : {"cnn", "mlp", "resnet9", "resnet18", "resnet50"}) {
-    const auto spec = images(3, 32);
-    const auto measured =
-        describe::describe_model(*model_of(name, spec), spec, *test::task_for(spec));
-    const auto model = [&] {
-      const models::DeferredMemory deferred;
-      return model_of(name, spec);
-    }();
-    ASSERT_TRUE(model->parameters()[0].is_meta());
-    const auto counted = describe::describe_model(*model, spec, *test::task_for(spec));
-    ASSERT_EQ(counted.units.size(), measured.units.size()) << name;
-    EXPECT_EQ(counted.num_parameters(), measured.num_parameters()) << name;
-    EXPECT_EQ(counted.buffer_bytes(), measured.buffer_bytes()) << name;
-    EXPECT_DOUBLE_EQ(counted.forward_flops(), measured.forward_flops()) << name;
-    // oneDNN keeps some of its own, and pads.
-    EXPECT_NEAR(kept_at(counted, 16), kept_at(measured, 16),
-                0.1 * kept_at(measured, 16))
-        << name;
-  }
+class DescribeModel : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(DescribeModel, WithoutMemoryItIsDescribedLikeOneThatHasIt) {
+  const auto spec = images(3, 32);
+  const auto measured = describe::describe_model(*model_of(GetParam(), spec), spec,
+                                                 *test::task_for(spec));
+  const auto model = [&] {
+    const models::DeferredMemory deferred;
+    return model_of(GetParam(), spec);
+  }();
+  ASSERT_TRUE(model->parameters()[0].is_meta());
+  const auto counted = describe::describe_model(*model, spec, *test::task_for(spec));
+  ASSERT_EQ(counted.units.size(), measured.units.size());
+  EXPECT_EQ(counted.num_parameters(), measured.num_parameters());
+  EXPECT_EQ(counted.buffer_bytes(), measured.buffer_bytes());
+  EXPECT_DOUBLE_EQ(counted.forward_flops(), measured.forward_flops());
+  // oneDNN keeps some of its own, and pads.
+  EXPECT_NEAR(kept_at(counted, 16), kept_at(measured, 16), 0.1 * kept_at(measured, 16));
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, DescribeModel,
+                         ::testing::Values("cnn", "mlp", "resnet9", "resnet18",
+                                           "resnet50"),
+                         [](const auto& model) { return std::string(model.param); });
 
 TEST(Describe, AModelLargerThanMemoryIsDescribedWithoutAny) {
   config::Config config;

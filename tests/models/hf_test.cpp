@@ -45,7 +45,8 @@ config::Loaded recipe_of(const files::Path& weights, std::vector<std::string> wo
 std::shared_ptr<Model> model_of(const config::Config& config) {
   auto model = build(config.model, {{config.data.sequence}, config.data.classes});
   checkpoint::load_weights(config.model.weights, *model,
-                           {.pad_vocabulary = config.model.pad_vocabulary});
+                           {.pad_vocabulary = config.model.pad_vocabulary,
+                            .vocabulary = config.data.classes});
   return model;
 }
 

@@ -54,6 +54,7 @@ class Gpt2Page : public ::testing::Test {
                        "set -o pipefail; PATH=" + bin + ":$PATH; " + command},
          .environment = {{"XDG_DATA_HOME", folder_.path().string()},
                          {"LOCKSTEP_TRAIN_STEPS", "3"},
+                         {"LOCKSTEP_SCHEDULE_WARMUP_STEPS", "1"},
                          {"LOCKSTEP_BATCH_GLOBAL", "4"}},
          .directory = folder_.path()},
         std::chrono::minutes(2));
@@ -117,9 +118,27 @@ TEST_F(Gpt2Page, WhatIsWrongIsOneClearLine) {
   };
   EXPECT_THAT(problem("lockstep generate nothing"), HasSubstr("nothing"));
   EXPECT_THAT(problem("lockstep generate words"), HasSubstr("words"));
-  EXPECT_THAT(problem("lockstep generate --temperature hot"), HasSubstr("no runs"));
+  EXPECT_THAT(problem("lockstep generate --temperature hot"),
+              HasSubstr("there is no run"));
   EXPECT_THAT(problem("lockstep train recipes/tiny_gpt.yaml data.tokenizer="),
               HasSubstr("lockstep tokenizer train"));
+  ASSERT_TRUE(run("lockstep train recipes/tiny_gpt.yaml --run-dir runs/a "
+                  "data.tokenizer=words model.hidden=32 model.layers=1 model.heads=2")
+                  .end.ok());
+  ASSERT_TRUE(
+      run("lockstep tokenizer train data/kjv/train.txt --vocab-size 320 -o other")
+          .end.ok());
+  EXPECT_THAT(problem("lockstep generate runs/a --tokenizer other"),
+              HasSubstr("has 320 tokens, the model was trained with 300"));
+  EXPECT_THAT(problem("lockstep generate runs/a --stop ''"), HasSubstr("--stop"));
+  EXPECT_THAT(problem("lockstep generate runs/a --device tpu"), HasSubstr("tpu"));
+  EXPECT_THAT(problem("lockstep generate runs/a -n 99999999999"), HasSubstr("at most"));
+  // A message that may not be ends no conversation.
+  const auto talk =
+      run("printf 'a <|endoftext|>\\nHello\\n' | "
+          "lockstep chat runs/a --max-tokens 3 --temperature 0");
+  EXPECT_TRUE(talk.end.ok()) << talk.err;
+  EXPECT_THAT(talk.err, HasSubstr("<|endoftext|>"));
   EXPECT_THAT(problem("lockstep models make gpt3"), HasSubstr("can not be made"));
 }
 
