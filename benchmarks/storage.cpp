@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/support.h"
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -34,18 +35,6 @@ constexpr std::size_t kHugePage = 2 << 20;
 
 double seconds_since(Steady::time_point begin) {
   return std::chrono::duration<double>(Steady::now() - begin).count();
-}
-
-// Of all threads.
-double cpu_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 std::span<std::byte> aligned(std::size_t bytes) {

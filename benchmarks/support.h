@@ -1,16 +1,24 @@
 #pragma once
 
 #include <algorithm>
+#include <ctime>
 #include <vector>
 
 #include "lockstep/run/rank_environment.h"
 
-// What benchmarks of several ranks share.
+// What benchmarks share.
 namespace lockstep {
 
 inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
+}
+
+// The CPU time of all threads of this process.
+inline double cpu_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 // A rank of a job on this machine.

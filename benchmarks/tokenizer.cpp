@@ -10,27 +10,13 @@
 #include <ctime>
 #include <vector>
 
+#include "benchmarks/support.h"
 #include <fmt/format.h>
 
 #include "lockstep/base/files.h"
 #include "lockstep/tokenizer/parallel.h"
 
 using namespace lockstep;  // NOLINT: a program of one file
-
-namespace {
-
-double cpu_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   using Steady = std::chrono::steady_clock;

@@ -10,6 +10,7 @@
 #include "lockstep/cli/detail/finished_run.h"
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/monitor/metrics.h"
+#include "lockstep/storage/numbers.h"
 
 namespace lockstep::cli {
 namespace {
@@ -36,7 +37,7 @@ bool is_all_numbers(const storage::Reader& reader, const std::string& name) {
         static_cast<std::size_t>(storage::num_bytes(tensor.dtype, count).value_or(0)));
     reader.read(name, {at, count, {}}, bytes);
     std::vector<double> numbers(static_cast<std::size_t>(count));
-    if (!to_numbers(tensor.dtype, bytes, numbers)) continue;
+    if (!storage::to_numbers(tensor.dtype, bytes, numbers)) continue;
     const auto is_number = [](double value) { return std::isfinite(value); };
     if (!std::all_of(numbers.begin(), numbers.end(), is_number)) return false;
   }

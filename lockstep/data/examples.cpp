@@ -1,12 +1,12 @@
 #include "lockstep/data/examples.h"
 
 #include <array>
-#include <fstream>
 
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/tokenizer/documents.h"
 
 namespace lockstep::data {
 namespace {
@@ -74,11 +74,6 @@ void check_role(const std::string& role) {
               text::join(names, ", "), text::did_you_mean(role, names));
 }
 
-std::string_view stripped(std::string_view text) {
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return text;
-}
-
 Example chat_of(const json& messages, const config::TextData& config) {
   if (!messages.is_array() || messages.empty()) {
     throw Error(Fault::io, "\"messages\" is not a list with a message in it");
@@ -93,16 +88,10 @@ Example chat_of(const json& messages, const config::TextData& config) {
     check_role(role);
     const bool is_learnt = config.loss_on == config::LossOn::all || role == "assistant";
     answers = answers || is_learnt;
-    // Spaces before the content are part of its first token, as a model that answers
-    // will write them.
-    auto prefix = message_prefix(config, role);
-    const auto spaces = prefix.size() - stripped(prefix).size();
-    prefix.resize(prefix.size() - spaces);
-    example.push_back({std::move(prefix), config.loss_on == config::LossOn::all});
-    // What stands behind the content ends the answer: it is learnt with it.
-    example.push_back({std::string(spaces, ' ') + text_at(message, "content") +
-                           message_suffix(config, role),
-                       is_learnt});
+    const auto [before, content] =
+        message_stretches(config, role, text_at(message, "content"));
+    example.push_back({before, config.loss_on == config::LossOn::all});
+    example.push_back({content, is_learnt});
   }
   if (!answers) {
     throw Error(Fault::io,
@@ -120,6 +109,17 @@ std::string message_prefix(const config::TextData& config, std::string_view role
 
 std::string message_suffix(const config::TextData& config, std::string_view role) {
   return frame_of(config, role).behind;
+}
+
+MessageStretches message_stretches(const config::TextData& config,
+                                   std::string_view role, std::string_view content) {
+  auto [before, behind] = frame_of(config, role);
+  std::string spaces;
+  while (before.ends_with(' ')) {
+    before.pop_back();
+    spaces += ' ';
+  }
+  return {std::move(before), str(spaces, content, behind)};
 }
 
 Example parse_example(std::string_view line, const config::TextData& config) {
@@ -146,21 +146,14 @@ Example parse_example(std::string_view line, const config::TextData& config) {
 
 void read_examples(const std::filesystem::path& file, const config::TextData& config,
                    const std::function<void(const Example&)>& take) {
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) {
-    throw Error(Fault::io, "data: '", file.string(),
-                "' can not be opened; check that "
-                "it is there and readable");
-  }
-  std::string line;
-  for (std::int64_t number = 1; std::getline(stream, line); ++number) {
-    std::string_view text = line;
-    if (number == 1 && text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
-    if (text::trim(text).empty()) continue;
+  const tokenizer::FileBytes bytes(file);
+  auto rest = bytes.text();
+  tokenizer::JsonLine line;
+  while (tokenizer::next_json_line(rest, line)) {
     try {
-      take(parse_example(text, config));
+      take(parse_example(line.text, config));
     } catch (const Error& error) {
-      throw Error(error.fault(), "data: '", file.string(), "' line ", number, ": ",
+      throw Error(error.fault(), "data: '", file.string(), "' line ", line.number, ": ",
                   error.what());
     }
   }

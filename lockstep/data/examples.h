@@ -38,6 +38,15 @@ void read_examples(const std::filesystem::path& file, const config::TextData& co
 // after which a model answers. Throws Fault::config for a template without {content}.
 std::string message_prefix(const config::TextData& config, std::string_view role);
 
+// A message in the two parts that are turned into tokens apart. Spaces before the
+// content belong to its first token, as a model that answers will write them; what
+// stands behind it ends an answer, and is learnt with it.
+struct MessageStretches {
+  std::string before, content;
+};
+MessageStretches message_stretches(const config::TextData& config,
+                                   std::string_view role, std::string_view content);
+
 // Returns the part behind {content}, which ends a message.
 std::string message_suffix(const config::TextData& config, std::string_view role);
 

@@ -18,42 +18,29 @@ Chat::Chat(Decoder& decoder, const tokenizer::Tokenizer& words, Settings setting
   }
 }
 
-std::string Chat::written(const Message& message) const {
-  return data::message_prefix(settings_.text, message.role) + message.content +
-         data::message_suffix(settings_.text, message.role);
+// A conversation is turned into tokens piece by piece, as its examples were.
+std::vector<std::string> Chat::stretches() const {
+  std::vector<std::string> all;
+  const auto add = [&](const std::string& role, const std::string& content) {
+    auto [before, behind] = data::message_stretches(settings_.text, role, content);
+    all.push_back(std::move(before));
+    all.push_back(std::move(behind));
+  };
+  if (!settings_.system.empty()) add("system", settings_.system);
+  for (const auto& [role, content] : messages_) add(role, content);
+  all.push_back(data::message_stretches(settings_.text, "assistant", "").before);
+  return all;
 }
 
 std::string Chat::prompt() const {
-  std::string text;
-  if (!settings_.system.empty()) text += written({"system", settings_.system});
-  for (const auto& message : messages_) text += written(message);
-  // A model has learnt to go on behind the space, which is part of the first word's
-  // token.
-  auto prefix = data::message_prefix(settings_.text, "assistant");
-  while (prefix.ends_with(' ')) prefix.pop_back();
-  return text + prefix;
+  return text::join(stretches(), "");
 }
 
-// A conversation is turned into tokens piece by piece, as its examples were.
 std::vector<std::int64_t> Chat::prompt_tokens() const {
   std::vector<std::int64_t> tokens;
-  const auto add = [&](std::string_view text) {
+  for (const auto& text : stretches()) {
     for (const auto token : words_.encode(text)) tokens.push_back(token);
-  };
-  const auto stripped = [](std::string text) {
-    while (text.ends_with(' ')) text.pop_back();
-    return text;
-  };
-  const auto add_message = [&](const Message& message) {
-    const auto prefix = data::message_prefix(settings_.text, message.role);
-    const auto before = stripped(prefix);
-    add(before);
-    add(prefix.substr(before.size()) + message.content +
-        data::message_suffix(settings_.text, message.role));
-  };
-  if (!settings_.system.empty()) add_message({"system", settings_.system});
-  for (const auto& message : messages_) add_message(message);
-  add(stripped(data::message_prefix(settings_.text, "assistant")));
+  }
   return tokens;
 }
 

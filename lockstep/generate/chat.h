@@ -38,7 +38,7 @@ class Chat {
   struct Message {
     std::string role, content;
   };
-  std::string written(const Message& message) const;
+  std::vector<std::string> stretches() const;
   std::vector<std::int64_t> prompt_tokens() const;
 
   Decoder& decoder_;

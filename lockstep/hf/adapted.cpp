@@ -1,13 +1,12 @@
 #include "lockstep/hf/adapted.h"
 
-#include <bit>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <span>
 
 #include "lockstep/base/error.h"
 #include "lockstep/hf/weights.h"
+#include "lockstep/storage/numbers.h"
 #include "lockstep/storage/weights_file.h"
 
 namespace lockstep::hf {
@@ -26,45 +25,15 @@ std::size_t bytes_of(const std::string& dtype, const storage::Shape& shape) {
   return static_cast<std::size_t>(storage::num_bytes(dtype, elements).value_or(0));
 }
 
-float from_half(std::uint16_t half) {
-  const std::uint32_t sign = (half & 0x8000U) << 16;
-  const std::uint32_t exponent = (half >> 10) & 0x1FU;
-  const std::uint32_t fraction = half & 0x3FFU;
-  if (exponent == 0) {
-    const float value = std::bit_cast<float>(sign | 0x3F800000U);
-    return value * static_cast<float>(fraction) * 0x1.0p-24F;
-  }
-  const std::uint32_t wide = exponent == 31 ? 0xFFU : exponent + 112;
-  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
-}
-
-template <typename T, typename Convert>
-std::vector<float> converted(const Bytes& bytes, const Convert& convert) {
-  std::vector<float> numbers(bytes.size() / sizeof(T));
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    T number{};
-    std::memcpy(&number, bytes.data() + i * sizeof(T), sizeof(T));
-    numbers[i] = convert(number);
-  }
-  return numbers;
-}
-
 std::vector<float> numbers_of(const Stored& stored, const std::string& name) {
-  const auto bytes = stored.read();
-  if (stored.dtype == "F32") {
-    return converted<float>(bytes, [](float x) { return x; });
+  const auto elements = storage::num_elements(stored.shape).value_or(0);
+  std::vector<double> numbers(static_cast<std::size_t>(elements));
+  const bool is_float = stored.dtype[0] == 'F' || stored.dtype == "BF16";
+  if (!is_float || !storage::to_numbers(stored.dtype, stored.read(), numbers)) {
+    throw Error(Fault::config, "checkpoint export: '", name, "' has dtype ",
+                stored.dtype, "; adapters are added to floating-point numbers");
   }
-  if (stored.dtype == "F64") {
-    return converted<double>(bytes, [](double x) { return static_cast<float>(x); });
-  }
-  if (stored.dtype == "BF16") {
-    return converted<std::uint16_t>(bytes, [](std::uint16_t x) {
-      return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16);
-    });
-  }
-  if (stored.dtype == "F16") return converted<std::uint16_t>(bytes, from_half);
-  throw Error(Fault::config, "checkpoint export: '", name, "' has dtype ", stored.dtype,
-              "; adapters are added to floating-point numbers");
+  return {numbers.begin(), numbers.end()};
 }
 
 }  // namespace

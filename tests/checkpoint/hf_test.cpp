@@ -7,31 +7,14 @@
 #include "lockstep/checkpoint/safetensors.h"
 #include "lockstep/hf/settle.h"
 #include "lockstep/models/model.h"
+#include "tests/support/hf_model.h"
 #include "tests/support/oracle.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
-// The recipe that names these weights, settled.
-config::Loaded settled_recipe(const files::Path& weights,
-                              std::vector<std::string> words) {
-  words.insert(words.end(), {"data.name=tokens", "data.dir=/none",
-                             "model.weights=" + weights.string()});
-  std::vector<config::Override> overrides;
-  for (const auto& word : words) overrides.push_back(config::parse_override(word));
-  auto loaded = config::defaults(overrides, {});
-  hf::settle(loaded, "");
-  return loaded;
-}
-
-std::shared_ptr<models::Model> model_with_weights(const config::Config& config) {
-  auto model =
-      models::build(config.model, {{config.data.sequence}, config.data.classes});
-  load_weights(config.model.weights, *model,
-               {.pad_vocabulary = config.model.pad_vocabulary,
-                .vocabulary = config.data.classes});
-  return model;
-}
+using test::model_with_weights;
+using test::settled_recipe;
 
 class HuggingFace : public testing::Test {
  protected:

@@ -7,6 +7,7 @@
 #include "lockstep/hf/settle.h"
 #include "lockstep/models/model.h"
 #include "lockstep/storage/weights_file.h"
+#include "tests/support/hf_model.h"
 #include "tests/support/oracle.h"
 
 namespace lockstep::models {
@@ -29,25 +30,6 @@ Tensors read_all(const files::Path& file) {
     tensors[entry.name] = tensor;
   }
   return tensors;
-}
-
-// The recipe that names these weights, settled.
-config::Loaded recipe_of(const files::Path& weights, std::vector<std::string> words) {
-  words.insert(words.end(), {"data.name=tokens", "data.dir=/none",
-                             "model.weights=" + weights.string()});
-  std::vector<config::Override> overrides;
-  for (const auto& word : words) overrides.push_back(config::parse_override(word));
-  auto loaded = config::defaults(overrides, {});
-  hf::settle(loaded, "");
-  return loaded;
-}
-
-std::shared_ptr<Model> model_of(const config::Config& config) {
-  auto model = build(config.model, {{config.data.sequence}, config.data.classes});
-  checkpoint::load_weights(config.model.weights, *model,
-                           {.pad_vocabulary = config.model.pad_vocabulary,
-                            .vocabulary = config.data.classes});
-  return model;
 }
 
 double worst_of(const torch::Tensor& a, const torch::Tensor& b) {
@@ -100,9 +82,10 @@ TEST_F(HfWeightsHere, WeightsOfTransformersComputeTheSameHere) {
   for (const std::string kind : {"whole", "sharded", "bare", "bin"}) {
     for (const std::string pad : {"1", "64"}) {
       SCOPED_TRACE(kind + " " + pad);
-      const auto config = recipe_of(path(kind), {"model.pad_vocabulary=" + pad}).config;
+      const auto config =
+          test::settled_recipe(path(kind), {"model.pad_vocabulary=" + pad}).config;
       EXPECT_EQ(config.model.context, 24);
-      expect_shown(*model_of(config), shown);
+      expect_shown(*test::model_with_weights(config), shown);
     }
   }
 }
@@ -110,9 +93,9 @@ TEST_F(HfWeightsHere, WeightsOfTransformersComputeTheSameHere) {
 TEST_F(HfWeightsHere, WeightsOfTransformersComputeTheSameHereAt124Million) {
   LOCKSTEP_NEEDS_ORACLE();
   make("124m");
-  const auto config = recipe_of(path("whole"), {}).config;
+  const auto config = test::settled_recipe(path("whole"), {}).config;
   EXPECT_EQ(config.data.classes, 50257);
-  expect_shown(*model_of(config), read_all(path("shown.safetensors")));
+  expect_shown(*test::model_with_weights(config), read_all(path("shown.safetensors")));
 }
 
 // A checkpoint of nothing but the model.

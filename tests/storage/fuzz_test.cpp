@@ -4,65 +4,40 @@
 
 #include "tests/storage/support/fuzz_targets.h"
 #include "tests/storage/support/small_checkpoint.h"
+#include "tests/support/damage.h"
 
 namespace lockstep::test {
 namespace {
 
-std::string damaged(std::string bytes, std::mt19937_64& random) {
-  static const std::vector<std::string> kPieces = {"{",
-                                                   "}",
-                                                   "[",
-                                                   "]",
-                                                   ",",
-                                                   ":",
-                                                   "\"",
-                                                   "0",
-                                                   "-1",
-                                                   "1e9",
-                                                   "18446744073709551615",
-                                                   "null",
-                                                   "\"a\"",
-                                                   std::string("\0", 1),
-                                                   "\xFF\xFF\xFF\xFF",
-                                                   "F64",
-                                                   "shape",
-                                                   "(",
-                                                   "q",
-                                                   "R",
-                                                   "b",
-                                                   "\x87"};
-  const auto pick = [&](std::size_t below) {
-    return static_cast<std::size_t>(random() % below);
-  };
-  const auto times = 1 + pick(4);
-  for (std::size_t i = 0; i < times; ++i) {
-    const auto at = pick(bytes.size() + 1);
-    switch (pick(5)) {
-      case 0:
-        bytes.insert(at, kPieces[pick(kPieces.size())]);
-        break;
-      case 1:
-        bytes.erase(at, pick(12));
-        break;
-      case 2:
-        bytes.replace(at, pick(12), kPieces[pick(kPieces.size())]);
-        break;
-      case 3:
-        bytes.insert(at, bytes.substr(pick(bytes.size() + 1), pick(80)));
-        break;
-      default:
-        if (at < bytes.size()) bytes[at] = static_cast<char>(random());
-    }
-  }
-  return bytes;
-}
+const std::vector<std::string> kPieces = {"{",
+                                          "}",
+                                          "[",
+                                          "]",
+                                          ",",
+                                          ":",
+                                          "\"",
+                                          "0",
+                                          "-1",
+                                          "1e9",
+                                          "18446744073709551615",
+                                          "null",
+                                          "\"a\"",
+                                          std::string("\0", 1),
+                                          "\xFF\xFF\xFF\xFF",
+                                          "F64",
+                                          "shape",
+                                          "(",
+                                          "q",
+                                          "R",
+                                          "b",
+                                          "\x87"};
 
 // How many of `rounds` damaged ones were taken for good.
 int taken(const std::string& seed, int rounds, bool (*target)(std::string_view)) {
   std::mt19937_64 random(20261115);
   int good = 0;
   for (int round = 0; round < rounds; ++round) {
-    good += target(damaged(seed, random)) ? 1 : 0;
+    good += target(damaged(seed, kPieces, random)) ? 1 : 0;
   }
   EXPECT_TRUE(target(seed));  // undamaged
   EXPECT_LT(good, rounds);

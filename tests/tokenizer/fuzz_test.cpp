@@ -2,55 +2,34 @@
 // comes again; tests/fuzz does the same without end.
 #include <random>
 
+#include "tests/support/damage.h"
 #include "tests/tokenizer/support/fuzz_targets.h"
 #include "tests/tokenizer/support/small.h"
 
 namespace lockstep::test {
 namespace {
 
-std::string with_damage(std::string bytes, std::mt19937_64& random) {
-  static const std::vector<std::string> kPieces = {"{",
-                                                   "}",
-                                                   "[",
-                                                   "]",
-                                                   ",",
-                                                   ":",
-                                                   "\"",
-                                                   "0",
-                                                   "-1",
-                                                   "1e9",
-                                                   "99999999999",
-                                                   "null",
-                                                   "a b",
-                                                   "\n",
-                                                   " ",
-                                                   "=",
-                                                   std::string("\0", 1),
-                                                   "\xFF",
-                                                   "\xC4\xA0",
-                                                   "true",
-                                                   "IQ== 5\n"};
-  const auto pick = [&](std::size_t below) {
-    return static_cast<std::size_t>(random() % below);
-  };
-  for (auto times = 1 + pick(3); times > 0; --times) {
-    const auto at = pick(bytes.size() + 1);
-    switch (pick(4)) {
-      case 0:
-        bytes.insert(at, kPieces[pick(kPieces.size())]);
-        break;
-      case 1:
-        bytes.erase(at, pick(12));
-        break;
-      case 2:
-        bytes.replace(at, pick(12), kPieces[pick(kPieces.size())]);
-        break;
-      default:
-        if (at < bytes.size()) bytes[at] = static_cast<char>(random());
-    }
-  }
-  return bytes;
-}
+const std::vector<std::string> kPieces = {"{",
+                                          "}",
+                                          "[",
+                                          "]",
+                                          ",",
+                                          ":",
+                                          "\"",
+                                          "0",
+                                          "-1",
+                                          "1e9",
+                                          "99999999999",
+                                          "null",
+                                          "a b",
+                                          "\n",
+                                          " ",
+                                          "=",
+                                          std::string("\0", 1),
+                                          "\xFF",
+                                          "\xC4\xA0",
+                                          "true",
+                                          "IQ== 5\n"};
 
 void expect_refusals(const std::string& seed, int rounds,
                      bool (*target)(std::string_view)) {
@@ -58,7 +37,7 @@ void expect_refusals(const std::string& seed, int rounds,
   EXPECT_TRUE(target(seed));  // undamaged
   int good = 0;
   for (int round = 0; round < rounds; ++round) {
-    good += target(with_damage(seed, random)) ? 1 : 0;
+    good += target(damaged(seed, kPieces, random)) ? 1 : 0;
   }
   EXPECT_LT(good, rounds);
 }
@@ -88,7 +67,8 @@ TEST(TokenizerFuzz, DamagedJsonLines) {
 TEST(TokenizerFuzz, AnyBytesAreAText) {
   std::mt19937_64 random(1);
   for (int round = 0; round < 200; ++round) {
-    fuzz::encode(with_damage(kSmallText + "\xF0\x9F\x98\x80<|endoftext|>", random));
+    fuzz::encode(
+        damaged(kSmallText + "\xF0\x9F\x98\x80<|endoftext|>", kPieces, random));
   }
 }
 

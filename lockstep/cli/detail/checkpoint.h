@@ -46,10 +46,6 @@ struct TensorDifference {
 TensorDifference tensor_difference(const storage::Reader& a, const storage::Reader& b,
                                    const std::string& name);
 
-// Converts the elements to numbers; returns false for an unknown dtype.
-bool to_numbers(const std::string& dtype, std::span<const std::byte> bytes,
-                std::vector<double>& numbers);
-
 // Returns how many elements are handled at once: some megabytes, or all of a tensor
 // whose order has to be changed.
 std::int64_t chunk_elements(const storage::TensorRecord& tensor, bool reorders);
