@@ -17,9 +17,6 @@ using config::PartKind;
 using config::TaskName;
 using detail::is_whole;
 
-constexpr std::size_t kTarget = 1;
-constexpr std::size_t kFirstField = 2;
-
 // The checks of a target; places are those of spec().tensors().
 struct Rule {
   PartKind kind = PartKind::classification;

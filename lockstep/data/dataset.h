@@ -72,6 +72,11 @@ struct SampleSpec {
   std::vector<FieldSpec> tensors() const;
 };
 
+// Places in SampleSpec::tensors().
+inline constexpr std::size_t kInput = 0;
+inline constexpr std::size_t kTarget = 1;
+inline constexpr std::size_t kFirstField = 2;
+
 // The wanted sample, and all that randomness may depend on: the same visit gives the
 // same sample at any number of workers and ranks.
 struct Visit {

@@ -5,13 +5,6 @@
 #include "lockstep/data/detail/numbers.h"
 
 namespace lockstep::data::detail {
-namespace {
-
-constexpr std::size_t kTarget = 1;
-constexpr std::size_t kFirstField = 2;
-
-}  // namespace
-
 Sample::Sample(const Dataset& dataset)
     : dataset_(dataset), specs_(dataset.spec().tensors()) {
   for (std::size_t i = 0; i < specs_.size(); ++i) {

@@ -19,10 +19,6 @@ std::span<std::byte> bytes_of(const torch::Tensor& tensor, std::int64_t row,
 // Lengths are multiples of this: few shapes, and ones that matrix units like.
 constexpr std::int64_t kRound = 8;
 
-constexpr std::size_t kInput = 0;
-constexpr std::size_t kTarget = 1;
-constexpr std::size_t kFirstField = 2;
-
 // Returns the bytes of one of the rows that vary: a token, a frame.
 std::int64_t bytes_of_row(const FieldSpec& spec) {
   return spec.num_bytes() / std::max<std::int64_t>(spec.shape[0], 1);

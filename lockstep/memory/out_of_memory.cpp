@@ -103,16 +103,16 @@ class HostMemoryLimit::Allocator : public c10::Allocator {
 };
 
 namespace {
-constexpr std::uint8_t kAboveTheDefault = 100;
+constexpr std::uint8_t kAllocatorPriority = 100;
 }
 
 HostMemoryLimit::HostMemoryLimit(std::int64_t bytes)
     : allocator_(std::make_shared<Allocator>(bytes)), before_(c10::GetCPUAllocator()) {
-  c10::SetCPUAllocator(allocator_.get(), kAboveTheDefault);
+  c10::SetCPUAllocator(allocator_.get(), kAllocatorPriority);
 }
 
 HostMemoryLimit::~HostMemoryLimit() {
-  c10::SetCPUAllocator(before_, kAboveTheDefault);
+  c10::SetCPUAllocator(before_, kAllocatorPriority);
 }
 
 std::int64_t HostMemoryLimit::used_bytes() const noexcept {

@@ -93,7 +93,15 @@ struct CostInputs {
   const hardware::Machine& machine;
   const run::ModelDescription& model;
   Correction correction;
+
+  bool on_gpu() const { return config.parallel.device == config::Device::cuda; }
 };
+
+// Returns whether matrix products are in half precision.
+inline bool is_mixed(config::Precision mode) {
+  return mode == config::Precision::bf16 || mode == config::Precision::fp16 ||
+         mode == config::Precision::bf16_params;
+}
 
 MemoryCost memory_cost(const CostInputs& inputs, const Candidate& candidate);
 TimeCost time_cost(const CostInputs& inputs, const Candidate& candidate);

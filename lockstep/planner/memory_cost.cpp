@@ -30,11 +30,6 @@ Widths widths_of(Precision precision) {
   return {4, 4, 4, 0};
 }
 
-bool is_mixed(Precision precision) {
-  return precision == Precision::bf16 || precision == Precision::fp16 ||
-         precision == Precision::bf16_params;
-}
-
 const run::Footprint& of(const run::Footprints& both, Precision precision) {
   return is_mixed(precision) ? both.half : both.fp32;
 }

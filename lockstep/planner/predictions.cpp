@@ -39,10 +39,6 @@ std::optional<double> steps_of(const config::Config& config,
   return static_cast<double>(config::run_length(config, known).last_step);
 }
 
-std::string bytes_text(double bytes) {
-  return units::format_bytes(static_cast<std::int64_t>(bytes));
-}
-
 // Returns a machine with more of the same GPUs.
 Machine with_more_gpus(Machine machine, int more) {
   for (int i = 0; i < more; ++i) {
@@ -66,7 +62,7 @@ void hint_at_gpus(Plan& plan, const CostInputs& inputs, const Prediction& now) {
       "two more GPUs (", candidate.ranks, " ranks, batch.global ", candidate.global(),
       "): ", units::format_rate(then.samples_per_second), " samples/s, ",
       std::round(100 * then.samples_per_second / now.samples_per_second) / 100,
-      " x as fast, ", bytes_text(then.memory.peak()), " a rank"));
+      " x as fast, ", units::format_bytes(then.memory.peak()), " a rank"));
 }
 
 void hint_at_sequence(Plan& plan, const CostInputs& inputs, const Prediction& now) {
@@ -76,8 +72,8 @@ void hint_at_sequence(Plan& plan, const CostInputs& inputs, const Prediction& no
   const auto then = predict(shorter, now.candidate);
   plan.hints.push_back(str(
       "half the sequence (", half.sequence,
-      " tokens): ", bytes_text(then.memory.peak()), " a rank instead of ",
-      bytes_text(now.memory.peak()), ", ",
+      " tokens): ", units::format_bytes(then.memory.peak()), " a rank instead of ",
+      units::format_bytes(now.memory.peak()), ", ",
       units::format_rate(then.samples_per_second * static_cast<double>(half.sequence)),
       " tokens/s instead of ",
       units::format_rate(now.samples_per_second *
@@ -90,7 +86,7 @@ void hint_at_recompute(Plan& plan, const CostInputs& inputs, const Prediction& n
   candidate.recompute = !candidate.recompute;
   const auto then = predict(inputs, candidate);
   plan.hints.push_back(str(candidate.recompute ? "with" : "without", " recomputing: ",
-                           bytes_text(then.memory.peak()), " a rank, ",
+                           units::format_bytes(then.memory.peak()), " a rank, ",
                            units::format_rate(then.samples_per_second), " samples/s"));
 }
 
@@ -104,7 +100,8 @@ std::string remedy_for(const CostInputs& inputs, const Prediction& now) {
   smallest.recompute |=
       inputs.model.can_recompute() && !config.parallel.sync_batch_norm;
   if (const auto least = predict(inputs, smallest); !least.fits()) {
-    return str("; one sample at a time needs ", bytes_text(least.memory.peak()),
+    return str("; one sample at a time needs ",
+               units::format_bytes(least.memory.peak()),
                ", so that it will most likely run out of memory");
   }
   const bool retries = config.memory.on_out_of_memory == config::OnOutOfMemory::retry &&
@@ -116,8 +113,9 @@ std::string remedy_for(const CostInputs& inputs, const Prediction& now) {
 void note_what_is_close(Plan& plan, const CostInputs& inputs, const Prediction& now) {
   if (now.fits()) return;
   plan.notes.push_back(str("batch.micro ", now.candidate.micro,
-                           " is predicted to need ", bytes_text(now.memory.peak()),
-                           " > ", memory_limit(inputs, now.candidate).because, ": ",
+                           " is predicted to need ",
+                           units::format_bytes(now.memory.peak()), " > ",
+                           memory_limit(inputs, now.candidate).because, ": ",
                            terms_of(now.memory), remedy_for(inputs, now)));
 }
 

@@ -17,10 +17,6 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-std::string bytes_text(double bytes) {
-  return units::format_bytes(static_cast<std::int64_t>(bytes));
-}
-
 std::string clock_text(double seconds) {
   constexpr double kMost = 1e9;  // thirty years
   return units::format_clock(
@@ -72,7 +68,7 @@ std::string prediction_text(const Plan& plan) {
   const auto& t = p.time;
   Rows rows;
   rows.push_back({"memory", terms_of(p.memory) + " a rank"});
-  rows.push_back({"limit", p.limit > 0 ? bytes_text(p.limit) : "not known"});
+  rows.push_back({"limit", p.limit > 0 ? units::format_bytes(p.limit) : "not known"});
   rows.push_back(
       {"step",
        fmt::format("{} = compute {}{} + update {} + exchange {} "
@@ -140,7 +136,7 @@ std::string candidate_table(const std::vector<CandidateOutcome>& candidates, boo
     rows.push_back({lost.empty() ? "*" : "", std::string(name_of(c.method)),
                     str(c.ranks), str(c.micro), str(c.accumulation),
                     c.recompute ? "yes" : "no", c.offload ? "yes" : "no",
-                    bytes_text(prediction.memory.peak()),
+                    units::format_bytes(prediction.memory.peak()),
                     seconds_text(prediction.time.step()),
                     units::format_rate(prediction.samples_per_second), lost});
   }
@@ -152,7 +148,7 @@ std::string summary(const Plan& plan) {
   const auto& p = *plan.prediction;
   const auto& c = plan.correction;
   return fmt::format(
-      "{} a rank, {} a step, {} samples/s{}{}", bytes_text(p.memory.peak()),
+      "{} a rank, {} a step, {} samples/s{}{}", units::format_bytes(p.memory.peak()),
       seconds_text(p.time.step()), units::format_rate(p.samples_per_second),
       plan.seconds ? ", " + clock_text(*plan.seconds) + " in all" : "",
       c.runs > 0

@@ -16,19 +16,11 @@ namespace {
 constexpr std::array kMethods = {Method::single, Method::ddp,   Method::data_parallel,
                                  Method::zero1,  Method::zero2, Method::zero3};
 
-bool is_cuda(const CostInputs& inputs) {
-  return inputs.config.parallel.device == config::Device::cuda;
-}
-
-std::string bytes_text(double bytes) {
-  return units::format_bytes(static_cast<std::int64_t>(bytes));
-}
-
 // Returns 1, all devices, and the powers of two in between.
 std::set<int> rank_counts(const CostInputs& inputs, const Constraints& constraints) {
   if (constraints.ranks) return {*constraints.ranks};
   const int devices =
-      is_cuda(inputs) ? static_cast<int>(inputs.machine.gpus.size()) : 1;
+      inputs.on_gpu() ? static_cast<int>(inputs.machine.gpus.size()) : 1;
   std::set<int> counts{1, std::max(1, devices)};
   for (int n = 2; n < devices; n *= 2) counts.insert(n);
   return counts;
@@ -87,7 +79,7 @@ std::string host_lacks(const CostInputs& inputs, Candidate candidate) {
   const auto host = machine.memory_available_bytes > 0 ? machine.memory_available_bytes
                                                        : machine.memory_total_bytes;
   if (host <= 0 || wanted <= kOfHost * static_cast<double>(host)) return "";
-  return str("needs ", bytes_text(wanted), " of the host > ", kOfHost, " x ",
+  return str("needs ", units::format_bytes(wanted), " of the host > ", kOfHost, " x ",
              units::format_bytes(host));
 }
 
@@ -107,7 +99,7 @@ struct Option {
 void add(const CostInputs& inputs, const Constraints& constraints, const Option& option,
          std::vector<CandidateOutcome>& list) {
   const bool blocks = inputs.model.can_recompute() && constraints.can_recompute;
-  const bool cuda = is_cuda(inputs);
+  const bool cuda = inputs.on_gpu();
   for (const auto micro : micro_sizes(constraints, option.share)) {
     if (micro <= 0 || option.share % micro != 0) continue;
     for (const bool recompute : {false, true}) {
@@ -164,7 +156,8 @@ void say_why(const CostInputs& inputs, std::vector<CandidateOutcome>& list) {
     if (!lost.empty()) continue;
     if (!prediction.fits()) {
       const auto limit = memory_limit(inputs, prediction.candidate);
-      lost = str("needs ", bytes_text(prediction.memory.peak()), " > ", limit.because);
+      lost = str("needs ", units::format_bytes(prediction.memory.peak()), " > ",
+                 limit.because);
     } else if (i > 0) {
       const double slower =
           list[0].prediction.samples_per_second / prediction.samples_per_second - 1;
@@ -194,7 +187,7 @@ std::string what_would_fit(const CostInputs& inputs,
   const auto& c = best->candidate;
   return str("what would fit: ", name_of(c.method), " over ", c.ranks,
              c.ranks == 1 ? " rank" : " ranks", " with ",
-             bytes_text(best->memory.peak()), " each",
+             units::format_bytes(best->memory.peak()), " each",
              in_this_build(c.method) ? "" : ", which this build does not have");
 }
 
@@ -222,7 +215,7 @@ std::string what_would_fit(const CostInputs& inputs,
 // Returns "predicted peak 1.2 GiB <= 0.9 x 22.5 GiB".
 std::string peak_text(const CostInputs& inputs, const Prediction& p) {
   const auto limit = memory_limit(inputs, p.candidate);
-  return str("predicted peak ", bytes_text(p.memory.peak()),
+  return str("predicted peak ", units::format_bytes(p.memory.peak()),
              limit.bytes <= 0 ? ""
              : p.fits()       ? " <= "
                               : " > ",
@@ -243,22 +236,23 @@ std::string why_recompute(const CostInputs& inputs, const Constraints& constrain
       return "with parallel.sync_batch_norm nothing can be computed again";
     }
     return str("does not save enough: with it ",
-               bytes_text(predict(inputs, other).memory.peak()), " > ", limit);
+               units::format_bytes(predict(inputs, other).memory.peak()), " > ", limit);
   }
   const auto whole = predict(inputs, other);
   return whole.fits()
              ? "larger micro-batches are faster by more than computing again costs"
-             : str("without it ", bytes_text(whole.memory.peak()), " > ", limit);
+             : str("without it ", units::format_bytes(whole.memory.peak()), " > ",
+                   limit);
 }
 
 std::string why_offload(const CostInputs& inputs, const Prediction& p) {
   auto other = p.candidate;
   other.offload = !other.offload;
   const auto limit = memory_limit(inputs, other).because;
-  const auto peak = bytes_text(predict(inputs, other).memory.peak());
+  const auto peak = units::format_bytes(predict(inputs, other).memory.peak());
   if (!other.offload) return str("without it ", peak, " > ", limit);
   if (p.fits()) return "activations fit without it";
-  if (!is_cuda(inputs)) return "activations are in the host's memory already";
+  if (!inputs.on_gpu()) return "activations are in the host's memory already";
   const auto lacks = host_lacks(inputs, other);
   return lacks.empty() ? str("does not save enough: with it ", peak, " > ", limit)
                        : "it " + lacks;
@@ -277,9 +271,9 @@ void check_state(const CostInputs& inputs, const Prediction& p,
   throw Error(Fault::hardware, "parallel.strategy: ", name_of(c.method), " of ",
               inputs.model.name, " with micro-batches of ", c.micro,
               c.recompute ? " and recomputing" : "", " needs ",
-              bytes_text(p.memory.peak()), " a rank > ",
-              memory_limit(inputs, c).because, " = ", bytes_text(p.limit), ": ",
-              terms_of(p.memory), "; ", bytes_text(p.memory.state()),
+              units::format_bytes(p.memory.peak()), " a rank > ",
+              memory_limit(inputs, c).because, " = ", units::format_bytes(p.limit),
+              ": ", terms_of(p.memory), "; ", units::format_bytes(p.memory.state()),
               " of it are there whatever the batch; ", what_would_fit(inputs, list));
 }
 

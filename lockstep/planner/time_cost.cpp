@@ -28,18 +28,9 @@ constexpr double kInterference = 0.15;
 // doubling of their number.
 constexpr double kSkew = 0.01;
 
-bool is_cuda(const CostInputs& inputs) {
-  return inputs.config.parallel.device == config::Device::cuda;
-}
-
-bool is_mixed(Precision precision) {
-  return precision == Precision::bf16 || precision == Precision::fp16 ||
-         precision == Precision::bf16_params;
-}
-
 // Returns the slowest of the ranks' devices, for which the others wait.
 DeviceRates device_rates(const CostInputs& inputs, int ranks) {
-  if (!is_cuda(inputs)) {
+  if (!inputs.on_gpu()) {
     const int cores = std::max(1, inputs.machine.physical_cores);
     const int all = inputs.config.parallel.threads.value_or(std::max(1, cores / ranks));
     // More threads than cores share them.
@@ -72,11 +63,11 @@ Work work_of(const CostInputs& inputs, const Candidate& candidate) {
     const double operators = unit.count * static_cast<double>(unit.operators);
     work.flops += (1 + kBackward) * forward;
     work.launches += kLaunches * operators;
-    work.bytes += (is_cuda(inputs) ? kTrafficOfGpu : kTraffic) * bytes;
+    work.bytes += (inputs.on_gpu() ? kTrafficOfGpu : kTraffic) * bytes;
     if (!candidate.recompute || !unit.recomputable) continue;
     work.again += forward;
     work.launches += operators;
-    work.bytes += (is_cuda(inputs) ? kTrafficOfGpu / 3 : 1) * bytes;  // forward's part
+    work.bytes += (inputs.on_gpu() ? kTrafficOfGpu / 3 : 1) * bytes;  // forward's part
   }
   return work;
 }
@@ -91,7 +82,7 @@ MicroTime micro_time(const CostInputs& inputs, const Candidate& candidate,
   const auto work = work_of(inputs, candidate);
   const double busy = (work.flops + work.again) / (rates.flops * rates.efficiency) +
                       work.bytes / rates.memory;
-  if (!is_cuda(inputs)) {
+  if (!inputs.on_gpu()) {
     constexpr double kCall = 6e-6;
     return {(busy + kCall * work.launches) * inputs.correction.time};
   }
@@ -138,7 +129,7 @@ Exchange exchange_of(const CostInputs& inputs, const Candidate& candidate,
                      double backward, double compute) {
   const double n = candidate.ranks;
   if (n <= 1) return {};
-  const auto link = is_cuda(inputs) ? gpu_link(inputs.machine, candidate.ranks)
+  const auto link = inputs.on_gpu() ? gpu_link(inputs.machine, candidate.ranks)
                                     : cpu_link(inputs.machine, candidate.ranks);
   const double gradients = gradient_bytes(inputs);
   const double bucket = std::max(
@@ -180,7 +171,7 @@ Exchange exchange_of(const CostInputs& inputs, const Candidate& candidate,
 
 double offload_seconds(const CostInputs& inputs, const Candidate& candidate,
                        double compute) {
-  if (!candidate.offload || !is_cuda(inputs)) return 0;
+  if (!candidate.offload || !inputs.on_gpu()) return 0;
   auto all = candidate;
   all.offload = false;
   const auto bytes = memory_cost(inputs, all).activations *
@@ -209,7 +200,7 @@ TimeCost time_cost(const CostInputs& inputs, const Candidate& candidate) {
 }
 
 double peak_flops(const CostInputs& inputs, int ranks) {
-  if (!is_cuda(inputs)) return ranks * device_rates(inputs, ranks).flops;
+  if (!inputs.on_gpu()) return ranks * device_rates(inputs, ranks).flops;
   double sum = 0;
   const auto count = std::min<std::size_t>(ranks, inputs.machine.gpus.size());
   for (std::size_t i = 0; i < count; ++i) {

@@ -18,7 +18,7 @@ using files::Descriptor;
 using std::chrono::milliseconds;
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t kLimitBytes = 1 << 16;
+constexpr std::int64_t kMostLockBytes = 1 << 16;
 
 std::string to_json(const LockHolder& holder, std::int64_t renewed) {
   return Json{{"host", holder.host},
@@ -50,7 +50,7 @@ Path lock_file(const Path& run) {
 std::string boot_id() {
   try {
     return std::string(
-        text::trim(files::read("/proc/sys/kernel/random/boot_id", kLimitBytes)));
+        text::trim(files::read("/proc/sys/kernel/random/boot_id", kMostLockBytes)));
   } catch (const Error&) {
     return "";
   }
@@ -82,7 +82,7 @@ bool is_in_place(int fd, const Path& path) {
 }
 
 std::optional<LockHolder> holder_in(int fd) {
-  std::string bytes(static_cast<std::size_t>(kLimitBytes), '\0');
+  std::string bytes(static_cast<std::size_t>(kMostLockBytes), '\0');
   const auto got = ::pread(fd, bytes.data(), bytes.size(), 0);
   if (got <= 0) return std::nullopt;
   bytes.resize(static_cast<std::size_t>(got));

@@ -14,7 +14,6 @@ using Kind = PickleValue::Kind;
 // A state dict needs about twenty values a tensor; a byte of a hostile pickle could ask
 // for a value each.
 constexpr std::size_t kMostValues = 4'000'000;
-constexpr std::size_t kMostDimensions = 64;
 
 // A name that is not here could be anything that Python can import: it is refused.
 bool is_allowed(const std::string& name) {
@@ -188,7 +187,7 @@ class Unpickler {
       push(Kind::tensor).tensor = std::make_unique<TorchTensor>(data);
     } else if (name == "torch.Size") {
       if (arguments->items.size() != 1 ||
-          arguments->items[0]->items.size() > kMostDimensions) {
+          arguments->items[0]->items.size() > kMostTensorDimensions) {
         refuse("a size is torn");
       }
       const auto items = arguments->items[0]->items;

@@ -7,7 +7,6 @@ namespace lockstep::storage {
 namespace {
 
 using Kind = PickleValue::Kind;
-constexpr std::size_t kMostDimensions = 64;
 
 constexpr std::string_view kTorch = "torch.";
 
@@ -53,7 +52,7 @@ std::string dtype_of(const std::string& name) {
 
 std::vector<std::int64_t> integers_of(const PickleValue& value) {
   std::vector<std::int64_t> result;
-  if (value.kind != Kind::sequence || value.items.size() > kMostDimensions) {
+  if (value.kind != Kind::sequence || value.items.size() > kMostTensorDimensions) {
     throw Error(Fault::io, "the size of a tensor is torn");
   }
   for (const auto* item : value.items) {

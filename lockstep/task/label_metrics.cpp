@@ -25,7 +25,7 @@ struct Said {
   }
 };
 
-class Accuracy : public SumMetric {
+class LabelAccuracy : public SumMetric {
  protected:
   Tensor sums_of(const Answers& answers) const override {
     return right_labels(answers);
@@ -39,9 +39,10 @@ class Accuracy : public SumMetric {
 
 // Counts for each label how often it was found, is present, and was predicted. A label
 // that is neither present nor predicted has no F1.
-class F1 : public SumMetric {
+class LabelF1 : public SumMetric {
  public:
-  F1(std::int64_t num_labels, EvalMetric kind) : labels_(num_labels), kind_(kind) {}
+  LabelF1(std::int64_t num_labels, EvalMetric kind)
+      : labels_(num_labels), kind_(kind) {}
 
  protected:
   Tensor sums_of(const Answers& answers) const override {
@@ -88,7 +89,7 @@ std::unique_ptr<Metric> make_one(EvalMetric metric, std::int64_t num_labels) {
     case EvalMetric::f1:
     case EvalMetric::f1_micro:
     case EvalMetric::f1_per_label:
-      return std::make_unique<F1>(num_labels, metric);
+      return std::make_unique<LabelF1>(num_labels, metric);
     default:
       throw Error(Fault::config, "eval.metrics: ", name_of(metric),
                   " is not a metric of labels; leave it out");
@@ -114,7 +115,7 @@ MetricList make_label_metrics(const std::vector<EvalMetric>& wanted,
     if (!is_of_ranking(metric)) list.push_back(make_one(metric, num_labels));
   }
   insert_ranking(list, wanted, {.num_columns = num_labels});
-  list.insert(list.begin(), std::make_unique<Accuracy>());
+  list.insert(list.begin(), std::make_unique<LabelAccuracy>());
   return list;
 }
 

@@ -19,10 +19,6 @@ constexpr std::int64_t kNoIndex = std::numeric_limits<std::int32_t>::min();
 // The loss is filled, not multiplied by the mask: a loss that does not count may be an
 // infinity. And not torch::where, which copies its scalar to the device and waits for
 // that.
-Tensor or_zero(const Tensor& each, const Tensor& valid) {
-  return valid.defined() ? each.masked_fill(valid.bitwise_not(), 0) : each;
-}
-
 Tensor sum_of(Tensor each, const Counted& counted) {
   if (counted.weights.defined()) {
     each = each * counted.weights.to(each.scalar_type());

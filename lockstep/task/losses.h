@@ -26,6 +26,11 @@ struct Counted {
   bool all_alike() const { return !mask.defined() && !weights.defined(); }
 };
 
+// Returns the numbers, with 0 where `valid` is defined and false.
+inline torch::Tensor or_zero(const torch::Tensor& each, const torch::Tensor& valid) {
+  return valid.defined() ? each.masked_fill(valid.bitwise_not(), 0) : each;
+}
+
 struct CrossEntropyOptions {
   double label_smoothing = 0;
   double focal_gamma = 0;  // (1 - p)^gamma of the right class multiplies its loss

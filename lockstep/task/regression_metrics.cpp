@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/task/detail/one_loss.h"
+#include "lockstep/task/losses.h"
 
 namespace lockstep::task {
 namespace {
@@ -11,10 +12,6 @@ namespace {
 using config::EvalMetric;
 using detail::mean_or_nan;
 using torch::Tensor;
-
-Tensor or_zero(const Tensor& each, const Tensor& valid) {
-  return valid.defined() ? each.masked_fill(valid.bitwise_not(), 0) : each;
-}
 
 // Returns the errors in float64, and 0 where a target does not count.
 Tensor errors_of(const Answers& answers) {

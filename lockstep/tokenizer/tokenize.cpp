@@ -15,7 +15,7 @@ namespace {
 
 using Path = std::filesystem::path;
 
-constexpr std::size_t kPieceBytes = 256 << 10;
+constexpr std::size_t kTextPieceBytes = 256 << 10;
 // What is encoded between two writes; the second keeps the number of mapped files low.
 constexpr std::size_t kBatchBytes = 16 << 20;
 constexpr std::size_t kBatchPieces = 4096;
@@ -97,7 +97,7 @@ class Tokenizing {
   void add_text(std::string_view text) {
     if (text.empty()) ++result_.empty;
     bool begins = true;
-    for (const auto piece : cut(tokenizer_, text, kPieceBytes)) {
+    for (const auto piece : cut(tokenizer_, text, kTextPieceBytes)) {
       add({file_, piece, 0, begins});
       begins = false;
     }

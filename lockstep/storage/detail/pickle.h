@@ -14,6 +14,9 @@
 
 namespace lockstep::storage {
 
+// PyTorch's tensors have at most as many.
+inline constexpr std::size_t kMostTensorDimensions = 64;
+
 // A value that a pickle may hold here.
 struct PickleValue {
   enum class Kind {
