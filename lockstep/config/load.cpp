@@ -57,14 +57,20 @@ struct Loading {
   }
 };
 
+// A map of a recipe.
+struct MapInFile {
+  const Node& node;
+  const std::string& file;
+};
+
 // Visits the entries of a map once each; a key that is no text, or is there for the
 // second time, is a problem.
 template <typename Visit>
-void for_each_entry(const Node& map, const std::string& file, Problems& problems,
-                    const Visit& visit) {
+void for_each_entry(const MapInFile& map, Problems& problems, const Visit& visit) {
+  const auto& [node, file] = map;
   std::map<std::string, int> first_lines;
-  for (std::size_t i = 0; i + 1 < map.items.size(); i += 2) {
-    const Node& key = map.items[i];
+  for (std::size_t i = 0; i + 1 < node.items.size(); i += 2) {
+    const Node& key = node.items[i];
     const auto where = place(file, key.mark);
     if (key.kind != Node::Kind::scalar) {
       problems.add(where, "", str("a key is a name, not ", name_of(key.kind)));
@@ -77,23 +83,23 @@ void for_each_entry(const Node& map, const std::string& file, Problems& problems
                        " and in line ", key.mark.line, "; remove one"));
       continue;
     }
-    visit(key, map.items[i + 1]);
+    visit(key, node.items[i + 1]);
   }
 }
 
-void apply_section(Loading& loading, const std::string& file,
-                   const std::string& section, const Node& fields) {
-  for_each_entry(
-      fields, file, loading.problems, [&](const Node& key, const Node& value) {
-        const auto* knob = loading.knobs.find(str(section, ".", key.text));
-        if (knob == nullptr) {
-          const auto problem = detail::unknown_key(loading.knobs, section, key.text);
-          return loading.problems.add(place(file, key.mark), "", problem);
-        }
-        // An empty value has no place of its own.
-        const auto& mark = value.kind == Node::Kind::null ? key.mark : value.mark;
-        loading.assign(*knob, value, {Origin::recipe, place(file, mark)});
-      });
+void apply_section(Loading& loading, const std::string& section,
+                   const MapInFile& fields) {
+  const auto& file = fields.file;
+  for_each_entry(fields, loading.problems, [&](const Node& key, const Node& value) {
+    const auto* knob = loading.knobs.find(str(section, ".", key.text));
+    if (knob == nullptr) {
+      const auto problem = detail::unknown_key(loading.knobs, section, key.text);
+      return loading.problems.add(place(file, key.mark), "", problem);
+    }
+    // An empty value has no place of its own.
+    const auto& mark = value.kind == Node::Kind::null ? key.mark : value.mark;
+    loading.assign(*knob, value, {Origin::recipe, place(file, mark)});
+  });
 }
 
 void apply_recipe(Loading& loading, const std::string& file, const Node& root) {
@@ -108,7 +114,7 @@ void apply_recipe(Loading& loading, const std::string& file, const Node& root) {
                 "; write sections, for example 'optim: {lr: 1e-3}'");
   }
   for_each_entry(
-      root, file, loading.problems, [&](const Node& key, const Node& fields) {
+      {root, file}, loading.problems, [&](const Node& key, const Node& fields) {
         const auto where = place(file, key.mark);
         if (!loading.knobs.has_section(key.text)) {
           const auto problem = detail::unknown_section(loading.knobs, key.text);
@@ -119,7 +125,7 @@ void apply_recipe(Loading& loading, const std::string& file, const Node& root) {
                   text::join(loading.knobs.names_in(key.text), ", "));
           loading.problems.add(where, key.text, problem);
         } else {
-          apply_section(loading, file, key.text, fields);
+          apply_section(loading, key.text, {fields, file});
         }
       });
 }
@@ -176,12 +182,11 @@ void apply_environment(Loading& loading, const Environment& environment) {
   }
 }
 
-void apply_override(Loading& loading, std::string_view key, std::string_view value,
-                    const Source& source) {
-  if (const auto* knob = loading.knobs.find(key)) {
-    loading.assign_text(*knob, value, source);
+void apply_override(Loading& loading, const Override& given, const Source& source) {
+  if (const auto* knob = loading.knobs.find(given.key)) {
+    loading.assign_text(*knob, given.value, source);
   } else {
-    loading.problems.add(place_of(source), "", unknown(loading.knobs, key));
+    loading.problems.add(place_of(source), "", unknown(loading.knobs, given.key));
   }
 }
 
@@ -268,7 +273,7 @@ void finish(Loading& loading, std::span<const Override> overrides,
             const Environment& environment) {
   apply_environment(loading, environment);
   for (const auto& [key, value] : overrides) {
-    apply_override(loading, key, value, {Origin::override_, str(key, "=", value)});
+    apply_override(loading, {key, value}, {Origin::override_, str(key, "=", value)});
   }
   loading.problems.throw_if_any();
   settle_size(loading);
@@ -319,10 +324,9 @@ Loaded defaults(std::span<const Override> overrides, const Environment& environm
   return loaded;
 }
 
-void set(Loaded& loaded, std::string_view key, std::string_view value,
-         const Source& source) {
+void set(Loaded& loaded, const Override& given, const Source& source) {
   Loading loading(loaded);
-  apply_override(loading, key, value, source);
+  apply_override(loading, given, source);
   loading.problems.throw_if_any();
 }
 

@@ -293,7 +293,7 @@ TEST(Print, DefaultsLoadBackWithTheirAutos) {
 TEST(Print, CommentsSayWhereAValueCameFromAndAreAligned) {
   const RecipeFile recipe("optim: {lr: 0.5}\n");
   auto loaded = recipe.load({{"optim.eps", "1e-6"}}, {{"LOCKSTEP_OPTIM_BETA1", "0.5"}});
-  config::set(loaded, "parallel.ranks", "1", {config::Origin::planner, "one\nrank"});
+  config::set(loaded, {"parallel.ranks", "1"}, {config::Origin::planner, "one\nrank"});
   const auto yaml = config::to_yaml(loaded, true);
   EXPECT_THAT(yaml, HasSubstr(" # recipe " + recipe.path().string() + ":1:13\n"));
   EXPECT_THAT(yaml, HasSubstr(" # override optim.eps=1e-6\n"));
