@@ -124,7 +124,8 @@ struct Scaling {
   int ranks = 1;
   double speed_up = 1;
 };
-std::vector<Scaling> scaling_of(const CostInputs& inputs, const Candidate& candidate);
+std::vector<Scaling> predict_scaling(const CostInputs& inputs,
+                                     const Candidate& candidate);
 
 // Returns "parameters 4.6 GiB + gradients 4.6 GiB + ... = 31.2 GiB".
 std::string terms_of(const MemoryCost& memory);

@@ -96,8 +96,10 @@ struct Option {
   std::int64_t share;
 };
 
-void add(const CostInputs& inputs, const Constraints& constraints, const Option& option,
-         std::vector<CandidateOutcome>& list) {
+std::vector<CandidateOutcome> try_option(const CostInputs& inputs,
+                                         const Constraints& constraints,
+                                         const Option& option) {
+  std::vector<CandidateOutcome> list;
   const bool blocks = inputs.model.can_recompute() && constraints.can_recompute;
   const bool cuda = inputs.on_gpu();
   for (const auto micro : micro_sizes(constraints, option.share)) {
@@ -117,6 +119,7 @@ void add(const CostInputs& inputs, const Constraints& constraints, const Option&
       }
     }
   }
+  return list;
 }
 
 // Candidates with less that could go wrong come first among equals.
@@ -335,7 +338,9 @@ std::vector<CandidateOutcome> outcomes(const CostInputs& inputs,
       const bool named = constraints.method && *constraints.method == method;
       if (alone != (ranks == 1) && !named) continue;
       if (alone && ranks > 1) continue;
-      add(inputs, constraints, {method, ranks, share}, list);
+      for (auto& one : try_option(inputs, constraints, {method, ranks, share})) {
+        list.push_back(std::move(one));
+      }
     }
   }
   std::stable_sort(list.begin(), list.end(), better);

@@ -99,7 +99,7 @@ TEST(Policy, NeedsNoModelButForPredictions) {
   for (const auto* policy : {"measured", "table", "simple", "flags", "zero2"}) {
     const auto plan = planner::resolve(
         config::defaults(Knobs{{"planner.policy", policy}}, {}),
-        planner::shipped_machine("4xl4"), true, {.no_model = "it is somebody's own"});
+        planner::shipped_machine("4xl4"), {.no_model = "it is somebody's own"});
     EXPECT_EQ(plan.config.config.parallel.ranks.value(), 4) << policy;
     EXPECT_FALSE(plan.prediction) << policy;
     EXPECT_THAT(plan.notes,
@@ -155,7 +155,7 @@ TEST(Measured, SmallBatchesAreLeftToFewGpus) {
   }
   const auto plan =
       planner::resolve(config::defaults(Knobs{{"batch.global", "8"}}, {}),
-                       planner::shipped_machine("4xl4"), true, {.model = model});
+                       planner::shipped_machine("4xl4"), {.model = model});
   EXPECT_EQ(plan.config.config.parallel.strategy, config::Strategy::single)
       << "sending the gradients would take longer than computing them";
 }
@@ -210,7 +210,7 @@ TEST(Measured, ANamedMicroBatchThatWillHardlyFitIsKeptAndNoted) {
 TEST(Plan, SmallerPiecesAreNotPromisedWhereTheyDoNotHelp) {
   auto machine = planner::shipped_machine("1xrtx3090");
   machine.gpus[0].memory_total_bytes = 3 * kGb;
-  const auto plan = planner::resolve(config::defaults({}, {}), machine, true,
+  const auto plan = planner::resolve(config::defaults({}, {}), machine,
                                      {.model = planner::shipped_model("gpt2-124m")});
   ASSERT_EQ(plan.notes.size(), 1U);
   EXPECT_THAT(plan.notes[0], HasSubstr("; one sample at a time needs "));
@@ -250,15 +250,13 @@ TEST(Measured, FewerBatchesWaitWhereTheHostIsSmall) {
   auto machine = planner::shipped_machine("cpu-16");
   auto model = planner::shipped_model("gpt2-124m");
   model.sample_bytes = 100 << 20;
-  const auto plan =
-      planner::resolve(config::defaults(Knobs{{"batch.global", "32"}}, {}), machine,
-                       true, {.model = model});
+  const auto plan = planner::resolve(
+      config::defaults(Knobs{{"batch.global", "32"}}, {}), machine, {.model = model});
   EXPECT_EQ(plan.config.config.data.prefetch.value(), 2);
   EXPECT_THAT(because(plan, "data.prefetch"), HasSubstr("a tenth of 64.0 GiB"));
   model.sample_bytes = std::int64_t{1} << 62;
-  const auto absurd =
-      planner::resolve(config::defaults(Knobs{{"batch.global", "32"}}, {}), machine,
-                       true, {.model = model});
+  const auto absurd = planner::resolve(
+      config::defaults(Knobs{{"batch.global", "32"}}, {}), machine, {.model = model});
   EXPECT_EQ(absurd.config.config.data.prefetch.value(), 1);
 }
 
@@ -279,7 +277,7 @@ hardware::Machine with_a_small_card() {
 
 planner::Plan plan_on(const hardware::Machine& machine, const Knobs& knobs,
                       const std::string& model = "gpt2-124m") {
-  return planner::resolve(config::defaults(knobs, {}), machine, true,
+  return planner::resolve(config::defaults(knobs, {}), machine,
                           {.model = planner::shipped_model(model)});
 }
 
