@@ -85,22 +85,23 @@ struct Tried {
   launcher::JobResult result;
 };
 
-Tried try_one(const BenchCase& which, const config::Loaded& wanted,
-              const hardware::Machine& machine, const planner::Knowledge& knowledge,
+Tried try_one(const BenchCase& which, const BenchInputs& inputs,
               const jobs::Trials& trials) {
+  const auto& machine = inputs.machine;
   Tried tried{.row = {.which = which}, .result = {.exit = kExitOk}};
   try {
-    const auto plan = bench_plan(which, wanted, machine, knowledge);
+    const auto plan = bench_plan(which, inputs);
     const auto run = jobs::make_trial(trials, plan);
     std::optional<hardware::GpuUse> use;
     const auto& parallel = plan.config.config.parallel;
     if (parallel.device == config::Device::cuda) use.emplace();
-    tried.result = jobs::run_trial(trials, plan, run);
+    tried.result = jobs::run_trial(trials, {.plan = plan, .run = run});
     if (tried.result.state != run::RunStatus::done) {
       throw Error(Fault::internal, tried.result.message);
     }
     const auto timeline = monitor::read_chrome_trace(run.trace());
-    tried.row = measured(which, plan, timeline, machine.logical_cores);
+    tried.row = measured(
+        which, {.plan = plan, .timeline = timeline, .cores = machine.logical_cores});
     if (use) {
       tried.row.busy = use->mean(gpus_of(parallel, machine), steady(timeline.begin()),
                                  steady(timeline.end()));
@@ -126,7 +127,7 @@ int bench(const Arguments& arguments, Context& context) {
   const auto settings = shorten(wanted, request);
   const auto worker = jobs::find_worker(caller);
   const auto machine = jobs::known_machine(caller, wanted.config.run.dir);
-  const auto knowledge = jobs::knowledge_of(wanted, machine, caller);
+  const auto knowledge = jobs::gather_knowledge(wanted, machine, caller);
   for (const auto& line : request.left_out) context.err << "lockstep: " << line << "\n";
   launcher::Signals signals;
   const auto directory = make_directory(arguments, wanted.config.run.dir);
@@ -137,7 +138,7 @@ int bench(const Arguments& arguments, Context& context) {
   for (const auto& which : request.cases) {
     context.err << "lockstep: " << request.all_steps() << " steps of " << which.text()
                 << std::endl;
-    auto tried = try_one(which, wanted, machine, knowledge,
+    auto tried = try_one(which, {wanted, machine, knowledge},
                          {directory, worker, caller, signals});
     const auto state = tried.result.state;
     const bool stops = tried.result.exit != kExitOk && state == run::RunStatus::stopped;

@@ -82,18 +82,19 @@ std::vector<planner::Choice> shorten(config::Loaded& wanted,
   return settings.take();
 }
 
-planner::Plan bench_plan(const BenchCase& which, config::Loaded wanted,
-                         const hardware::Machine& machine,
-                         const planner::Knowledge& knowledge) {
-  config::set(wanted, "parallel.ranks", str(which.ranks), {Origin::override_, "bench"});
-  config::set(wanted, "parallel.strategy", name_of(which.strategy),
-              {Origin::override_, "bench"});
-  config::set(wanted, "run.name", which.id(), {Origin::override_, "bench"});
-  return planner::resolve(std::move(wanted), machine, /*allow_auto=*/true, knowledge);
+planner::Plan bench_plan(const BenchCase& which, const BenchInputs& inputs) {
+  auto wanted = inputs.wanted;
+  const auto set = [&](const std::string& key, std::string_view value) {
+    config::set(wanted, {key, std::string(value)}, {Origin::override_, "bench"});
+  };
+  set("parallel.ranks", str(which.ranks));
+  set("parallel.strategy", name_of(which.strategy));
+  set("run.name", which.id());
+  return planner::resolve(std::move(wanted), inputs.machine, inputs.knowledge);
 }
 
-BenchRow measured(const BenchCase& which, const planner::Plan& plan,
-                  const monitor::Timeline& timeline, int cores) {
+BenchRow measured(const BenchCase& which, const BenchTrace& trace) {
+  const auto& [plan, timeline, cores] = trace;
   const auto& config = plan.config.config;
   const auto steps = slowest(timeline);
   if (steps.empty()) throw Error(Fault::io, "the trace of the run has no steps");
