@@ -175,9 +175,9 @@ int answer(const Request& request, generate::Decoder& decoder,
   return kExitOk;
 }
 
-int talk(const Request& request, generate::Decoder& decoder,
-         const tokenizer::Tokenizer& words, const config::TextData& text) {
-  generate::Chat chat(decoder, words, {request.options, text, request.system});
+int talk(generate::Decoder& decoder, const tokenizer::Tokenizer& words,
+         const generate::Chat::Settings& settings) {
+  generate::Chat chat(decoder, words, settings);
   const bool asks = ::isatty(STDIN_FILENO) == 1;
   std::string line;
   while (true) {
@@ -208,8 +208,9 @@ int run_generate(const std::vector<std::string>& words, ConfigLoader load) {
   const auto tokenizer = words_of(request, source);
   settle_vocabulary(source, tokenizer);
   generate::Decoder decoder(std::move(source.weights));
-  return request.chats ? talk(request, decoder, tokenizer, source.text)
-                       : answer(request, decoder, tokenizer);
+  return request.chats
+             ? talk(decoder, tokenizer, {request.options, source.text, request.system})
+             : answer(request, decoder, tokenizer);
 }
 
 }  // namespace lockstep

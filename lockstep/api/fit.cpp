@@ -84,7 +84,7 @@ class Trainer::Impl {
        const FitOptions& options)
       : environment_(run::detect(run::process_variables())),
         plan_(planner::resolve(wanted_config(options, environment_.world_size),
-                               hardware::detect(), /*allow_auto=*/true)),
+                               hardware::detect())),
         model_(std::move(model)),
         console_(monitor::standard_error_options(
             [variables = run::process_variables()](std::string_view name) {
@@ -112,7 +112,7 @@ class Trainer::Impl {
       loop_->begin();
     } catch (const std::exception& error) {
       if (rank() == 0) {
-        run_.update_record(run::RunStatus::failed, std::nullopt, error.what());
+        run_.update_record({run::RunStatus::failed, std::nullopt, error.what()});
       }
       throw;
     }
@@ -122,8 +122,8 @@ class Trainer::Impl {
     loop_.reset();
     try {
       if (!finished_ && rank() == 0) {
-        run_.update_record(run::RunStatus::failed, std::nullopt,
-                           "the program ended before the run");
+        run_.update_record(
+            {run::RunStatus::failed, std::nullopt, "the program ended before the run"});
       }
       world_.close();
     } catch (...) {  // NOLINT: whoever waits for this rank will say so
@@ -143,8 +143,8 @@ class Trainer::Impl {
     finished_ = true;
     if (rank() != 0) return;
     const bool stopped = history_.result.stopped_by != 0;
-    run_.update_record(stopped ? run::RunStatus::stopped : run::RunStatus::done,
-                       std::nullopt, "");
+    run_.update_record(
+        {stopped ? run::RunStatus::stopped : run::RunStatus::done, std::nullopt, ""});
   }
 
  private:
@@ -172,8 +172,8 @@ class Trainer::Impl {
       log::warning("fit", std::string(sentence));
     };
     caller.warn = caller.say;
-    auto opened = jobs::open_run(
-        plan_, jobs::lock_existing_run(config(), /*take_over=*/false, caller), caller);
+    auto lock = jobs::lock_existing_run(config(), /*take_over=*/false, caller);
+    auto opened = jobs::open_run(plan_, {.lock = std::move(lock)}, caller);
     lock_.emplace(std::move(opened.lock));
     return opened.directory.path();
   }

@@ -210,13 +210,14 @@ std::vector<Sample> list_samples(const Path& folder,
 }  // namespace
 
 Opened open_image_folder(const config::DataConfig& config, Split split) {
-  const Path dir = folder_of(config, "a folder with a folder of images for each class");
+  const Path dir =
+      require_folder(config, "a folder with a folder of images for each class");
   const auto train = folder_of_split(dir, Split::train);
   const auto classes = classes_in(train);
   auto samples = list_samples(folder_of_split(dir, split), classes, train);
   auto all = std::make_unique<ImageFolder>(
       std::move(samples), static_cast<std::int64_t>(classes.size()), config.resize);
-  return thinned(std::move(all), limit_of(config, split));
+  return thinned(std::move(all), sample_limit(config, split));
 }
 
 }  // namespace lockstep::data

@@ -29,12 +29,11 @@ std::uint64_t hash_of_weights(const models::Model& model) {
 
 }  // namespace
 
-Trace::Trace(run::TraceRequest request, models::Model& model,
-             const data::Dataset& dataset, comm::World& world)
+Trace::Trace(run::TraceRequest request, const Subject& subject)
     : request_(std::move(request)),
-      model_(model),
-      spec_(dataset.spec()),
-      world_(world) {
+      model_(subject.model),
+      spec_(subject.dataset.spec()),
+      world_(subject.world) {
   std::error_code error;
   std::filesystem::create_directories(request_.directory, error);
   if (error) files::fail("make directory", request_.directory, error.value());

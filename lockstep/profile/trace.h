@@ -23,10 +23,14 @@ namespace lockstep::profile {
 // Lifetime:   the model, the data set and the world outlive it.
 class Trace {
  public:
+  struct Subject {
+    models::Model& model;
+    const data::Dataset& dataset;
+    comm::World& world;
+  };
   // Make it when all ranks have the weights that they start from. From then on the
   // gradient of an injection is scaled inside backward, before it can be exchanged.
-  Trace(run::TraceRequest request, models::Model& model, const data::Dataset& dataset,
-        comm::World& world);
+  Trace(run::TraceRequest request, const Subject& subject);
 
   // Call it when gradients are summed over the ranks, and not yet applied.
   void exchanged();

@@ -149,12 +149,11 @@ Built build(const config::Config& config, const torch::Device& device, Shared& s
   check_recompute(config, *built.model);
   built.model->recompute_every(config.memory.recompute_every.value());
   built.task = shared.hooks.task ? shared.hooks.task
-                                 : task_of(config, *shared.train_data, built.policy);
+                                 : build_task(config, *shared.train_data, built.policy);
   return built;
 }
 
-std::string digest_of_frozen(const config::Config& config, const models::Model& model) {
-  if (config::saves_frozen(config.lora, config.model)) return "";
+std::string frozen_digest(const models::Model& model) {
   std::vector<storage::Digest> digests;
   for (const auto& parameter : model.parameters()) {
     if (parameter.requires_grad()) continue;
@@ -179,9 +178,9 @@ models::Shape shape_of(const data::SampleSpec& spec) {
   return {spec.shape, spec.num_classes, spec.tensors()};
 }
 
-std::shared_ptr<const task::Task> task_of(const config::Config& config,
-                                          const data::Dataset& train,
-                                          const precision::Policy& policy) {
+std::shared_ptr<const task::Task> build_task(const config::Config& config,
+                                             const data::Dataset& train,
+                                             const precision::Policy& policy) {
   const auto weights = data::class_weights(config.data, train);
   torch::Tensor on_device;
   if (!weights.empty()) {
@@ -190,10 +189,10 @@ std::shared_ptr<const task::Task> task_of(const config::Config& config,
   return task::make_task(config, train.spec(), on_device);
 }
 
-std::shared_ptr<memory::Offload> offload_of(const config::Config& config,
-                                            const parallel::Strategy& strategy,
-                                            const torch::Device& device) {
-  if (!config.memory.offload.value()) return nullptr;
+std::shared_ptr<memory::Offload> make_offload(const config::MemoryConfig& config,
+                                              const parallel::Strategy& strategy,
+                                              const torch::Device& device) {
+  if (!config.offload.value()) return nullptr;
   memory::Offload::Options options{.device = device, .resident = {}};
   for (const auto& parameter : strategy.parameters()) {
     options.resident.push_back(parameter.tensor);

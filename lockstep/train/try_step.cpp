@@ -19,7 +19,8 @@ bool try_step(const StepTrial& trial, std::int64_t size) {
     fits = false;
   }
   // A step may ask the other ranks for what targets weigh: all begin it, or none.
-  if (comm::extremes_of(fits ? 1 : 0, trial.world.cpu()).smallest == 0) return false;
+  if (comm::gather_extremes(fits ? 1 : 0, trial.world.cpu()).smallest == 0)
+    return false;
   trial.strategy.begin_step();
   try {
     trial.step.set_micro_batch(size);

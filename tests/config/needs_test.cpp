@@ -33,7 +33,8 @@ void set_first(Loaded& loaded, std::string_view key,
                const std::vector<std::string>& values, Origin origin) {
   for (const auto& value : values) {
     if (!test::error_of([&] {
-          config::set(loaded, {key, value}, {origin, str(key, "=", value)});
+          config::set(loaded, {std::string(key), std::string(value)},
+                      {origin, str(key, "=", value)});
         })) {
       return;
     }
