@@ -208,6 +208,11 @@ int run_generate(const std::vector<std::string>& words, ConfigLoader load) {
   const auto tokenizer = words_of(request, source);
   settle_vocabulary(source, tokenizer);
   generate::Decoder decoder(std::move(source.weights));
+  if (request.chats && !source.knows_chats) {
+    std::cerr << "lockstep: the chat template of '" << request.source.path.string()
+              << "' is in Jinja, which is not read here; messages are written as '"
+              << source.text.chat_template << "'" << std::endl;
+  }
   return request.chats ? talk(request, decoder, tokenizer, source.text)
                        : answer(request, decoder, tokenizer);
 }

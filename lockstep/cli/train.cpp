@@ -22,6 +22,7 @@
 #include "lockstep/jobs/worker.h"
 #include "lockstep/launcher/job.h"
 #include "lockstep/planner/plan.h"
+#include "lockstep/run/proposed.h"
 #include "lockstep/run/run_directory.h"
 
 namespace lockstep::cli {
@@ -176,6 +177,9 @@ int train(const Arguments& arguments, Context& context) {
     return launcher::run_job(run, jobs::training_job(plan, opened, start, caller),
                              signals);
   }();
+  // Nothing was trained by knobs that were refused. Whoever has taken the run over may
+  // have proposed others.
+  if (opened.lock.lost_to().empty()) run::take_back_proposed(run);
   say_what_came_of_it(finished, run, result, context);
   if (!jobs::is_over(run, result.state)) {
     say_how_to_resume({plan, arguments, run}, result, context);

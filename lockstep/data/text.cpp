@@ -3,7 +3,6 @@
 #include "lockstep/base/text.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -136,25 +135,11 @@ bool is_examples(const Path& file) {
   return file.extension() == ".jsonl";
 }
 
-// Returns whether a file is of this split. One whose name, or whose folder's, has a
-// word such as "val" or "test" is to evaluate on; "testament" is another word.
+// Returns whether a file is of this split, by its name and those of its folders.
 bool fits(const Path& file, const Path& folder, const config::DataConfig& config,
           Split split) {
   if (config.split > 0) return split == Split::train;
-  constexpr std::array<std::string_view, 6> kEval = {"val",  "valid", "validation",
-                                                     "test", "eval",  "dev"};
-  std::string word;
-  bool is_eval = false;
-  for (const char letter :
-       text::lower(file.lexically_relative(folder).string()) + "/") {
-    if (letter >= 'a' && letter <= 'z') {
-      word += letter;
-      continue;
-    }
-    is_eval = is_eval || std::find(kEval.begin(), kEval.end(), word) != kEval.end();
-    word.clear();
-  }
-  return is_eval == (split == Split::eval);
+  return names_eval(file.lexically_relative(folder).string()) == (split == Split::eval);
 }
 
 std::vector<Path> files_in(const config::DataConfig& config, Split split) {

@@ -18,6 +18,7 @@ struct Source {
   bool is_exact = false;
   std::filesystem::path tokenizer;  // empty: not known
   config::TextData text;            // how its run has written chats
+  bool knows_chats = true;  // false: its chat template is one of others
 };
 
 struct SourceOptions {

@@ -181,6 +181,12 @@ Gpt2 gpt2_from_json(std::string_view text, const std::string& place) {
 Gpt2 read_gpt2(const Path& folder) {
   const auto file = folder / kConfigName;
   std::error_code ignored;
+  if (std::filesystem::exists(folder / "adapter_config.json", ignored) &&
+      !std::filesystem::exists(file, ignored)) {
+    throw Error(Fault::config, folder.string(),
+                ": it holds adapters of PEFT; name it as lora.weights, and the model "
+                "that they belong to as model.weights");
+  }
   if (!std::filesystem::exists(file, ignored)) {
     throw Error(Fault::config, folder.string(), ": there is no ", kConfigName,
                 " in it; name the folder of a Hugging Face model, or a file");

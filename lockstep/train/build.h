@@ -36,10 +36,9 @@ std::shared_ptr<const task::Task> task_of(const config::Config& config,
 // steps follows from the samples. Collective.
 void check_same_data(comm::World& world, const Shared& shared);
 
-// Returns the digest of parameters that are neither trained nor saved; "" if there are
-// none. A run resumes only with the same: check_frozen() throws Fault::config else.
-std::string digest_of_frozen(const config::Config& config, const models::Model& model);
-void check_frozen(const RunState& saved, const std::string& digest);
+// Returns the digest of the weights under adapters, which are not saved; "" if all are.
+// A run resumes only beside the same (hf::check_base()).
+std::string digest_of_base(const config::Config& config);
 
 // Returns what memory.offload asks for; null if it is off.
 std::shared_ptr<memory::Offload> offload_of(const config::Config& config,
