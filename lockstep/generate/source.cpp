@@ -187,6 +187,7 @@ Source of_folder(const Path& path) {
                       .tensors = from_folder(weights)},
           .tokenizer = path,
           .text = text,
+          .end_tokens = hf::end_tokens(path),
           .knows_chats = chats.has_value()};
 }
 

@@ -7,8 +7,8 @@
 #include "lockstep/hf/gpt2.h"
 #include "lockstep/storage/manifest.h"
 
-// The weights under adapters, which checkpoints do not hold: a digest tells whether they
-// are those that the adapters were trained beside.
+// The weights under adapters, which checkpoints do not hold: a digest tells whether
+// they are those that the adapters were trained beside.
 namespace lockstep::hf {
 
 // Returns the digest of the weights in a folder or a file, by our names and in our

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
+#include "lockstep/base/text.h"
 #include "lockstep/hf/tensors.h"
 
 namespace lockstep::hf {
@@ -34,7 +35,8 @@ constexpr auto kKnown = std::to_array<std::string_view>(
      // The names of the tensors say which layers are adapted.
      "exclude_modules", "layers_to_transform", "layers_pattern",
      // How the adapters began, or how they are merged at run time.
-     "eva_config", "qalora_group_size", "runtime_config", "ephemeral_gpu_offload"});
+     "eva_config", "qalora_group_size", "runtime_config", "ephemeral_gpu_offload",
+     "megatron_core"});
 
 constexpr std::string_view kMerge =
     "; merge such adapters with PEFT (merge_and_unload) and load the result as "
@@ -44,11 +46,12 @@ constexpr std::string_view kMerge =
 // what is left of them.
 void check_init(const Json& init, const std::string& place) {
   if (init.is_boolean() || init.is_null()) return;
-  for (const char* plain : {"gaussian", "eva", "orthogonal"}) {
-    if (init == plain) return;
-  }
+  const auto name = init.is_string() ? text::lower(init.get<std::string>()) : "";
+  if (name == "gaussian" || name == "eva" || name == "orthogonal") return;
   throw Error(Fault::config, place, ": init_lora_weights is ", init.dump(),
-              ", which changes the weights that the adapters belong to", kMerge);
+              ", which is none of those that leave the weights under the adapters as "
+              "they are (true, false, gaussian, eva, orthogonal)",
+              kMerge);
 }
 
 // Refuses what changes what an adapter computes, or which weights it needs.

@@ -4,10 +4,10 @@
 
 #include "lockstep/run/run_directory.h"
 
-// The config and the plan of a run that is taken up again with other knobs. The old ones
-// lie beside them (config.before.yaml, plan.before.json) until the run goes on by the
-// new ones: an attempt that is refused leaves a directory whose config is that of its
-// checkpoints.
+// The config and the plan of a run that is taken up again with other knobs. The old
+// ones lie beside them (config.before.yaml, plan.before.json) until the run goes on by
+// the new ones: an attempt that is refused leaves a directory whose config is that of
+// its checkpoints.
 namespace lockstep::run {
 
 // The texts of the two files.

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-// How the messages of a chat are written: "{role}: {content}\n" (data.chat_template) for
-// us, a Jinja template for transformers.
+// How the messages of a chat are written: "{role}: {content}\n" (data.chat_template)
+// for us, a Jinja template for transformers.
 namespace lockstep::tokenizer {
 
 // The parts of a message around its content.
