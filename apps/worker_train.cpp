@@ -24,6 +24,7 @@
 #include "lockstep/monitor/console.h"
 #include "lockstep/run/exit_status.h"
 #include "lockstep/run/host.h"
+#include "lockstep/run/proposed.h"
 #include "lockstep/run/run_lock.h"
 #include "lockstep/train/device.h"
 #include "lockstep/train/replicas.h"
@@ -165,6 +166,7 @@ class Record {
   void failed(Fault fault, const std::string& message) const noexcept {
     if (!is_ours()) return;
     try {
+      run::take_back_proposed(run_);
       run_.update_record({run::RunStatus::failed, shell_status(fault), message});
     } catch (const std::exception&) {
       // The error itself is what has to be said.

@@ -17,6 +17,7 @@
 #include "lockstep/jobs/open_run.h"
 #include "lockstep/monitor/console.h"
 #include "lockstep/planner/plan.h"
+#include "lockstep/run/proposed.h"
 #include "lockstep/run/rank_environment.h"
 #include "lockstep/run/run_lock.h"
 #include "lockstep/train/device.h"
@@ -105,7 +106,12 @@ class Trainer::Impl {
     reporter_.emplace(
         run_, config().monitor, console_,
         train::Reporter::Who{.rank = world_.rank(), .ranks = world_.size()});
-    loop_ = train::make_loop(config_, {run_, *reporter_, stop_, world_}, *shared_);
+    try {
+      loop_ = train::make_loop(config_, {run_, *reporter_, stop_, world_}, *shared_);
+    } catch (const std::exception&) {
+      if (rank() == 0) run::take_back_proposed(run_);
+      throw;
+    }
     history_.run = run_.path();
     if (rank() == 0) run_.claim();
     try {

@@ -22,6 +22,7 @@
 #include "lockstep/jobs/worker.h"
 #include "lockstep/launcher/job.h"
 #include "lockstep/planner/plan.h"
+#include "lockstep/run/proposed.h"
 #include "lockstep/run/run_directory.h"
 
 namespace lockstep::cli {
@@ -172,6 +173,9 @@ int train(const Arguments& arguments, Context& context) {
     const jobs::WandbSync meanwhile(run.path(), plan.config.config.monitor, caller);
     return launcher::run_job(run, jobs::training_job(plan, opened, start), signals);
   }();
+  // Nothing was trained by knobs that were refused. Whoever has taken the run over may
+  // have proposed others.
+  if (opened.lock.lost_to().empty()) run::take_back_proposed(run);
   sync_wandb(run, context);
   if (result.state == run::RunStatus::done) {
     say_how_right_the_plan_was(finished, run, context);

@@ -1,6 +1,11 @@
 #include "lockstep/data/split.h"
 
+#include <algorithm>
+#include <array>
+#include <string>
+
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 
 namespace lockstep::data {
 
@@ -12,6 +17,22 @@ std::string require_folder(const config::DataConfig& config, std::string_view ho
   if (!config.dir.empty()) return config.dir;
   throw Error(Fault::config, "data.dir: the data set '", config.name, "' is ", holds,
               "; set data.dir to it");
+}
+
+bool names_eval(std::string_view path) {
+  constexpr std::array<std::string_view, 6> kEval = {"val",  "valid", "validation",
+                                                     "test", "eval",  "dev"};
+  std::string word;
+  bool is_eval = false;
+  for (const char letter : text::lower(path) + "/") {
+    if (letter >= 'a' && letter <= 'z') {
+      word += letter;
+      continue;
+    }
+    is_eval = is_eval || std::find(kEval.begin(), kEval.end(), word) != kEval.end();
+    word.clear();
+  }
+  return is_eval;
 }
 
 }  // namespace lockstep::data

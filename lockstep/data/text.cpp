@@ -3,7 +3,6 @@
 #include "lockstep/base/text.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -136,24 +135,6 @@ bool is_examples(const Path& file) {
   return file.extension() == ".jsonl";
 }
 
-// Returns whether a file is to evaluate on: its path, from data.dir on, has a word such
-// as "val" or "test"; "testament" is another word.
-bool is_for_evaluation(const Path& relative) {
-  constexpr std::array<std::string_view, 6> kEval = {"val",  "valid", "validation",
-                                                     "test", "eval",  "dev"};
-  std::string word;
-  bool is_eval = false;
-  for (const char letter : text::lower(relative.string()) + "/") {
-    if (letter >= 'a' && letter <= 'z') {
-      word += letter;
-      continue;
-    }
-    is_eval = is_eval || std::find(kEval.begin(), kEval.end(), word) != kEval.end();
-    word.clear();
-  }
-  return is_eval;
-}
-
 std::vector<Path> files_in(const config::DataConfig& config, Split split) {
   const Path folder = require_folder(config, "a folder of texts (.txt or .jsonl)");
   if (std::filesystem::is_regular_file(folder)) {
@@ -164,7 +145,7 @@ std::vector<Path> files_in(const config::DataConfig& config, Split split) {
   }
   const auto fits = [&](const Path& file) {
     if (config.split > 0) return split == Split::train;
-    return is_for_evaluation(file.lexically_relative(folder)) == (split == Split::eval);
+    return names_eval(file.lexically_relative(folder).string()) == (split == Split::eval);
   };
   std::vector<Path> files;
   std::error_code error;

@@ -187,9 +187,9 @@ std::vector<Path> list_files(const Path& folder, Split split) {
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const auto name = text::lower(entry.path().filename().string());
     if (entry.path().extension() != ".bin") continue;
-    const auto has = [&](const char* word) { return name.find(word) != name.npos; };
-    const bool eval = has("val") || has("test");
-    const bool fits = split == Split::eval ? eval : has("train") && !eval;
+    const bool eval = names_eval(name);
+    const bool train = !eval && name.find("train") != name.npos;
+    const bool fits = split == Split::eval ? eval : train;
     if (fits) files.push_back(entry.path());
   }
   if (files.empty()) {

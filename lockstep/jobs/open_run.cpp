@@ -9,6 +9,7 @@
 #include "lockstep/config/print.h"
 #include "lockstep/hardware/json.h"
 #include "lockstep/run/events.h"
+#include "lockstep/run/proposed.h"
 #include "lockstep/storage/catalog.h"
 #include "lockstep/storage/file_system.h"
 
@@ -73,8 +74,8 @@ run::RunDirectory take_up(const planner::Plan& plan, const run::NewRun& wanted,
   auto record = wanted.record;
   record.id = before.id;
   record.started = before.started;
-  files::write_atomically(run.config(), wanted.config_yaml);
-  files::write_atomically(run.plan(), wanted.plan_json);
+  run::propose(run, {wanted.config_yaml, wanted.plan_json});
+  if (!has_checkpoint(path)) run::accept_proposed(run);  // nothing was trained before
   files::write_atomically(run.record_file(), run::to_json(record));
   remove_errors(run);
   return run;

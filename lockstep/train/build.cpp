@@ -17,9 +17,9 @@
 #include "lockstep/config/field.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/open.h"
+#include "lockstep/hf/base_digest.h"
 #include "lockstep/hf/settle.h"
 #include "lockstep/models/lora.h"
-#include "lockstep/storage/digest.h"
 #include "lockstep/task/build.h"
 #include "lockstep/train/device.h"
 #include "lockstep/train/step.h"
@@ -153,25 +153,9 @@ Built build(const config::Config& config, const torch::Device& device, Shared& s
   return built;
 }
 
-std::string frozen_digest(const models::Model& model) {
-  std::vector<storage::Digest> digests;
-  for (const auto& parameter : model.parameters()) {
-    if (parameter.requires_grad()) continue;
-    const auto host = parameter.detach().cpu().contiguous();
-    digests.push_back(storage::digest_of(
-        std::span(static_cast<const std::byte*>(host.const_data_ptr()),
-                  static_cast<std::size_t>(host.nbytes()))));
-  }
-  return storage::to_hex(storage::digest_of(digests));
-}
-
-void check_frozen(const RunState& saved, const std::string& digest) {
-  if (saved.frozen.empty() || saved.frozen == digest) return;
-  throw Error(Fault::config,
-              "model.weights: the adapters of the checkpoint were trained beside other "
-              "weights (digest ",
-              saved.frozen, ", these have ", digest,
-              "); name the weights that the run began with");
+std::string digest_of_base(const config::Config& config) {
+  if (config::saves_frozen(config.lora, config.model)) return "";
+  return hf::digest_of_weights(config.model.weights);
 }
 
 models::Shape shape_of(const data::SampleSpec& spec) {

@@ -36,11 +36,9 @@ std::shared_ptr<const task::Task> build_task(const config::Config& config,
 // steps follows from the samples. Collective.
 void check_same_data(comm::World& world, const Shared& shared);
 
-// Returns the digest of the parameters that are not trained. Where they are not saved,
-// either (config::saves_frozen()), a run resumes only with the same: check_frozen()
-// throws Fault::config else.
-std::string frozen_digest(const models::Model& model);
-void check_frozen(const RunState& saved, const std::string& digest);
+// Returns the digest of the weights under adapters, which are not saved; "" if all are.
+// A run resumes only beside the same (hf::check_base()).
+std::string digest_of_base(const config::Config& config);
 
 // Returns what memory.offload asks for; null if it is off.
 std::shared_ptr<memory::Offload> make_offload(const config::MemoryConfig& config,

@@ -16,6 +16,7 @@
 #include "lockstep/comm/broadcast_text.h"
 #include "lockstep/run/events.h"
 #include "lockstep/run/knobs.h"
+#include "lockstep/run/proposed.h"
 #include "lockstep/storage/publish.h"
 #include "lockstep/storage/reader.h"
 
@@ -237,6 +238,7 @@ void Checkpoints::load(parallel::Strategy& strategy, const checkpoint::Pieces& o
 
 void Checkpoints::begin() {
   from_first([&] {
+    run::accept_proposed(parts_.run);
     auto& files = storage::FileSystem::real();
     const auto folder = parts_.run.checkpoints();
     for (const auto& line : storage::clean_up(files, folder)) {

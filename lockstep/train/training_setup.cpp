@@ -1,6 +1,7 @@
 // Puts a run together, anew or from a checkpoint.
 #include "lockstep/base/log.h"
 #include "lockstep/data/open.h"
+#include "lockstep/hf/base_digest.h"
 #include "lockstep/memory/find_micro.h"
 #include "lockstep/train/detail/training.h"
 #include "lockstep/train/ending.h"
@@ -58,9 +59,7 @@ Training::Training(const config::Config& config, const RunParts& parts, Shared& 
       weights_({config.model, config.lora, run_, *built_.model, *strategy_, world_,
                 reporter_, callbacks_, state_}) {
   result_.primary = built_.task->primary().name;
-  if (!config::saves_frozen(config.lora, config.model)) {
-    state_.frozen = frozen_digest(*built_.model);
-  }
+  state_.base_weights = digest_of_base(config);
   check_same_data(world_, shared);
   seed_apart(world_, config.run.seed, shared);
   restore();
@@ -118,11 +117,14 @@ void Training::restore() {
   const auto& at = checkpoints_.resumed();
   rank_state_.refresh(tally_, built_.policy.device);
   if (!at) return;
-  check_frozen(*at, state_.frozen);
+  hf::check_base("model.weights: ", {at->base_weights, state_.base_weights},
+                 config_.model.weights);
   if (checkpoints_.had_ended()) over_ = why_over(*at, config_, last_step_);
   checkpoints_.load(*strategy_, rank_state_.pieces());
   rank_state_.apply(tally_, built_.policy.device);
+  const auto base_weights = state_.base_weights;
   state_ = *at;
+  state_.base_weights = base_weights;  // that of an older checkpoint is not known
   result_.resumed_at = at->steps;
   earlier_seconds_ = at->train_seconds;
   evaluator_.restore(*at);
