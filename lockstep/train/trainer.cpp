@@ -95,10 +95,7 @@ bool Training::compute(const data::Batch& batch) {
   on_ballots(
       held ? attempts_->replay(batch, state_.steps, own)
            : attempts_->compute(batch, state_.steps, updates_.scaler().scale(), own));
-  if (trace_) {
-    strategy_->gather_gradients();
-    trace_->exchanged();
-  }
+  if (trace_) trace_->exchanged(*strategy_);
   callbacks_.call([](auto& c, auto& at) { c.on_gradients(at); });
   profiler_.skip_phase();
   return held;
