@@ -25,24 +25,33 @@ namespace fs = std::filesystem;
 
 constexpr char kStrategies[] = "single,data_parallel,ddp";
 
-std::vector<config::Strategy> strategy_list(const std::string& list) {
-  std::vector<config::Strategy> strategies;
-  const auto known = text::split(kStrategies, ',');
+// Returns the cases that may be named, each for one rank.
+std::vector<BenchCase> known_strategies() {
+  using config::Strategy;
+  return {{Strategy::single},
+          {Strategy::data_parallel},
+          {Strategy::ddp},
+          {Strategy::zero, 1, 1},
+          {Strategy::zero, 1, 2}};
+}
+
+std::vector<BenchCase> strategy_list(const std::string& list) {
+  std::vector<BenchCase> strategies;
+  std::vector<std::string> names;
+  for (const auto& known : known_strategies()) names.push_back(known.name());
   for (const auto& word : text::split(list, ',')) {
-    std::optional<config::Strategy> found;
-    for (const auto strategy :
-         {config::Strategy::single, config::Strategy::data_parallel,
-          config::Strategy::ddp}) {
-      if (word == name_of(strategy)) found = strategy;
-    }
-    if (!found) {
+    const auto found = std::find(names.begin(), names.end(), word);
+    if (found == names.end()) {
       throw Error(Fault::config, "--strategies: '", word, "' of '", list,
-                  "' is none of ", kStrategies, text::did_you_mean(word, known));
+                  "' is none of ", text::join(names, ","),
+                  text::did_you_mean(word, names));
     }
-    if (std::find(strategies.begin(), strategies.end(), *found) != strategies.end()) {
+    for (const auto& other : strategies) {
+      if (other.name() != word) continue;
       throw Error(Fault::config, "--strategies: ", word, " is in '", list, "' twice");
     }
-    strategies.push_back(*found);
+    strategies.push_back(
+        known_strategies()[static_cast<std::size_t>(found - names.begin())]);
   }
   return strategies;
 }
@@ -161,7 +170,8 @@ int bench(const Arguments& arguments, Context& context) {
 std::vector<Option> bench_options() {
   return {{.name = "--strategies",
            .value = "LIST",
-           .help = str("Strategies to compare (default: ", kStrategies, ").")},
+           .help = str("Strategies to compare; zero1 and zero2 are more (default: ",
+                       kStrategies, ").")},
           {.name = "--ranks",
            .value = "LIST",
            .help = "Numbers of ranks, each with each strategy (default: 1,2)."},
@@ -190,11 +200,11 @@ BenchRequest bench_request(const Arguments& arguments) {
                 config::kMostProfiledSteps, ", which would make traces too large");
   }
   const auto sizes = rank_list(arguments.value("--ranks").value_or("1,2"));
-  for (const auto strategy :
+  for (auto which :
        strategy_list(arguments.value("--strategies").value_or(kStrategies))) {
     for (const auto ranks : sizes) {
-      const BenchCase which{strategy, ranks};
-      if (strategy == config::Strategy::single && ranks > 1) {
+      which.ranks = ranks;
+      if (which.strategy == config::Strategy::single && ranks > 1) {
         request.left_out.push_back(
             str(which.text(), " is left out: single is one rank"));
       } else {

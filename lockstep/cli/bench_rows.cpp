@@ -50,12 +50,16 @@ double mean_samples(const monitor::Timeline& timeline, std::size_t steps) {
 
 }  // namespace
 
+std::string BenchCase::name() const {
+  return zero_stage > 0 ? str(name_of(strategy), zero_stage) : str(name_of(strategy));
+}
+
 std::string BenchCase::id() const {
-  return str(name_of(strategy), "_", ranks);
+  return str(name(), "_", ranks);
 }
 
 std::string BenchCase::text() const {
-  return str(name_of(strategy), " with ", ranks, ranks == 1 ? " rank" : " ranks");
+  return str(name(), " with ", ranks, ranks == 1 ? " rank" : " ranks");
 }
 
 std::vector<planner::Choice> shorten(config::Loaded& wanted,
@@ -89,6 +93,7 @@ planner::Plan bench_plan(const BenchCase& which, const BenchInputs& inputs) {
   };
   set("parallel.ranks", str(which.ranks));
   set("parallel.strategy", name_of(which.strategy));
+  if (which.zero_stage > 0) set("parallel.zero_stage", str(which.zero_stage));
   set("run.name", which.id());
   return planner::resolve(std::move(wanted), inputs.machine, inputs.knowledge);
 }
@@ -123,7 +128,7 @@ void add_efficiency(std::vector<BenchRow>& rows) {
     const BenchRow* found = nullptr;
     for (const auto& other : rows) {
       if (other.which.ranks != 1 || !other.error.empty()) continue;
-      if (other.which.strategy == row.which.strategy) return &other;
+      if (other.which.name() == row.which.name()) return &other;
       if (found == nullptr) found = &other;
     }
     return found;

@@ -145,7 +145,8 @@ std::vector<Path> files_in(const config::DataConfig& config, Split split) {
   }
   const auto fits = [&](const Path& file) {
     if (config.split > 0) return split == Split::train;
-    return names_eval(file.lexically_relative(folder).string()) == (split == Split::eval);
+    return names_eval(file.lexically_relative(folder).string()) ==
+           (split == Split::eval);
   };
   std::vector<Path> files;
   std::error_code error;

@@ -1,6 +1,7 @@
 #include "lockstep/parallel/detail/exchange.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/Dispatch.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -39,6 +40,7 @@ Exchange::Exchange(FlatBuffers& buffers, comm::Communicator& data,
       options_(options),
       collect_(std::move(collect)),
       scatters_(data.size() > 1 && options.stage.shards_update()),
+      pools_(data.size() > 1 && options.stage.shards_gradients()),
       work_of_(order.size()),
       arrived_(order.size()),
       absences_(order.size()),
@@ -57,24 +59,109 @@ Exchange::Exchange(FlatBuffers& buffers, comm::Communicator& data,
   for (std::size_t w = 0; w < works_.size(); ++w) {
     for (const auto parameter : works_[w].parameters) work_of_[parameter] = w;
   }
+  if (pools_) make_pool();
+}
+
+// The largest bucket of a group fits into each of its slots. Buckets start in the same
+// order on every rank, so each takes the same slot everywhere.
+void Exchange::make_pool() {
+  const auto& groups = buffers_.groups();
+  turn_.assign(groups.size(), 0);
+  pool_.resize(groups.size());
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    std::int64_t largest = 0;
+    for (const auto& bucket : groups[g].buckets) {
+      largest = std::max(largest, bucket.end - bucket.begin);
+    }
+    const auto count = std::min(options_.live_buckets, groups[g].buckets.size());
+    for (std::size_t s = 0; s < count; ++s) {
+      pool_[g].push_back({data_.empty_buffer(largest, groups[g].dtype)});
+    }
+  }
+  shard_sums_.resize(works_.size());
+  for (const auto& work : works_) {
+    const auto& group = groups[work.group];
+    shard_sums_[work.index] =
+        torch::zeros({work.shard.size}, torch::dtype(group.dtype).device(group.device));
+  }
+}
+
+// Waits for the bucket that had the slot before, if its sum is still on its way.
+void Exchange::take_slot(std::size_t index) {
+  auto& work = works_[index];
+  auto& slots = pool_[work.group];
+  auto& slot = slots[turn_[work.group]++ % slots.size()];
+  if (slot.user) finish(works_[*slot.user]);
+  slot.user = index;
+  work.gradients = slot.memory.narrow(0, 0, work.bucket.end - work.bucket.begin);
+  work.travels = true;
+  zero_gaps(work);
+}
+
+// What lies between two parameters is part of a shard, too. On a GPU one large fill
+// takes less time than many small ones.
+void Exchange::zero_gaps(const Work& work) const {
+  if (!work.gradients.device().is_cpu()) {
+    work.gradients.zero_();
+    return;
+  }
+  const auto& slots = buffers_.groups()[work.group].slots;
+  for (auto s = work.bucket.first_slot; s < work.bucket.last_slot; ++s) {
+    const auto begin = slots[s].offset + slots[s].numel;
+    const auto end =
+        s + 1 < work.bucket.last_slot ? slots[s + 1].offset : work.bucket.end;
+    work.gradients.narrow(0, begin - work.bucket.begin, end - begin).zero_();
+  }
+}
+
+torch::Tensor Exchange::view_of(std::size_t parameter) const {
+  const auto& work = works_[work_of_[parameter]];
+  const auto& slots = buffers_.groups()[work.group].slots;
+  for (auto s = work.bucket.first_slot; s < work.bucket.last_slot; ++s) {
+    if (slots[s].parameter != parameter) continue;
+    const auto& like = buffers_.parameter(parameter);
+    return work.gradients.as_strided(
+        like.sizes(), like.strides(),
+        work.gradients.storage_offset() + slots[s].offset - work.bucket.begin);
+  }
+  throw Error(Fault::internal, "parallel: no slot for parameter ", parameter);
+}
+
+// The first pass of a step begins the sum, others add to it.
+void Exchange::add_to_shard(Work& work) {
+  const auto own = work.shard.of(work.gradients);
+  auto& sum = shard_sums_[work.index];
+  if (work.holds_sum) {
+    sum.add_(own);
+  } else {
+    sum.copy_(own);
+  }
+  work.holds_sum = true;
+  work.travels = false;
+  work.gradients.reset();
+  for (auto& slot : pool_[work.group]) {
+    if (slot.user && &works_[*slot.user] == &work) slot.user.reset();
+  }
 }
 
 void Exchange::add_work(std::size_t group, const Bucket& bucket) {
   Work work;
+  work.group = group;
+  work.index = works_.size();
   work.bucket = bucket;
   if (scatters_) {
     work.shard = shard_of(group, bucket, data_.rank(), data_.size());
     work.shard.offset -= bucket.begin;
   }
-  work.gradients = buffers_.bucket(group, bucket);
+  if (!pools_) work.gradients = buffers_.bucket(group, bucket);
   for (std::size_t s = bucket.first_slot; s < bucket.last_slot; ++s) {
     const auto& slot = buffers_.groups()[group].slots[s];
     work.parameters.push_back(slot.parameter);
     work.counters.push_back(slot.counter() - bucket.begin);
   }
-  if (!work.gradients.device().is_cpu()) {
-    work.device_counters =
-        torch::tensor(work.counters, torch::kInt64).to(work.gradients.device());
+  const auto device = buffers_.groups()[group].device;
+  if (!device.is_cpu()) {
+    work.device_counters = torch::tensor(work.counters, torch::kInt64).to(device);
   }
   works_.push_back(std::move(work));
 }
@@ -155,9 +242,13 @@ void Exchange::start(std::size_t index, const Flags& used, bool as_if_used) {
   auto& work = works_[index];
   stamps_.ready(index);
   const torch::NoGradGuard no_grad;
-  if (work.holds_sum) put_aside(work);
+  if (pools_) {
+    take_slot(index);
+  } else if (work.holds_sum) {
+    put_aside(work);
+  }
   collect_(work.parameters);
-  zero_what_is_missing(work, used, as_if_used);
+  if (!pools_) zero_what_is_missing(work, used, as_if_used);
   if (data_.size() == 1) return;
   if (observer_ != nullptr) {
     tell_of_arrivals();
@@ -230,6 +321,7 @@ void Exchange::finish(Work& work) {
     work.gradients.copy_(work.wire);
   }
   work.wire.reset();
+  if (pools_) return add_to_shard(work);
   if (telling_ && counts_in_buckets()) read_counters(work);
   if (work.aside.defined()) work.gradients.add_(work.aside);
   work.aside.reset();
@@ -238,7 +330,7 @@ void Exchange::finish(Work& work) {
 
 void Exchange::start_rest(const Flags& used, bool as_if_used) {
   for (; next_ < works_.size(); ++next_) start(next_, used, as_if_used);
-  start_counts(used, as_if_used);
+  if (!pools_) start_counts(used, as_if_used);
 }
 
 void Exchange::complete() {
@@ -246,13 +338,17 @@ void Exchange::complete() {
   stamps_.begin_wait();
   tell_of_arrivals();
   for (std::size_t w = 0; w < works_.size(); ++w) {
-    finish(works_[w]);
+    if (!pools_ || works_[w].travels) finish(works_[w]);
     if (observer_ == nullptr || works_[w].seen || data_.size() == 1) continue;
     works_[w].seen = true;
     observer_->arrived({.index = w});
   }
-  if (counts_started_) counts_pending_.wait();
+  if (!pools_) wait_for_counts();
   stamps_.end_wait();
+}
+
+void Exchange::wait_for_counts() {
+  if (counts_started_) counts_pending_.wait();
 }
 
 // Reports buckets that have arrived; the host can not see those of a GPU.
@@ -276,7 +372,9 @@ torch::Tensor Exchange::all_counts() const {
 // Returns the counts of a GPU, which come to the host while the next step computes.
 torch::Tensor Exchange::late_counts() {
   const auto all = all_counts();
-  if (options_.find_unused_parameters || waits_for_counts_) return all.cpu();
+  if (options_.find_unused_parameters || std::exchange(waits_for_counts_, false)) {
+    return all.cpu();
+  }
   const c10::impl::VirtualGuardImpl guard(all.device().type());
   auto before = std::move(late_counts_);
   if (copied_) copied_->synchronize();

@@ -95,7 +95,12 @@ void add_state(const CostInputs& inputs, const Candidate& candidate, MemoryCost&
   cost.buffers = static_cast<double>(inputs.model.buffer_bytes());
   const double bucket =
       static_cast<double>(inputs.config.parallel.bucket_bytes.value_or(25 << 20));
-  if (few_gradients && n > 1) cost.buckets += 2 * bucket;
+  if (few_gradients && n > 1) {
+    const double live = std::min(inputs.config.parallel.live_buckets * bucket,
+                                 widths.gradient * trained);
+    // Beside them are gradients that wait until their bucket is full.
+    cost.buckets += live + std::min(bucket, widths.gradient * trained);
+  }
   if (candidate.method == Method::zero3 && n > 1) {
     cost.parameters = widths.parameter * count / n;
     cost.buckets += 2 * widths.parameter * largest_unit(inputs.model);  // gathered
@@ -115,19 +120,6 @@ double evaluation_bytes(const CostInputs& inputs) {
   const auto samples = inputs.config.data.eval_samples;
   const auto batch = samples > 0 ? std::min(samples, eval.value()) : eval.value();
   return of(inputs.model.forward, inputs.config.precision.mode).at(batch);
-}
-
-// After the first step all buffers are laid out anew, in the order in which gradients
-// came: for a moment there are two of each, when the activations are gone. Sharded
-// state is gathered for that.
-double relayout_bytes(const CostInputs& inputs, const Candidate& candidate,
-                      const MemoryCost& cost) {
-  // A single rank keeps its layout; methods that are not built yet will do better.
-  if (candidate.ranks == 1 || !in_this_build(candidate.method)) return 0;
-  const bool sharded = shards_state(inputs, candidate);
-  const double states = cost.optimizer + cost.master + cost.average;
-  const double again = cost.state() + (sharded ? candidate.ranks * states : 0);
-  return std::max(0.0, again - cost.activations - cost.transient);
 }
 
 // Memory of a GPU that others use is not ours.
@@ -158,7 +150,7 @@ double MemoryCost::state() const {
 
 double MemoryCost::tensors() const {
   return parameters + gradients + optimizer + master + average + buffers + activations +
-         transient + buckets + relayout + batches;
+         transient + buckets + batches;
 }
 
 MemoryCost memory_cost(const CostInputs& inputs, const Candidate& candidate) {
@@ -179,7 +171,6 @@ MemoryCost memory_cost(const CostInputs& inputs, const Candidate& candidate) {
     const double step = cost.activations + cost.transient;
     cost.transient += std::max(0.0, evaluation_bytes(inputs) - step);
     if (config.memory.host_limit > 0) leave_out_shared(candidate, cost);
-    cost.relayout = relayout_bytes(inputs, candidate, cost);
     // memory.host_limit counts nothing but tensors.
     const double process = config.memory.host_limit > 0 ? 0 : kProcess;
     const double learnt = inputs.correction.memory_bytes;
@@ -190,7 +181,6 @@ MemoryCost memory_cost(const CostInputs& inputs, const Candidate& candidate) {
   cost.process = kContext + (candidate.ranks > 1 ? kRings : 0);
   cost.activations *= inputs.correction.memory;
   cost.transient *= inputs.correction.memory;
-  cost.relayout = relayout_bytes(inputs, candidate, cost);
   cost.fragmentation = kOfFragments * (cost.activations + cost.transient);
   return cost;
 }
@@ -248,7 +238,6 @@ std::string terms_of(const MemoryCost& memory) {
       {"activations", memory.activations},
       {"their gradients and workspaces", memory.transient},
       {"buckets", memory.buckets},
-      {"buffers laid out anew", memory.relayout},
       {"batches", memory.batches},
       {"process", memory.process},
       {"fragments", memory.fragmentation},

@@ -46,7 +46,8 @@ Preference apply_policy(Policy policy, const Facts& facts) {
 void drop_what_clashes(const Constraints& constraints, Preference& preference) {
   const bool threads = preference.method == Method::data_parallel;
   if ((threads && constraints.processes_only) ||
-      (preference.method == Method::ddp && constraints.threads_only)) {
+      (preference.method && *preference.method >= Method::ddp &&
+       constraints.threads_only)) {
     preference.method.reset();
   }
 }

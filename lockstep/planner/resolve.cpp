@@ -142,8 +142,23 @@ void offer_ranks(Resolver& r, const Machine& machine, const Preference& preferen
 void offer_method(Resolver& r, const Preference& preference, int ranks) {
   if (!preference.method || (*preference.method == Method::single) != (ranks == 1))
     return;
-  if (*preference.method >= Method::zero1) return;  // policies offer only what is there
-  r.offer("parallel.strategy", name_of(*preference.method), preference.method_because);
+  const int stage = stage_of(*preference.method);
+  if (stage == 0) {
+    r.offer("parallel.strategy", name_of(*preference.method),
+            preference.method_because);
+  } else if (r.is_open("parallel.strategy")) {
+    r.offer("parallel.strategy", "zero", preference.method_because);
+    r.offer("parallel.zero_stage", stage, preference.method_because);
+  }
+}
+
+void resolve_zero_stage(Resolver& r) {
+  const bool zero = r.config().parallel.strategy == config::Strategy::zero;
+  r.offer("parallel.zero_stage", zero ? 2 : 1,
+          zero ? "gradients and the optimizer's state are sharded, parameters are not "
+                 "gathered twice a step"
+               : str("not used: parallel.strategy is ",
+                     name_of(r.config().parallel.strategy)));
 }
 
 void resolve_ranks(Resolver& r, const Machine& machine, const Preference& preference) {
@@ -159,6 +174,7 @@ void resolve_ranks(Resolver& r, const Machine& machine, const Preference& prefer
     r.offer("parallel.strategy", "ddp",
             str(ranks, " ranks, each with the whole model, sum their gradients"));
   }
+  resolve_zero_stage(r);
   r.offer("parallel.on_setup_failure", by_name ? "stop" : "single",
           by_name ? "ranks or strategy were asked for by name"
                   : "nobody asked for more than one rank");

@@ -124,8 +124,10 @@ std::vector<CandidateOutcome> try_option(const CostInputs& inputs,
 
 // Candidates with less that could go wrong come first among equals.
 int oddity(const Candidate& candidate) {
-  return (candidate.offload ? 4 : 0) + (candidate.recompute ? 2 : 0) +
-         (candidate.method == Method::data_parallel ? 1 : 0);
+  const auto method = candidate.method;
+  return (method >= Method::zero1 ? 8 * static_cast<int>(method) : 0) +
+         (candidate.offload ? 4 : 0) + (candidate.recompute ? 2 : 0) +
+         (method == Method::data_parallel ? 1 : 0);
 }
 
 bool better(const CandidateOutcome& a, const CandidateOutcome& b) {
@@ -294,9 +296,7 @@ Constraints constraints_of(const config::Config& config) {
       constraints.method = Method::ddp;
       break;
     case Strategy::zero:
-      constraints.method = config.parallel.zero_stage == 1   ? Method::zero1
-                           : config.parallel.zero_stage == 2 ? Method::zero2
-                                                             : Method::zero3;
+      constraints.method = method_of_stage(config.parallel.zero_stage.value_or(2));
       break;
     default:
       break;

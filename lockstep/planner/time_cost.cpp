@@ -259,9 +259,17 @@ std::string_view name_of(Method method) noexcept {
   }
 }
 
+Method method_of_stage(int stage) noexcept {
+  return stage == 1 ? Method::zero1 : stage == 2 ? Method::zero2 : Method::zero3;
+}
+
+int stage_of(Method method) noexcept {
+  if (method < Method::zero1) return 0;
+  return static_cast<int>(method) - static_cast<int>(Method::zero1) + 1;
+}
+
 bool in_this_build(Method method) noexcept {
-  return method == Method::single || method == Method::data_parallel ||
-         method == Method::ddp;
+  return method != Method::zero3;
 }
 
 }  // namespace lockstep::planner

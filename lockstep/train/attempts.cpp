@@ -53,7 +53,8 @@ const std::vector<comm::Ballot>& Attempts::compute(const data::Batch& batch,
     const bool is_new = shapes_.is_new(batch.inputs.sizes(), parts_.step.micro_batch());
     if (parts_.world.size() > 1) parts_.reporter.beat(steps, Phase::exchanging);
     recovery_.begin(parts_.tally);
-    parts_.strategy.begin_step();  // a rank that fails here has left the others
+    // A rank that fails here has left the others.
+    parts_.strategy.begin_step(parts_.step.num_passes(batch));
     parts_.reporter.beat(steps, is_new ? Phase::warming_up : Phase::training);
     parts_.profiler.end_phase(waiting());  // for buffers of rank 0
     const bool fits = attempt(batch, steps, loss_scale);

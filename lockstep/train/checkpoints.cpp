@@ -218,7 +218,6 @@ checkpoint::Pieces of_this_task(checkpoint::Pieces own,
 
 void Checkpoints::load(parallel::Strategy& strategy, const checkpoint::Pieces& own) {
   if (!resumed_) return;
-  strategy.state().use_order(resumed_->order);
   const storage::Reader reader(from_);
   auto manifest = reader.manifest();
   std::erase_if(manifest.tensors, [](const auto& t) { return is_of_a_rank(t.name); });

@@ -190,11 +190,12 @@ void StepGraph::capture_passes(HeldShape& entry, const data::Batch& batch,
   parts_.step.use_words(entry.words);
   const auto drawn = host_generator().get_state();
   entry.graph->capture([&] {
-    parts_.strategy.held()->launch_passes([&] {
+    const auto passes = [&] {
       if (skips_) parts_.tally.remember();
       parts_.step.backward(entry.batch, parts_.tally,
                            {.step = steps, .weights = comm::Weights{}});
-    });
+    };
+    parts_.strategy.held()->launch_passes(passes, parts_.step.num_passes(batch));
   });
   if (host_generator().get_state().equal(drawn)) return;
   host_generator().set_state(drawn);

@@ -96,10 +96,7 @@ bool Training::compute(const data::Batch& batch) {
                                 .loss_scale = updates_.scaler().scale()};
   on_ballots(held ? attempts_->replay(batch, state_.steps, own)
                   : attempts_->compute(batch, next, own));
-  if (trace_) {
-    strategy_->gather_gradients();
-    trace_->exchanged();
-  }
+  if (trace_) trace_->exchanged(*strategy_);
   callbacks_.call([](auto& c, auto& at) { c.on_gradients(at); });
   profiler_.skip_phase();
   return held;

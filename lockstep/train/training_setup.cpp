@@ -5,6 +5,7 @@
 #include "lockstep/memory/find_micro.h"
 #include "lockstep/train/detail/training.h"
 #include "lockstep/train/ending.h"
+#include "lockstep/train/gradient_order.h"
 #include "lockstep/train/try_step.h"
 
 namespace lockstep::train {
@@ -33,7 +34,7 @@ Training::Training(const config::Config& config, const RunParts& parts, Shared& 
                 length_),
       checkpoints_({config.checkpoint, run_, world_, reporter_, parts.stop,
                     shared.hooks.restarts}),
-      strategy_(parallel::make_strategy(config, *built_.model, world_)),
+      strategy_(parallel::make_strategy(config, *built_.model, world_, order())),
       callbacks_({shared.hooks.callbacks, config, *built_.model, *strategy_, world_,
                   state_, [this] { checkpoints_.fence(); }}),
       profiler_(config.profile, built_.policy.device, strategy_->exchange()),
@@ -65,6 +66,13 @@ Training::Training(const config::Config& config, const RunParts& parts, Shared& 
   restore();
   if (over_.empty()) set_up(shared);
   building_.reset();
+}
+
+// A run that resumes has the buckets that it had. Alone nothing travels.
+std::vector<std::string> Training::order() const {
+  if (checkpoints_.resumed()) return checkpoints_.resumed()->order;
+  return world_.size() > 1 ? gradient_order(config_, shared_)
+                           : std::vector<std::string>{};
 }
 
 void Training::set_up(Shared& shared) {

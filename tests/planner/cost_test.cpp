@@ -130,21 +130,6 @@ TEST(MemoryCost, RanksThatShareMemoryShardTheState) {
                    8 * kMillion);
 }
 
-TEST(MemoryCost, LayingOutAnewNeedsRoomForAllStateTwice) {
-  Candidate two{.method = Method::ddp, .ranks = 2, .micro = 8};
-  const auto small = on_gpu().memory(two);
-  EXPECT_DOUBLE_EQ(small.relayout, 0) << "the libraries' workspaces are larger";
-  auto world = on_cpu({{"parallel.shard_update", "off"}});
-  EXPECT_DOUBLE_EQ(world.memory(two).relayout, 16 * kMillion - 4 * 8 * 1024);
-  EXPECT_DOUBLE_EQ(world.memory({.micro = 8}).relayout, 0) << "alone nothing travels";
-  two.micro = 1 << 20;
-  EXPECT_DOUBLE_EQ(world.memory(two).relayout, 0);
-  two.micro = 1;
-  const auto sharded = on_cpu().memory(two);
-  EXPECT_DOUBLE_EQ(sharded.relayout, (4 + 4 + 4 + 8) * kMillion - sharded.activations)
-      << "shards of the states are put together";
-}
-
 TEST(MemoryCost, CountedTensorsAreNotThoseInSharedMemory) {
   const auto counted = on_cpu({{"memory.host_limit", "1GiB"}});
   const auto two = counted.memory({.method = Method::ddp, .ranks = 2});

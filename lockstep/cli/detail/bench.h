@@ -16,7 +16,9 @@ namespace lockstep::cli {
 struct BenchCase {
   config::Strategy strategy = config::Strategy::single;
   int ranks = 1;
+  int zero_stage = 0;  // of zero
 
+  std::string name() const;  // "zero2"
   std::string id() const;    // "ddp_2"
   std::string text() const;  // "ddp with 2 ranks"
 };
