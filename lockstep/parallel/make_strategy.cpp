@@ -3,9 +3,9 @@
 
 namespace lockstep::parallel {
 
-std::unique_ptr<Strategy> make_strategy(const config::Config& config,
-                                        torch::nn::Module& module, comm::World& world,
-                                        const std::vector<std::string>& order) {
+std::unique_ptr<Strategy> make_strategy(const StrategyParts& parts) {
+  const auto& config = parts.config;
+  const auto& world = parts.world;
   switch (config.parallel.strategy) {
     case config::Strategy::single:
       if (world.size() > 1) break;
@@ -13,7 +13,7 @@ std::unique_ptr<Strategy> make_strategy(const config::Config& config,
     case config::Strategy::ddp:
     case config::Strategy::data_parallel:
     case config::Strategy::zero:
-      return detail::make_replicated(config, module, world, order);
+      return detail::make_replicated(parts);
     default:
       break;
   }

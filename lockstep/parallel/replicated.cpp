@@ -40,13 +40,12 @@ std::string name_of(const config::ParallelConfig& parallel) {
              : str(name);
 }
 
-EngineOptions engine_options(const config::Config& config, comm::Communicator& data,
-                             const torch::nn::Module& module,
-                             const std::vector<std::string>& order) {
+EngineOptions engine_options(const StrategyParts& parts) {
+  const auto& config = parts.config;
   const auto& parallel = config.parallel;
   EngineOptions options;
-  options.stage = kStages[stage_of(parallel, data)];
-  options.order = order_by_name(trainable_parameters(module), order);
+  options.stage = kStages[stage_of(parallel, parts.world.data())];
+  options.order = order_by_name(trainable_parameters(parts.module), parts.order);
   options.live_buckets = static_cast<std::size_t>(parallel.live_buckets);
   options.layout.first_bucket_bytes = parallel.first_bucket_bytes;
   options.layout.bucket_bytes =
@@ -82,20 +81,21 @@ std::string capture_obstacle(const config::Config& config, comm::World& world) {
 
 class Replicated : public Strategy, private HeldSteps {
  public:
-  Replicated(const config::Config& config, torch::nn::Module& module,
-             comm::World& world, const std::vector<std::string>& order)
-      : name_(name_of(config.parallel)),
-        broadcasts_(config.parallel.broadcast_buffers && !module.buffers().empty()),
-        capture_obstacle_(capture_obstacle(config, world)),
-        engine_(module, world.data(), world.cpu(),
-                engine_options(config, world.data(), module, order)),
-        optimizers_(config, engine_, world.data()),
-        state_(module, engine_, optimizers_,
-               {static_cast<std::size_t>(world.rank()),
-                static_cast<std::size_t>(world.size()),
-                config::saves_frozen(config.lora, config.model)}) {
-    if (config.parallel.sync_batch_norm && world.size() > 1 && has_batch_norm(module)) {
-      sync_batch_norm_.emplace(module, world.data());
+  explicit Replicated(const StrategyParts& parts)
+      : name_(name_of(parts.config.parallel)),
+        broadcasts_(parts.config.parallel.broadcast_buffers &&
+                    !parts.module.buffers().empty()),
+        capture_obstacle_(capture_obstacle(parts.config, parts.world)),
+        engine_(parts.module, parts.world.data(), parts.world.cpu(),
+                engine_options(parts)),
+        optimizers_(parts.config, engine_, parts.world.data()),
+        state_(parts.module, engine_, optimizers_,
+               {static_cast<std::size_t>(parts.world.rank()),
+                static_cast<std::size_t>(parts.world.size()),
+                config::saves_frozen(parts.config.lora, parts.config.model)}) {
+    if (parts.config.parallel.sync_batch_norm && parts.world.size() > 1 &&
+        has_batch_norm(parts.module)) {
+      sync_batch_norm_.emplace(parts.module, parts.world.data());
     }
   }
 
@@ -209,10 +209,8 @@ class Replicated : public Strategy, private HeldSteps {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_replicated(const config::Config& config,
-                                          torch::nn::Module& module, comm::World& world,
-                                          const std::vector<std::string>& order) {
-  return std::make_unique<Replicated>(config, module, world, order);
+std::unique_ptr<Strategy> make_replicated(const StrategyParts& parts) {
+  return std::make_unique<Replicated>(parts);
 }
 
 }  // namespace lockstep::parallel::detail

@@ -115,13 +115,23 @@ class Strategy {
   virtual const std::vector<Parameter>& parameters() const noexcept = 0;
 };
 
+struct StrategyParts {
+  const config::Config& config;
+  torch::nn::Module& module;
+  comm::World& world;
+  // The names of the parameters in the order in which gradients become ready, the same
+  // on every rank (backward_order()); those that it does not name come last.
+  std::vector<std::string> order = {};
+};
+
 // Makes the strategy; the only switch over parallel.strategy. Throws Fault::config if
 // the models of the ranks differ. Collective.
-// `order` names the parameters in the order in which gradients become ready, the same
-// on every rank (backward_order()); those that it does not name come last.
-std::unique_ptr<Strategy> make_strategy(const config::Config& config,
-                                        torch::nn::Module& module, comm::World& world,
-                                        const std::vector<std::string>& order = {});
+std::unique_ptr<Strategy> make_strategy(const StrategyParts& parts);
+inline std::unique_ptr<Strategy> make_strategy(const config::Config& config,
+                                               torch::nn::Module& module,
+                                               comm::World& world) {
+  return make_strategy({config, module, world});
+}
 
 std::int64_t count_elements(const std::vector<Parameter>& parameters);
 

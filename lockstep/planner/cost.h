@@ -41,10 +41,10 @@ struct MemoryCost {
   double average = 0;  // of the weights (ema)
   double buffers = 0;  // running statistics
   double activations = 0;
-  double transient = 0;  // gradients of activations, workspaces
-  double buckets = 0;    // beside the gradients
-  double batches = 0;    // data that is ready
-  double process = 0;    // the context of CUDA, libraries, or what a CPU rank had
+  double transient = 0;      // gradients of activations, workspaces
+  double buckets = 0;        // beside the gradients
+  double batches = 0;        // data that is ready
+  double process = 0;        // the context of CUDA, libraries, or what a CPU rank had
   double fragmentation = 0;  // held by the allocator and of no use
 
   double state() const;    // of the weights: what no micro-batch makes smaller

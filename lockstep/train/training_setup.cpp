@@ -34,7 +34,7 @@ Training::Training(const config::Config& config, const RunParts& parts, Shared& 
                 length_),
       checkpoints_({config.checkpoint, run_, world_, reporter_, parts.stop,
                     shared.hooks.restarts}),
-      strategy_(parallel::make_strategy(config, *built_.model, world_, order())),
+      strategy_(parallel::make_strategy({config, *built_.model, world_, order()})),
       callbacks_({shared.hooks.callbacks, config, *built_.model, *strategy_, world_,
                   state_, [this] { checkpoints_.fence(); }}),
       profiler_(config.profile, built_.policy.device, strategy_->exchange()),
