@@ -169,7 +169,7 @@ class ImageFolder : public Dataset {
     resizer.resize(square, Image<std::uint8_t>{out, 3, side_, side_});
   }
 
-  detail::ImageSize size_of(const std::string& path) const {
+  ImageSize size_of(const std::string& path) const {
     const auto tools = tools_.take();
     try {
       return tools->decoder.size_of(tools->load(path));
