@@ -4,8 +4,8 @@
 #include "lockstep/hf/export.h"
 #include "lockstep/tokenizer/chat_template.h"
 #include "lockstep/tokenizer/files.h"
-#include "lockstep/tokenizer/train.h"
 #include "tests/support/oracle.h"
+#include "tests/tokenizer/support/small.h"
 
 namespace lockstep::hf {
 namespace {
@@ -88,9 +88,7 @@ TEST(ChatFiles, TransformersWritesTheSame) {
         "'{role}' \\\\ \"{content}\" {{role}} {% raw %} }} {content}",
         "\xC3\xA9{role}\r\n\t{content}   "}) {
     const auto path = folder.path() / std::to_string(cases.size());
-    tokenizer::WordCounts words;
-    tokenizer::save(tokenizer::Tokenizer(tokenizer::train(words, {.vocab_size = 257})),
-                    path);
+    tokenizer::save(test::small_tokenizer(), path);
     write_chat_template(written_as(chat_template), path);
     cases.push_back({{"folder", path.string()},
                      {"messages", messages},
