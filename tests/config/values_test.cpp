@@ -36,7 +36,7 @@ TEST(Values, OutOfRangeShowsValueAndRange) {
 }
 
 TEST(Values, BoundsOfARangeBelongToIt) {
-  EXPECT_EQ(with({{"parallel.zero_stage", "3"}}).parallel.zero_stage, 3);
+  EXPECT_EQ(with({{"parallel.zero_stage", "3"}}).parallel.zero_stage.value(), 3);
   EXPECT_EQ(with({{"model.dropout", "0"}}).model.dropout, 0);
   EXPECT_EQ(with({{"schedule.final_ratio", "1"}}).schedule.final_ratio, 1);
 }
