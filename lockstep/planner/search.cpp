@@ -130,6 +130,8 @@ int oddity(const Candidate& candidate) {
          (method == Method::data_parallel ? 1 : 0);
 }
 
+constexpr double kClearGain = 0.95;
+
 bool better(const CandidateOutcome& a, const CandidateOutcome& b) {
   const auto key = [](const CandidateOutcome& o) {
     return std::tuple(!o.lost.empty(), !o.prediction.fits());
@@ -139,11 +141,13 @@ bool better(const CandidateOutcome& a, const CandidateOutcome& b) {
   const auto& y = b.prediction;
   // Of those that do not fit the smallest comes first.
   if (!x.fits() && !y.fits()) return x.memory.peak() < y.memory.peak();
-  // Speeds are compared in classes, so that the order is transitive.
+  // Speeds are compared in classes, so that the order is transitive. Shards are for
+  // memory: they are taken for what else does not fit, or for a clear gain.
   const auto speed = [](const Prediction& p) {
     constexpr double kEqual = 0.001;
+    const double worth = stage_of(p.candidate.method) > 0 ? kClearGain : 1;
     return p.samples_per_second > 0
-               ? std::floor(std::log(p.samples_per_second) / kEqual)
+               ? std::floor(std::log(worth * p.samples_per_second) / kEqual)
                : -1e18;
   };
   if (speed(x) != speed(y)) return speed(x) > speed(y);
