@@ -116,4 +116,10 @@ inline files::Path checkpoints_in(const files::Path& folder) {
   return folder / "runs" / "r" / "checkpoints";
 }
 
+inline void flip_a_bit(const files::Path& file) {
+  auto bytes = read_file(file);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  write_file(file, bytes);
+}
+
 }  // namespace lockstep::test

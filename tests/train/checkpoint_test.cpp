@@ -2,6 +2,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/storage/catalog.h"
 #include "lockstep/storage/reader.h"
+#include "lockstep/storage/safetensors.h"
 #include "tests/train/checkpoint_rig.h"
 
 namespace lockstep::train {

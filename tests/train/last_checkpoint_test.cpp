@@ -2,6 +2,7 @@
 #include <csignal>
 
 #include "lockstep/base/text.h"
+#include "lockstep/base/version.h"
 #include "lockstep/storage/catalog.h"
 #include "lockstep/storage/safetensors.h"
 #include "lockstep/train/stop_sources.h"
@@ -10,6 +11,7 @@
 namespace lockstep::train {
 namespace {
 
+using test::flip_a_bit;
 using test::run_alone;
 using testing::Contains;
 using testing::HasSubstr;

@@ -9,16 +9,11 @@ namespace lockstep::train {
 namespace {
 
 using test::checkpoints_in;
+using test::flip_a_bit;
 using test::four_steps;
 using test::rich_config;
 using test::run_alone;
 using testing::HasSubstr;
-
-void flip_a_bit(const files::Path& file) {
-  auto bytes = test::read_file(file);
-  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
-  test::write_file(file, bytes);
-}
 
 TEST(Checkpoint, ADamagedOneIsLeftOutAndTheOneBeforeTaken) {
   const files::TemporaryDirectory folder;
