@@ -67,7 +67,8 @@ bool shards_state(const CostInputs& inputs, const Candidate& candidate) {
     return true;
   }
   if (candidate.ranks == 1) return false;
-  const auto& parallel = inputs.config.parallel;
+  auto parallel = inputs.config.parallel;
+  parallel.strategy = config::Strategy::ddp;  // the candidate's, whatever is asked for
   return config::shards_update(parallel, parallel.device == config::Device::cpu);
 }
 
