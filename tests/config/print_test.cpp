@@ -170,6 +170,7 @@ const std::vector<config::Override>& unusual_values() {
       {"parallel.ranks", "1"},
       {"parallel.device_ids", "[]"},
       {"parallel.zero_stage", "3"},
+      {"parallel.live_buckets", "3"},
       {"parallel.bucket_bytes", "1000001"},
       {"parallel.bucket_cap_mb", "auto"},  // they are one knob
       {"parallel.first_bucket_bytes", "1001"},

@@ -23,7 +23,7 @@ TEST(Values, OutOfRangeShowsValueAndRange) {
   EXPECT_EQ(
       problem_with("parallel.zero_stage", "4"),
       "override 'parallel.zero_stage=4': parallel.zero_stage: 4 is out of range; it "
-      "must be 1 to 3");
+      "must be 1 to 3 (or auto)");
   EXPECT_THAT(problem_with("optim.lr", "0"),
               HasSubstr("0 is out of range; it must be above 0"));
   EXPECT_THAT(problem_with("model.dropout", "1"),
