@@ -48,8 +48,13 @@ Trace::Trace(run::TraceRequest request, const Subject& subject)
 
 void Trace::exchanged(parallel::Strategy& strategy) {
   tensors_.clear();
+  // A tied parameter stands there under each of its names.
+  const auto named = model_.named_parameters();
   strategy.visit_gradients([&](const auto& parameter, const torch::Tensor& gradient) {
-    add(::lockstep::str(run::kTraceGradient, parameter.name), gradient);
+    for (const auto& item : named) {
+      if (!item.value().is_same(parameter.tensor)) continue;
+      add(::lockstep::str(run::kTraceGradient, item.key()), gradient);
+    }
   });
 }
 
