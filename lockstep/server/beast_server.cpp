@@ -1,0 +1,455 @@
+// The HTTP engine: Boost.Beast over Asio. Connections are state machines on a few
+// threads.
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/beast/ssl.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/text.h"
+#include "lockstep/server/http.h"
+
+namespace lockstep::server {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace beast_http = boost::beast::http;
+namespace ssl = boost::asio::ssl;
+using boost::asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr std::chrono::milliseconds kQuiet{200};  // between looks at a quiet stream
+constexpr std::chrono::seconds kPingEvery{15};
+constexpr std::size_t kFirstRead = 4096;
+
+// What all connections share.
+struct Shared {
+  Handler& handler;
+  ServerOptions options;
+  std::atomic<int> connections{0};
+  std::atomic<bool> stopping{false};
+  std::function<void()> on_close;  // one more may be accepted
+
+  std::chrono::milliseconds idle() const {
+    return std::chrono::milliseconds(options.idle_ms);
+  }
+  std::chrono::milliseconds patience() const {
+    return std::chrono::milliseconds(options.request_ms);
+  }
+};
+
+std::string text_of(beast::string_view view) {
+  return {view.data(), view.size()};
+}
+
+template <typename Layer>
+class Session : public std::enable_shared_from_this<Session<Layer>> {
+ public:
+  Session(Layer layer, Shared& shared, std::string peer)
+      : layer_(std::move(layer)),
+        shared_(shared),
+        peer_(std::move(peer)),
+        timer_(layer_.get_executor()) {
+    ++shared_.connections;
+  }
+
+  ~Session() {
+    if (on_end_) on_end_();
+    --shared_.connections;
+    shared_.on_close();
+  }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  void start() {
+    asio::dispatch(layer_.get_executor(), [self = this->shared_from_this()] {
+      self->begin();
+    });
+  }
+
+ private:
+  using Parser = beast_http::request_parser<beast_http::string_body>;
+
+  void begin() {
+    if constexpr (std::is_same_v<Layer, beast::tcp_stream>) {
+      wait_for_request();
+    } else {
+      bottom().expires_after(shared_.patience());
+      layer_.async_handshake(ssl::stream_base::server,
+                             [self = this->shared_from_this()](error_code error) {
+                               if (!error) self->wait_for_request();
+                             });
+    }
+  }
+
+  beast::tcp_stream& bottom() { return beast::get_lowest_layer(layer_); }
+
+  // The first bytes may take as long as a connection may be idle; the rest of the
+  // request may not.
+  void wait_for_request() {
+    if (buffer_.size() > 0) return read_header();
+    bottom().expires_after(shared_.idle());
+    layer_.async_read_some(buffer_.prepare(kFirstRead),
+                           [self = this->shared_from_this()](error_code error,
+                                                             std::size_t size) {
+                             if (error) return self->close();
+                             self->buffer_.commit(size);
+                             self->read_header();
+                           });
+  }
+
+  void read_header() {
+    parser_.emplace();
+    parser_->header_limit(static_cast<std::uint32_t>(shared_.options.header_bytes));
+    // Known when the route is.
+    parser_->body_limit(std::uint64_t{0});
+    bottom().expires_after(shared_.patience());
+    beast_http::async_read_header(
+        layer_, buffer_, *parser_,
+        [self = this->shared_from_this()](error_code error, std::size_t) {
+          self->got_header(error);
+        });
+  }
+
+  void got_header(error_code error) {
+    if (error == beast_http::error::body_limit) error = {};  // asked again below
+    if (error) return refuse_malformed(error);
+    const auto& message = parser_->get();
+    // Two lengths are how requests are smuggled past a proxy.
+    if (message.count(beast_http::field::content_length) > 1 ||
+        message.count(beast_http::field::transfer_encoding) > 1 ||
+        (message.count(beast_http::field::content_length) > 0 &&
+         message.count(beast_http::field::transfer_encoding) > 0)) {
+      return answer_last(shared_.handler.refuse(400, "the length is said twice"));
+    }
+    const auto limit = static_cast<std::uint64_t>(shared_.handler.body_limit(
+        text_of(message.method_string()), text_of(message.target())));
+    const auto length = parser_->content_length();
+    if (length && *length > limit) {
+      return answer_last(shared_.handler.refuse(413, "the body is too large"));
+    }
+    parser_->body_limit(limit);
+    if (beast::iequals(message[beast_http::field::expect], "100-continue")) {
+      return say_continue();
+    }
+    read_body();
+  }
+
+  void say_continue() {
+    static const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+    asio::async_write(layer_, asio::buffer(kContinue),
+                      [self = this->shared_from_this()](error_code error, std::size_t) {
+                        if (!error) self->read_body();
+                      });
+  }
+
+  void read_body() {
+    if (parser_->is_done()) return answer();
+    beast_http::async_read(layer_, buffer_, *parser_,
+                           [self = this->shared_from_this()](error_code error,
+                                                             std::size_t) {
+                             if (error == beast_http::error::body_limit) {
+                               return self->answer_last(self->shared_.handler.refuse(
+                                   413, "the body is too large"));
+                             }
+                             if (error) return self->refuse_malformed(error);
+                             self->answer();
+                           });
+  }
+
+  void refuse_malformed(error_code error) {
+    if (error == beast_http::error::end_of_stream) return close();
+    if (error == beast_http::error::header_limit) {
+      return answer_last(shared_.handler.refuse(431, "the headers are too large"));
+    }
+    if (error == beast::error::timeout) {
+      // The time is over: there is none for an answer, either.
+      return close();
+    }
+    if (error.category() ==
+        beast_http::make_error_code(beast_http::error::bad_method).category()) {
+      return answer_last(shared_.handler.refuse(400, "this is no HTTP request"));
+    }
+    close();
+  }
+
+  void answer() {
+    Request request;
+    auto message = parser_->release();
+    request.method = text_of(message.method_string());
+    request.target = text_of(message.target());
+    request.peer = peer_;
+    for (const auto& field : message) {
+      request.headers.emplace_back(text::lower(text_of(field.name_string())),
+                                   text_of(field.value()));
+    }
+    request.body = std::move(message.body());
+    keep_alive_ = message.keep_alive() && !shared_.stopping;
+    is_head_ = message.method() == beast_http::verb::head;
+    write(shared_.handler.handle(request));
+  }
+
+  void answer_last(Response response) {
+    keep_alive_ = false;
+    is_head_ = false;
+    write(std::move(response));
+  }
+
+  template <typename Message>
+  void fill(Message& message, const Response& response) {
+    message.version(11);
+    message.result(static_cast<unsigned>(response.status));
+    message.set(beast_http::field::content_type, response.type);
+    message.set(beast_http::field::cache_control, "no-store");
+    message.set("X-Content-Type-Options", "nosniff");
+    for (const auto& [name, value] : response.headers) message.set(name, value);
+    message.keep_alive(keep_alive_);
+  }
+
+  void write(Response response) {
+    on_end_ = std::move(response.on_end);
+    if (response.stream) return begin_stream(std::move(response));
+    message_.emplace();
+    fill(*message_, response);
+    message_->body() = std::move(response.body);
+    message_->prepare_payload();
+    if (is_head_) message_->body().clear();
+    bottom().expires_after(shared_.patience());
+    beast_http::async_write(layer_, *message_,
+                            [self = this->shared_from_this()](error_code error,
+                                                              std::size_t) {
+                              self->written(error);
+                            });
+  }
+
+  void written(error_code error) {
+    message_.reset();
+    if (error || !keep_alive_) return close();
+    wait_for_request();
+  }
+
+  void begin_stream(Response response) {
+    keep_alive_ = false;
+    stream_ = std::move(response.stream);
+    empty_.emplace();
+    fill(*empty_, response);
+    empty_->chunked(true);
+    serializer_.emplace(*empty_);
+    last_piece_ = std::chrono::steady_clock::now();
+    bottom().expires_after(shared_.patience());
+    beast_http::async_write_header(
+        layer_, *serializer_,
+        [self = this->shared_from_this()](error_code error, std::size_t) {
+          if (!error) self->next_piece();
+        });
+  }
+
+  void next_piece() {
+    if (shared_.stopping) return end_stream();
+    piece_ = stream_->next();
+    if (piece_.empty() && stream_->is_over()) return end_stream();
+    const auto now = std::chrono::steady_clock::now();
+    if (piece_.empty() && now - last_piece_ > kPingEvery) piece_ = stream_->ping();
+    if (piece_.empty()) {
+      bottom().expires_never();
+      timer_.expires_after(kQuiet);
+      return timer_.async_wait([self = this->shared_from_this()](error_code error) {
+        if (!error) self->next_piece();
+      });
+    }
+    last_piece_ = now;
+    bottom().expires_after(shared_.patience());
+    asio::async_write(layer_, beast_http::make_chunk(asio::buffer(piece_)),
+                      [self = this->shared_from_this()](error_code error, std::size_t) {
+                        if (!error) self->next_piece();
+                      });
+  }
+
+  void end_stream() {
+    bottom().expires_after(shared_.patience());
+    asio::async_write(layer_, beast_http::make_chunk_last(),
+                      [self = this->shared_from_this()](error_code, std::size_t) {
+                        self->close();
+                      });
+  }
+
+  void close() {
+    error_code ignored;
+    bottom().socket().shutdown(tcp::socket::shutdown_send, ignored);
+  }
+
+  Layer layer_;
+  Shared& shared_;
+  const std::string peer_;
+  asio::steady_timer timer_;
+  beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;
+  std::optional<beast_http::response<beast_http::string_body>> message_;
+  std::optional<beast_http::response<beast_http::empty_body>> empty_;
+  std::optional<beast_http::response_serializer<beast_http::empty_body>> serializer_;
+  std::unique_ptr<Stream> stream_;
+  std::function<void()> on_end_;
+  std::string piece_;
+  std::chrono::steady_clock::time_point last_piece_;
+  bool keep_alive_ = true;
+  bool is_head_ = false;
+};
+
+std::shared_ptr<ssl::context> tls_of(const ServerOptions& options) {
+  auto context = std::make_shared<ssl::context>(ssl::context::tls_server);
+  try {
+    context->set_options(ssl::context::default_workarounds | ssl::context::no_sslv2 |
+                         ssl::context::no_sslv3 | ssl::context::no_tlsv1 |
+                         ssl::context::no_tlsv1_1);
+    context->use_certificate_chain_file(options.certificate);
+    context->use_private_key_file(options.key, ssl::context::pem);
+  } catch (const boost::system::system_error& error) {
+    throw Error(Fault::config, "http.certificate and http.key can not be used: ",
+                error.code().message());
+  }
+  return context;
+}
+
+class BeastServer : public HttpServer {
+ public:
+  BeastServer(const ServerOptions& options, Handler& handler)
+      : shared_{.handler = handler, .options = options},
+        context_(options.threads),
+        acceptor_(asio::make_strand(context_)) {
+    shared_.on_close = [this] { resume_accepting(); };
+    if (!options.certificate.empty()) tls_ = tls_of(options);
+    listen();
+  }
+
+  ~BeastServer() override { stop(); }
+
+  int port() const override { return acceptor_.local_endpoint().port(); }
+  int connections() const override { return shared_.connections; }
+
+  void start() override {
+    accept();
+    for (int i = 0; i < shared_.options.threads; ++i) {
+      threads_.emplace_back([this] { context_.run(); });
+    }
+  }
+
+  void stop() override {
+    if (shared_.stopping.exchange(true)) return;
+    asio::post(acceptor_.get_executor(), [this] {
+      error_code ignored;
+      acceptor_.close(ignored);
+    });
+    // Requests that are being answered get a moment; idle connections do not count.
+    constexpr std::chrono::milliseconds kLast{500};
+    std::this_thread::sleep_for(kLast);
+    context_.stop();
+    threads_.clear();
+  }
+
+  void reload_certificate() override {
+    if (shared_.options.certificate.empty()) return;
+    auto fresh = tls_of(shared_.options);
+    const std::lock_guard lock(mutex_);
+    tls_ = std::move(fresh);
+  }
+
+ private:
+  void listen() {
+    const auto& options = shared_.options;
+    try {
+      const auto address = asio::ip::make_address(
+          options.address == "localhost" ? "127.0.0.1" : options.address);
+      const tcp::endpoint endpoint(address, static_cast<unsigned short>(options.port));
+      acceptor_.open(endpoint.protocol());
+      acceptor_.set_option(asio::socket_base::reuse_address(true));
+      acceptor_.bind(endpoint);
+      acceptor_.listen(asio::socket_base::max_listen_connections);
+    } catch (const boost::system::system_error& error) {
+      throw Error(Fault::config, "http.address=", options.address,
+                  " http.port=", options.port, ": ", error.code().message());
+    }
+  }
+
+  void accept() {
+    acceptor_.async_accept(
+        asio::make_strand(context_), [this](error_code error, tcp::socket socket) {
+          if (error == asio::error::operation_aborted || shared_.stopping) return;
+          if (!error) begin(std::move(socket));
+          // Out of descriptors, say: others may close theirs.
+          const bool full = shared_.connections >= shared_.options.max_connections;
+          if (!error && !full) return accept();
+          paused_ = true;
+          if (error) resume_later();
+        });
+  }
+
+  void resume_later() {
+    constexpr std::chrono::milliseconds kMoment{100};
+    auto timer = std::make_shared<asio::steady_timer>(acceptor_.get_executor(), kMoment);
+    timer->async_wait([this, timer](error_code) { resume_accepting(); });
+  }
+
+  void resume_accepting() {
+    if (shared_.stopping || !paused_) return;
+    asio::post(acceptor_.get_executor(), [this] {
+      if (shared_.connections >= shared_.options.max_connections) return;
+      if (paused_.exchange(false)) accept();
+    });
+  }
+
+  void begin(tcp::socket socket) {
+    error_code ignored;
+    const auto peer = socket.remote_endpoint(ignored).address().to_string(ignored);
+    socket.set_option(tcp::no_delay(true), ignored);
+    beast::tcp_stream stream(std::move(socket));
+    std::shared_ptr<ssl::context> tls;
+    {
+      const std::lock_guard lock(mutex_);
+      tls = tls_;
+    }
+    if (!tls) {
+      std::make_shared<Session<beast::tcp_stream>>(std::move(stream), shared_, peer)
+          ->start();
+      return;
+    }
+    std::make_shared<Session<beast::ssl_stream<beast::tcp_stream>>>(
+        beast::ssl_stream<beast::tcp_stream>(std::move(stream), *tls), shared_, peer)
+        ->start();
+  }
+
+  Shared shared_;
+  asio::io_context context_;
+  asio::strand<asio::io_context::executor_type> strand_{context_.get_executor()};
+  tcp::acceptor acceptor_;
+  std::atomic<bool> paused_{false};
+  std::mutex mutex_;  // guards tls_
+  std::shared_ptr<ssl::context> tls_;
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<HttpServer> make_http_server(const ServerOptions& options,
+                                             Handler& handler) {
+  return std::make_unique<BeastServer>(options, handler);
+}
+
+std::string_view Request::header(std::string_view name) const {
+  for (const auto& [key, value] : headers) {
+    if (key == name) return value;
+  }
+  return "";
+}
+
+}  // namespace lockstep::server
