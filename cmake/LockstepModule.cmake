@@ -3,9 +3,10 @@
 #   lockstep_module(optim TORCH DEPENDS base config SOURCES sgd.cpp LIBRARIES lockstep_zlib)
 #
 # A module can depend only on modules declared above it in lockstep/CMakeLists.txt, so
-# there are no cycles; a module without TORCH can not depend on one with it.
+# there are no cycles; a module without TORCH can not depend on one with it. APART: its
+# sources are never joined, because a program links some of them only.
 function(lockstep_module name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH" "" "DEPENDS;SOURCES;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH;APART" "" "DEPENDS;SOURCES;LIBRARIES")
   foreach(dep IN LISTS arg_DEPENDS)
     if(NOT TARGET lockstep_${dep})
       message(FATAL_ERROR "lockstep/${name}: '${dep}' is not a module declared above it")
@@ -28,7 +29,7 @@ function(lockstep_module name)
     target_precompile_headers(lockstep_${name} REUSE_FROM lockstep_torch_pch)
   endif()
 
-  if(LOCKSTEP_UNITY)
+  if(LOCKSTEP_UNITY AND NOT arg_APART)
     # At the end of the folder's file, when the properties of all sources are known.
     cmake_language(EVAL CODE "cmake_language(DEFER CALL lockstep_unify lockstep_${name})")
   endif()

@@ -14,7 +14,7 @@ std::uint64_t length_of(const Operation& operation) {
   return operation.call.out[0].nbytes();
 }
 
-void copy(char* to, const char* from, std::uint64_t num_bytes) {
+void put(char* to, const char* from, std::uint64_t num_bytes) {
   if (num_bytes > 0) std::memcpy(to, from, num_bytes);
 }
 
@@ -58,8 +58,8 @@ bool Mail::send_chunk(int to) {
   const auto length =
       std::min<std::uint64_t>(board_.mail_bytes(), all - state.position);
   box.headers[number % kMailDepth] = {message.call.tag, static_cast<std::int64_t>(all)};
-  copy(board_.mail(board_.rank(), to, number), bytes_of(message) + state.position,
-       length);
+  put(board_.mail(board_.rank(), to, number), bytes_of(message) + state.position,
+      length);
   box.sent.store(number + 1, std::memory_order_release);
   state.position += length;
   if (state.position == all) {
@@ -81,7 +81,7 @@ bool Mail::receive_chunk(int from) {
   const auto length = std::min<std::uint64_t>(board_.mail_bytes(),
                                               state.message_bytes - state.position);
   auto* place = state.wanted_by ? bytes_of(*state.wanted_by) : state.bytes.data();
-  copy(place + state.position, board_.mail(from, board_.rank(), number), length);
+  put(place + state.position, board_.mail(from, board_.rank(), number), length);
   box.taken.store(number + 1, std::memory_order_release);
   state.position += length;
   if (state.position == state.message_bytes) end_message(state);
@@ -136,7 +136,7 @@ bool Mail::take_aside(Receiving& state, Operation& operation) {
 void Mail::deliver(Operation& operation, const std::vector<char>& bytes) {
   --under_way_;
   if (bytes.size() == length_of(operation)) {
-    copy(bytes_of(operation), bytes.data(), bytes.size());
+    put(bytes_of(operation), bytes.data(), bytes.size());
     operation.finish();
     return;
   }

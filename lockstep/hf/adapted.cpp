@@ -14,7 +14,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-struct Stored {
+struct StoredTensor {
   std::string dtype;
   storage::Shape shape;
   std::function<Bytes()> read;
@@ -25,7 +25,7 @@ std::size_t bytes_of(const std::string& dtype, const storage::Shape& shape) {
   return static_cast<std::size_t>(storage::num_bytes(dtype, elements).value_or(0));
 }
 
-std::vector<float> numbers_of(const Stored& stored, const std::string& name) {
+std::vector<float> numbers_of(const StoredTensor& stored, const std::string& name) {
   const auto elements = storage::num_elements(stored.shape).value_or(0);
   std::vector<double> numbers(static_cast<std::size_t>(elements));
   const bool is_float = stored.dtype[0] == 'F' || stored.dtype == "BF16";
@@ -39,7 +39,7 @@ std::vector<float> numbers_of(const Stored& stored, const std::string& name) {
 }  // namespace
 
 struct AdaptedWeights::Impl {
-  std::map<std::string, Stored> base, adapters;
+  std::map<std::string, StoredTensor> base, adapters;
   double scale = 1;
   // What the functions above read from.
   std::shared_ptr<Weights> folder;
