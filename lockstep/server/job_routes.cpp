@@ -19,7 +19,7 @@ Json time_or_null(Milliseconds time) {
   return time == 0 ? Json(nullptr) : Json(time_text(time));
 }
 
-Json json_of(const service::Resources& resources) {
+Json resources_json(const service::Resources& resources) {
   Json json = {{"cores", resources.cores}, {"gpus", resources.gpus}};
   if (!resources.gpu_ids.empty()) json["gpu_ids"] = resources.gpu_ids;
   if (resources.min_memory_bytes > 0) {
@@ -156,7 +156,7 @@ Json json_of(const service::Job& job) {
           {"seconds", job.seconds},
           {"gpu_seconds", job.gpu_seconds},
           {"needs", job.needs},
-          {"resources", json_of(job.resources)}};
+          {"resources", resources_json(job.resources)}};
 }
 
 std::vector<Route> job_routes(service::Service& service) {

@@ -7,6 +7,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/monitor/metrics.h"
 #include "lockstep/server/detail/route.h"
+#include "lockstep/run/events.h"
 #include "lockstep/server/sse.h"
 #include "lockstep/storage/catalog.h"
 
@@ -20,7 +21,7 @@ constexpr std::int64_t kMostPoints = 10'000;
 constexpr std::int64_t kLogTail = 256 << 10;
 constexpr std::int64_t kMostRank = 4096;
 
-Json json_of(const monitor::Metrics& metrics) {
+Json metrics_json(const monitor::Metrics& metrics) {
   std::vector<run::Field> fields{{"step", metrics.step},
                                  {"split", std::string(name_of(metrics.split))},
                                  {"loss", metrics.loss},
@@ -55,7 +56,7 @@ Response metrics_of(service::Service& service, const Call& call) {
       std::clamp<std::int64_t>(call.number("points", 1000), 2, kMostPoints));
   Json items = Json::array();
   for (const auto& line : thinned(std::move(wanted), most)) {
-    items.push_back(json_of(line));
+    items.push_back(metrics_json(line));
   }
   return json_response({{"items", std::move(items)}});
 }
