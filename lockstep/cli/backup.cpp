@@ -31,8 +31,9 @@ Command backup_command() {
   return {.name = "backup",
           .summary = "Copy the database of the service while it runs.",
           .usage = "lockstep backup FILE [--config server.yaml]",
-          .details = "Runs and uploads are files: copy the folders jobs and files of "
-                     "store.dir beside it.\n",
+          .details =
+              "Runs and uploads are files: copy the folders jobs and files of "
+              "store.dir beside it.\n",
           .operands = {{.name = "FILE",
                         .help = "The copy; it must not be there yet.",
                         .completes = Completes::file}},

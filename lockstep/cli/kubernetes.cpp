@@ -59,7 +59,8 @@ std::string kubernetes_manifest(const Arguments& arguments, const std::string& r
       {"containers", {container_of(arguments)}},
       {"volumes",
        {{{"name", "recipe"}, {"configMap", {{"name", name}}}},
-        {{"name", "runs"}, {"persistentVolumeClaim", {{"claimName", "lockstep-runs"}}}}}}};
+        {{"name", "runs"},
+         {"persistentVolumeClaim", {{"claimName", "lockstep-runs"}}}}}}};
   const Json job = {{"apiVersion", "batch/v1"},
                     {"kind", "Job"},
                     {"metadata", {{"name", name}}},

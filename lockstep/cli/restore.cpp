@@ -31,9 +31,8 @@ int restore(const Arguments& arguments, Context& context) {
   {
     service::Store backup(source);
     if (const auto altered = service::first_altered(backup)) {
-      throw Error(Fault::io, "restore: line ", *altered,
-                  " of the audit log in '", source.string(),
-                  "' is not as it was written; take another backup");
+      throw Error(Fault::io, "restore: line ", *altered, " of the audit log in '",
+                  source.string(), "' is not as it was written; take another backup");
     }
     backup.database().back_up_to(beside);
   }

@@ -20,9 +20,8 @@ int resume_job(const Arguments& arguments, Context& context) {
     body["resources"]["gpus"] = *gpus;
   }
   const auto client = service_client(arguments, context);
-  const auto answer =
-      client->call("POST", str("/v1/jobs/", *arguments.operand("JOB"), "/resume"),
-                   body.dump());
+  const auto answer = client->call(
+      "POST", str("/v1/jobs/", *arguments.operand("JOB"), "/resume"), body.dump());
   const auto job = Json::parse(answer.body);
   if (arguments.has("--json")) {
     context.out << answer.body << "\n";
@@ -36,15 +35,16 @@ int resume_job(const Arguments& arguments, Context& context) {
 }  // namespace
 
 Command resume_command() {
-  return {.name = "resume",
-          .summary = "Go on with a job that is paused, interrupted, failed or cancelled.",
-          .usage = "lockstep resume JOB [--gpus N] [--cores N] [options]",
-          .details = "It goes on from its newest checkpoint.\n",
-          .operands = {{.name = "JOB", .help = "The id of the job (lockstep jobs)."}},
-          .options = service_options(
-              {{.name = "--gpus", .value = "N", .help = "On so many GPUs from now on."},
-               {.name = "--cores", .value = "N", .help = "On so many cores from now on."}}),
-          .run = resume_job};
+  return {
+      .name = "resume",
+      .summary = "Go on with a job that is paused, interrupted, failed or cancelled.",
+      .usage = "lockstep resume JOB [--gpus N] [--cores N] [options]",
+      .details = "It goes on from its newest checkpoint.\n",
+      .operands = {{.name = "JOB", .help = "The id of the job (lockstep jobs)."}},
+      .options = service_options(
+          {{.name = "--gpus", .value = "N", .help = "On so many GPUs from now on."},
+           {.name = "--cores", .value = "N", .help = "On so many cores from now on."}}),
+      .run = resume_job};
 }
 
 }  // namespace lockstep::cli

@@ -41,18 +41,20 @@ Command serve_command() {
           "  lockstep serve\n"
           "  lockstep submit recipe.yaml --server http://127.0.0.1:8477 --token-file "
           "token\n\n"
-          "Prints its address when it is ready. Jobs are processes of their own: they go "
+          "Prints its address when it is ready. Jobs are processes of their own: they "
+          "go "
           "on\nwhen the server ends, and the next one finds them. SIGHUP reads "
           "certificates,\nlimits and quotas again. docs/service.md has the rest.\n",
-      .options =
-          {{.name = "--config",
-            .value = "FILE",
-            .help = "server.yaml (docs/reference/server.md).",
-            .completes = Completes::file},
-           {.name = "--insecure-local",
-            .help = "Everybody on this machine may do everything, without a token; "
-                    "loopback only."},
-           {.name = "--reference", .help = "Print every knob of the server, and end."}},
+      .options = {{.name = "--config",
+                   .value = "FILE",
+                   .help = "server.yaml (docs/reference/server.md).",
+                   .completes = Completes::file},
+                  {.name = "--insecure-local",
+                   .help =
+                       "Everybody on this machine may do everything, without a token; "
+                       "loopback only."},
+                  {.name = "--reference",
+                   .help = "Print every knob of the server, and end."}},
       .takes_overrides = true,
       .run = serve_jobs};
 }

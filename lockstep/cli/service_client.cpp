@@ -26,11 +26,11 @@ class RemoteService : public ServiceClient {
 
   void stream(const std::string& target,
               const std::function<void(std::string_view)>& on_piece) override {
-    const auto answer = server::send_request(
-        options_, request("GET", target, ""), [&](std::string_view piece) {
-          on_piece(piece);
-          return true;
-        });
+    const auto answer = server::send_request(options_, request("GET", target, ""),
+                                             [&](std::string_view piece) {
+                                               on_piece(piece);
+                                               return true;
+                                             });
     if (answer.status >= 400) call("GET", target);  // says why
   }
 
@@ -128,8 +128,8 @@ std::unique_ptr<ServiceClient> service_client(const Arguments& arguments,
   }
   const auto loaded = config::load_server(arguments.value("--config").value_or(""), {});
   const auto state = service::state_folder(loaded.config.store, caller_of(context));
-  const auto user = arguments.value("--as").value_or(
-      context.variable("USER").value_or("local"));
+  const auto user =
+      arguments.value("--as").value_or(context.variable("USER").value_or("local"));
   service::check_user_name(user);
   return std::make_unique<LocalService>(loaded.config, state, context, user);
 }

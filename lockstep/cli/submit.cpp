@@ -111,44 +111,45 @@ int submit_job(const Arguments& arguments, Context& context) {
 }  // namespace
 
 Command submit_command() {
-  return {.name = "submit",
-          .summary = "Ask the service for a training.",
-          .usage = "lockstep submit RECIPE [options] [section.key=value]...",
-          .details =
-              "  lockstep submit recipes/fashion_mnist_quick.yaml optim.lr=5e-4\n"
-              "  lockstep logs -f JOB\n\n"
-              "Prints the id of the job. Knobs that name files are set by --input, with "
-              "the id of\nan upload or a name that the server offers.\n",
-          .operands = {{.name = "RECIPE",
-                        .help = "A YAML or JSON file with the knobs of the run.",
-                        .completes = Completes::file}},
-          .options = service_options(
-              {{.name = "--name", .value = "TEXT", .help = "For people."},
-               {.name = "--gpus", .value = "N", .help = "GPUs (default: 0, CPUs)."},
-               {.name = "--cores", .value = "N", .help = "CPU cores (default: 1)."},
-               {.name = "--input",
-                .value = "KNOB=NAME,...",
-                .help = "For knobs that name files."},
-               {.name = "--priority",
-                .value = "N",
-                .help = "Higher ones go first (default: 0)."},
-               {.name = "--retries",
-                .value = "N",
-                .help = "Start it again so often if it fails (default: 0)."},
-               {.name = "--time-limit", .value = "TIME", .help = "Then it is ended."},
-               {.name = "--after",
-                .value = "JOB,...",
-                .help = "Only when these jobs are done."},
-               {.name = "--to",
-                .value = "kubernetes",
-                .help = "With --dry-run: print a manifest instead.",
-                .choices = {"kubernetes"}},
-               {.name = "--image",
-                .value = "NAME",
-                .help = "Kubernetes: the image that has lockstep in it."},
-               {.name = "--dry-run", .help = "Kubernetes: print, and do nothing."}}),
-          .takes_overrides = true,
-          .run = submit_job};
+  return {
+      .name = "submit",
+      .summary = "Ask the service for a training.",
+      .usage = "lockstep submit RECIPE [options] [section.key=value]...",
+      .details =
+          "  lockstep submit recipes/fashion_mnist_quick.yaml optim.lr=5e-4\n"
+          "  lockstep logs -f JOB\n\n"
+          "Prints the id of the job. Knobs that name files are set by --input, with "
+          "the id of\nan upload or a name that the server offers.\n",
+      .operands = {{.name = "RECIPE",
+                    .help = "A YAML or JSON file with the knobs of the run.",
+                    .completes = Completes::file}},
+      .options = service_options(
+          {{.name = "--name", .value = "TEXT", .help = "For people."},
+           {.name = "--gpus", .value = "N", .help = "GPUs (default: 0, CPUs)."},
+           {.name = "--cores", .value = "N", .help = "CPU cores (default: 1)."},
+           {.name = "--input",
+            .value = "KNOB=NAME,...",
+            .help = "For knobs that name files."},
+           {.name = "--priority",
+            .value = "N",
+            .help = "Higher ones go first (default: 0)."},
+           {.name = "--retries",
+            .value = "N",
+            .help = "Start it again so often if it fails (default: 0)."},
+           {.name = "--time-limit", .value = "TIME", .help = "Then it is ended."},
+           {.name = "--after",
+            .value = "JOB,...",
+            .help = "Only when these jobs are done."},
+           {.name = "--to",
+            .value = "kubernetes",
+            .help = "With --dry-run: print a manifest instead.",
+            .choices = {"kubernetes"}},
+           {.name = "--image",
+            .value = "NAME",
+            .help = "Kubernetes: the image that has lockstep in it."},
+           {.name = "--dry-run", .help = "Kubernetes: print, and do nothing."}}),
+      .takes_overrides = true,
+      .run = submit_job};
 }
 
 }  // namespace lockstep::cli

@@ -20,8 +20,9 @@ Command supervise_command() {
   return {.name = "supervise",
           .summary = "Run one attempt of a job (for `lockstep serve`).",
           .usage = "lockstep supervise FOLDER --attempt N",
-          .details = "The server starts it for every job. It holds the job's lock, runs "
-                     "the launcher,\nand writes down how that ended.\n",
+          .details =
+              "The server starts it for every job. It holds the job's lock, runs "
+              "the launcher,\nand writes down how that ended.\n",
           .operands = {{.name = "FOLDER",
                         .help = "The folder of the job.",
                         .completes = Completes::directory}},

@@ -63,7 +63,8 @@ int token(const Arguments& arguments, Context& context) {
   if (action == "create") return create_token(store, arguments, context);
   if (action == "list") return list_tokens(store, context);
   const auto id = arguments.operand("TOKEN");
-  if (!id) throw Error(Fault::config, "token revoke: name a token (lockstep token list)");
+  if (!id)
+    throw Error(Fault::config, "token revoke: name a token (lockstep token list)");
   if (!service::revoke_token(store, *id)) {
     throw Error(Fault::config, "token revoke: there is no token '", *id, "'");
   }
@@ -96,18 +97,17 @@ Option server_config_option() {
 Command token_command() {
   return {.name = "token",
           .summary = "Make, list and revoke tokens of the service.",
-          .usage = "lockstep token create --user NAME [--role R] [--expires TIME]\n"
-                   "       lockstep token list\n"
-                   "       lockstep token revoke TOKEN",
+          .usage =
+              "lockstep token create --user NAME [--role R] [--expires TIME]\n"
+              "       lockstep token list\n"
+              "       lockstep token revoke TOKEN",
           .details =
               "The secret is printed once. viewer: see what the user has; user: change "
               "it;\nadmin: everything.\n",
           .operands = {{.name = "ACTION",
                         .help = "create, list or revoke.",
                         .choices = {"create", "list", "revoke"}},
-                       {.name = "TOKEN",
-                        .help = "revoke: its id.",
-                        .required = false}},
+                       {.name = "TOKEN", .help = "revoke: its id.", .required = false}},
           .options = {{.name = "--user", .value = "NAME", .help = "Whose token it is."},
                       {.name = "--role",
                        .value = "admin|user|viewer",

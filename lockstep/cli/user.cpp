@@ -31,8 +31,9 @@ int user(const Arguments& arguments, Context& context) {
 Command user_command() {
   return {.name = "user",
           .summary = "Add and list users of the service.",
-          .usage = "lockstep user list\n"
-                   "       lockstep user add NAME [--unix-user U]",
+          .usage =
+              "lockstep user list\n"
+              "       lockstep user add NAME [--unix-user U]",
           .operands = {{.name = "ACTION",
                         .help = "list or add.",
                         .choices = {"list", "add"}},

@@ -62,21 +62,21 @@ void apply_recipe(Loading& loading, const std::string& file, const Node& root) {
                 name_of(root.kind),
                 "; write sections, for example 'optim: {lr: 1e-3}'");
   }
-  for_each_entry(
-      root, file, loading.problems, [&](const Node& key, const Node& fields) {
-        const auto where = place(file, key.mark);
-        if (!loading.knobs.has_section(key.text)) {
-          const auto problem = unknown_section(loading.knobs, key.text);
-          loading.problems.add(where, "", problem);
-        } else if (fields.kind != Node::Kind::map) {
-          const auto problem =
-              str("is ", name_of(fields.kind), "; a section has keys: ",
-                  text::join(loading.knobs.names_in(key.text), ", "));
-          loading.problems.add(where, key.text, problem);
-        } else {
-          apply_section(loading, file, key.text, fields);
-        }
-      });
+  for_each_entry(root, file, loading.problems,
+                 [&](const Node& key, const Node& fields) {
+                   const auto where = place(file, key.mark);
+                   if (!loading.knobs.has_section(key.text)) {
+                     const auto problem = unknown_section(loading.knobs, key.text);
+                     loading.problems.add(where, "", problem);
+                   } else if (fields.kind != Node::Kind::map) {
+                     const auto problem =
+                         str("is ", name_of(fields.kind), "; a section has keys: ",
+                             text::join(loading.knobs.names_in(key.text), ", "));
+                     loading.problems.add(where, key.text, problem);
+                   } else {
+                     apply_section(loading, file, key.text, fields);
+                   }
+                 });
 }
 
 }  // namespace

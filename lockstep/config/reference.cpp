@@ -1,6 +1,7 @@
+#include "lockstep/config/detail/reference.h"
+
 #include "lockstep/base/str.h"
 #include "lockstep/base/text.h"
-#include "lockstep/config/detail/reference.h"
 #include "lockstep/config/print.h"
 
 namespace lockstep::config {
@@ -69,10 +70,10 @@ std::string detail::sections_markdown(const Knobs& knobs,
                                       const ReferenceColumns& columns) {
   std::string page;
   for (const auto& section : knobs.sections) {
-    page += str("\n## ", section.name, "\n\n", section.help,
-                "\n\n| key | type | default | values |",
-                columns.affects ? " affects |" : "", " what it does |\n|---|---|---|---|",
-                columns.affects ? "---|" : "", "---|\n");
+    page += str(
+        "\n## ", section.name, "\n\n", section.help,
+        "\n\n| key | type | default | values |", columns.affects ? " affects |" : "",
+        " what it does |\n|---|---|---|---|", columns.affects ? "---|" : "", "---|\n");
     for (const auto& knob : knobs.all) {
       if (knob.section == section.name) page += row(knob, columns);
     }

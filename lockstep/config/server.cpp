@@ -61,8 +61,10 @@ void validate(const LoadedServer& loaded, bool insecure_local) {
   }
   if (is_loopback(http.address)) return;
   if (insecure_local) {
-    throw Error(Fault::config, "--insecure-local: without tokens the server listens on "
-                "a loopback address only, not on http.address=", http.address);
+    throw Error(Fault::config,
+                "--insecure-local: without tokens the server listens on "
+                "a loopback address only, not on http.address=",
+                http.address);
   }
   if (http.certificate.empty() && !http.behind_proxy) {
     throw Error(Fault::config, "http.address=", http.address,
@@ -74,8 +76,7 @@ void validate(const LoadedServer& loaded, bool insecure_local) {
 std::string server_reference_markdown() {
   ServerConfig config;
   return std::string(kServerOpening) +
-         detail::sections_markdown(detail::knobs_of(config),
-                                   {.affects = false});
+         detail::sections_markdown(detail::knobs_of(config), {.affects = false});
 }
 
 }  // namespace lockstep::config

@@ -36,10 +36,11 @@ struct HttpConfig {
 
 template <typename Visitor>
 void describe(HttpConfig& c, Visitor& v) {
-  v.field("address", c.address,
-          {.help = "Address to listen on. Any but a loopback needs http.certificate, or "
-                   "http.behind_proxy.",
-           .is_local = true});
+  v.field(
+      "address", c.address,
+      {.help = "Address to listen on. Any but a loopback needs http.certificate, or "
+               "http.behind_proxy.",
+       .is_local = true});
   v.field("port", c.port,
           {.help = "Port to listen on; 0: a free one, which the log names.",
            .range = between(0, 65535)});
@@ -93,10 +94,9 @@ void describe(LimitsConfig& c, Visitor& v) {
           {.help = "One part of a file that is uploaded.",
            .range = between(1024, 1 << 30),
            .unit = Unit::bytes});
-  v.field("upload_bytes", c.upload_bytes,
-          {.help = "A whole uploaded file.",
-           .range = at_least(1024),
-           .unit = Unit::bytes});
+  v.field(
+      "upload_bytes", c.upload_bytes,
+      {.help = "A whole uploaded file.", .range = at_least(1024), .unit = Unit::bytes});
   v.field("requests_per_minute", c.requests_per_minute,
           {.help = "Requests of a token, for each route; more are answered with 429.",
            .range = between(1, 10'000'000)});
@@ -214,10 +214,11 @@ void describe(ProvidedConfig& c, Visitor& v) {
           {.help = "Names for files and folders of this machine, which jobs may use by "
                    "these names: {fashion: /data/fashion}.",
            .is_local = true});
-  v.field("models_dir", c.models_dir,
-          {.help = "Folder of models that jobs may name (models.dir of recipes); empty: "
-                   "the usual one.",
-           .is_local = true});
+  v.field(
+      "models_dir", c.models_dir,
+      {.help = "Folder of models that jobs may name (models.dir of recipes); empty: "
+               "the usual one.",
+       .is_local = true});
 }
 
 struct WebhookConfig {
@@ -230,9 +231,9 @@ void describe(WebhookConfig& c, Visitor& v) {
   v.field("url", c.url,
           {.help = "Address that is told of changes of jobs (POST, JSON); empty: none.",
            .is_local = true});
-  v.field("secret_file", c.secret_file,
-          {.help = "File with the key of the signature (HMAC-SHA256).",
-           .is_local = true});
+  v.field(
+      "secret_file", c.secret_file,
+      {.help = "File with the key of the signature (HMAC-SHA256).", .is_local = true});
 }
 
 // Every knob of the server.

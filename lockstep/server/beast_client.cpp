@@ -82,7 +82,8 @@ Answer exchange(Layer& layer, const Request& request, const Address& address,
     parser.get().body().size = piece.size();
     error_code error;
     beast_http::read_some(layer, buffer, parser, error);
-    if (error && error != beast_http::error::need_buffer) throw beast::system_error(error);
+    if (error && error != beast_http::error::need_buffer)
+      throw beast::system_error(error);
     const auto got = piece.size() - parser.get().body().size;
     const std::string_view bytes(piece.data(), got);
     if (on_piece && answer.status < 400) {

@@ -73,9 +73,8 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
   Session& operator=(const Session&) = delete;
 
   void start() {
-    asio::dispatch(layer_.get_executor(), [self = this->shared_from_this()] {
-      self->begin();
-    });
+    asio::dispatch(layer_.get_executor(),
+                   [self = this->shared_from_this()] { self->begin(); });
   }
 
  private:
@@ -100,20 +99,20 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
   void wait_for_request() {
     if (buffer_.size() > 0) return read_header();
     bottom().expires_after(shared_.idle());
-    layer_.async_read_some(buffer_.prepare(kFirstRead),
-                           [self = this->shared_from_this()](error_code error,
-                                                             std::size_t size) {
-                             if (error) return self->close();
-                             self->buffer_.commit(size);
-                             self->read_header();
-                           });
+    layer_.async_read_some(
+        buffer_.prepare(kFirstRead),
+        [self = this->shared_from_this()](error_code error, std::size_t size) {
+          if (error) return self->close();
+          self->buffer_.commit(size);
+          self->read_header();
+        });
   }
 
   void read_header() {
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(shared_.options.header_bytes));
-    // Known when the route is.
-    parser_->body_limit(std::uint64_t{0});
+    // Known when the route is; until then no byte of it is read.
+    parser_->body_limit(boost::none);
     bottom().expires_after(shared_.patience());
     beast_http::async_read_header(
         layer_, buffer_, *parser_,
@@ -123,7 +122,6 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
   }
 
   void got_header(error_code error) {
-    if (error == beast_http::error::body_limit) error = {};  // asked again below
     if (error) return refuse_malformed(error);
     const auto& message = parser_->get();
     // Two lengths are how requests are smuggled past a proxy.
@@ -156,16 +154,16 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
 
   void read_body() {
     if (parser_->is_done()) return answer();
-    beast_http::async_read(layer_, buffer_, *parser_,
-                           [self = this->shared_from_this()](error_code error,
-                                                             std::size_t) {
-                             if (error == beast_http::error::body_limit) {
-                               return self->answer_last(self->shared_.handler.refuse(
-                                   413, "the body is too large"));
-                             }
-                             if (error) return self->refuse_malformed(error);
-                             self->answer();
-                           });
+    beast_http::async_read(
+        layer_, buffer_, *parser_,
+        [self = this->shared_from_this()](error_code error, std::size_t) {
+          if (error == beast_http::error::body_limit) {
+            return self->answer_last(
+                self->shared_.handler.refuse(413, "the body is too large"));
+          }
+          if (error) return self->refuse_malformed(error);
+          self->answer();
+        });
   }
 
   void refuse_malformed(error_code error) {
@@ -203,6 +201,7 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
   void answer_last(Response response) {
     keep_alive_ = false;
     is_head_ = false;
+    lingers_ = true;
     write(std::move(response));
   }
 
@@ -226,11 +225,11 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
     message_->prepare_payload();
     if (is_head_) message_->body().clear();
     bottom().expires_after(shared_.patience());
-    beast_http::async_write(layer_, *message_,
-                            [self = this->shared_from_this()](error_code error,
-                                                              std::size_t) {
-                              self->written(error);
-                            });
+    beast_http::async_write(
+        layer_, *message_,
+        [self = this->shared_from_this()](error_code error, std::size_t) {
+          self->written(error);
+        });
   }
 
   void written(error_code error) {
@@ -278,15 +277,30 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
 
   void end_stream() {
     bottom().expires_after(shared_.patience());
-    asio::async_write(layer_, beast_http::make_chunk_last(),
-                      [self = this->shared_from_this()](error_code, std::size_t) {
-                        self->close();
-                      });
+    asio::async_write(
+        layer_, beast_http::make_chunk_last(),
+        [self = this->shared_from_this()](error_code, std::size_t) { self->close(); });
   }
 
   void close() {
     error_code ignored;
     bottom().socket().shutdown(tcp::socket::shutdown_send, ignored);
+    if (lingers_) drain();
+  }
+
+  // What a refused client still sends is read for a moment: closing over it would reset
+  // the connection before the client has read why.
+  void drain() {
+    constexpr std::chrono::seconds kMoment{2};
+    constexpr std::size_t kMost = 4 << 20;
+    if (drained_ == 0) bottom().expires_after(kMoment);
+    buffer_.clear();
+    bottom().async_read_some(
+        buffer_.prepare(16 << 10),
+        [self = this->shared_from_this()](error_code error, std::size_t size) {
+          self->drained_ += size;
+          if (!error && self->drained_ < kMost) self->drain();
+        });
   }
 
   Layer layer_;
@@ -304,6 +318,8 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
   std::chrono::steady_clock::time_point last_piece_;
   bool keep_alive_ = true;
   bool is_head_ = false;
+  bool lingers_ = false;
+  std::size_t drained_ = 0;
 };
 
 std::shared_ptr<ssl::context> tls_of(const ServerOptions& options) {
@@ -396,7 +412,8 @@ class BeastServer : public HttpServer {
 
   void resume_later() {
     constexpr std::chrono::milliseconds kMoment{100};
-    auto timer = std::make_shared<asio::steady_timer>(acceptor_.get_executor(), kMoment);
+    auto timer =
+        std::make_shared<asio::steady_timer>(acceptor_.get_executor(), kMoment);
     timer->async_wait([this, timer](error_code) { resume_accepting(); });
   }
 
@@ -430,7 +447,6 @@ class BeastServer : public HttpServer {
 
   Shared shared_;
   asio::io_context context_;
-  asio::strand<asio::io_context::executor_type> strand_{context_.get_executor()};
   tcp::acceptor acceptor_;
   std::atomic<bool> paused_{false};
   std::mutex mutex_;  // guards tls_

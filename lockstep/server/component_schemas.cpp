@@ -1,10 +1,9 @@
-#include "lockstep/config/print.h"
-#include "lockstep/config/load.h"
-#include "lockstep/server/detail/route.h"
-
 #include <set>
 
 #include "lockstep/base/text.h"
+#include "lockstep/config/load.h"
+#include "lockstep/config/print.h"
+#include "lockstep/server/detail/route.h"
 
 namespace lockstep::server {
 namespace {
@@ -48,6 +47,7 @@ constexpr const char* kSchemas = R"json({
       "resources": {"$ref": "#/components/schemas/Resources"},
       "queue_position": {"type": ["integer", "null"]},
       "waits_for": {"type": ["string", "null"]},
+      "starts_in_seconds": {"type": ["number", "null"]},
       "history": {"type": "array", "items": {"type": "object"}},
       "run": {"type": ["object", "null"]}}},
   "Upload": {"type": "object", "required": ["id", "bytes", "received", "complete"],

@@ -27,8 +27,8 @@ Response create_upload(service::Service& service, Call& call) {
                             .bytes = call.body.at("bytes").get<std::int64_t>(),
                             .sha256 = call.body.at("sha256").get<std::string>()};
   if (wanted.bytes > config.limits.upload_bytes) {
-    throw Refusal(Refused::too_large, "bytes: more than limits.upload_bytes=",
-                  config.limits.upload_bytes);
+    throw Refusal(Refused::too_large,
+                  "bytes: more than limits.upload_bytes=", config.limits.upload_bytes);
   }
   const auto quota = config.quota.disk_bytes_per_user;
   if (quota > 0 && service.uploads().bytes_of(call.who.user) + wanted.bytes > quota) {
@@ -53,19 +53,18 @@ Response add_part(service::Service& service, Call& call) {
 
 std::vector<Route> file_routes(service::Service& service) {
   std::vector<Route> routes;
-  routes.push_back({.method = "POST",
-                    .path = "/v1/files",
-                    .operation = "createFile",
-                    .summary = "Announce a file; its parts follow.",
-                    .access = Access::user,
-                    .changes = true,
-                    .body = Body::json,
-                    .request = ref("NewUpload"),
-                    .response = ref("Upload"),
-                    .status = 201,
-                    .answer = [&service](Call& call) {
-                      return create_upload(service, call);
-                    }});
+  routes.push_back(
+      {.method = "POST",
+       .path = "/v1/files",
+       .operation = "createFile",
+       .summary = "Announce a file; its parts follow.",
+       .access = Access::user,
+       .changes = true,
+       .body = Body::json,
+       .request = ref("NewUpload"),
+       .response = ref("Upload"),
+       .status = 201,
+       .answer = [&service](Call& call) { return create_upload(service, call); }});
   routes.push_back({.method = "GET",
                     .path = "/v1/files",
                     .operation = "listFiles",
@@ -87,20 +86,20 @@ std::vector<Route> file_routes(service::Service& service) {
                       return json_response(
                           upload_json(service.uploads().find(call.who, call.id())));
                     }});
-  routes.push_back({.method = "PUT",
-                    .path = "/v1/files/{id}/parts",
-                    .operation = "addPart",
-                    .summary = "The next part of a file.",
-                    .access = Access::user,
-                    .changes = true,
-                    .is_long = true,
-                    .body = Body::bytes,
-                    .response = ref("Upload"),
-                    .query = {{"offset", "Where in the file it begins.",
-                               {{"type", "integer"}, {"minimum", 0}}}},
-                    .answer = [&service](Call& call) {
-                      return add_part(service, call);
-                    }});
+  routes.push_back(
+      {.method = "PUT",
+       .path = "/v1/files/{id}/parts",
+       .operation = "addPart",
+       .summary = "The next part of a file.",
+       .access = Access::user,
+       .changes = true,
+       .is_long = true,
+       .body = Body::bytes,
+       .response = ref("Upload"),
+       .query = {{"offset",
+                  "Where in the file it begins.",
+                  {{"type", "integer"}, {"minimum", 0}}}},
+       .answer = [&service](Call& call) { return add_part(service, call); }});
   routes.push_back({.method = "DELETE",
                     .path = "/v1/files/{id}",
                     .operation = "removeFile",

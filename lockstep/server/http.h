@@ -100,7 +100,7 @@ std::unique_ptr<HttpServer> make_http_server(const ServerOptions& options,
                                              Handler& handler);
 
 struct ClientOptions {
-  std::string url;  // "http://127.0.0.1:8477", "https://host"
+  std::string url;        // "http://127.0.0.1:8477", "https://host"
   std::string authority;  // PEM file of further authorities; "": those of the system
 };
 

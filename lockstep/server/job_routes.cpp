@@ -1,6 +1,6 @@
 // /v1/jobs: what people ask for.
-#include "lockstep/base/error.h"
 #include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
 #include "lockstep/jobs/run_view.h"
 #include "lockstep/server/detail/route.h"
 
@@ -40,8 +40,10 @@ service::Resources resources_of(const Json& json) {
   resources.memory_fraction = json.value("memory_fraction", 0.0);
   if (!resources.gpu_ids.empty() &&
       resources.gpus != static_cast<int>(resources.gpu_ids.size())) {
-    throw Refusal(Refused::invalid, "resources: gpus=", resources.gpus, ", but gpu_ids "
-                  "names ", resources.gpu_ids.size(), "; leave one of them out");
+    throw Refusal(Refused::invalid, "resources: gpus=", resources.gpus,
+                  ", but gpu_ids "
+                  "names ",
+                  resources.gpu_ids.size(), "; leave one of them out");
   }
   return resources;
 }
@@ -52,8 +54,7 @@ service::Submission submission_of(const Call& call) {
   wanted.name = body.value("name", "");
   const auto& recipe = body.at("recipe");
   wanted.recipe.text = recipe.is_string() ? recipe.get<std::string>() : recipe.dump();
-  wanted.recipe.inputs =
-      body.value("inputs", std::map<std::string, std::string>{});
+  wanted.recipe.inputs = body.value("inputs", std::map<std::string, std::string>{});
   wanted.priority = body.value("priority", 0);
   wanted.max_retries = body.value("max_retries", 0);
   wanted.time_limit =
@@ -85,6 +86,8 @@ Json whole_job(service::Service& service, const Call& call, const service::Job& 
       if (place.turn.job != job.id) continue;
       json["queue_position"] = place.position;
       json["waits_for"] = place.turn.reason;
+      json["starts_in_seconds"] =
+          place.starts_in_seconds ? Json(*place.starts_in_seconds) : Json(nullptr);
     }
   }
   json["history"] = Json::array();
@@ -100,8 +103,8 @@ Json whole_job(service::Service& service, const Call& call, const service::Job& 
 Response list_jobs(service::Service& service, const Call& call) {
   service::JobFilter filter;
   constexpr std::int64_t kMost = 1000;
-  filter.limit = static_cast<int>(
-      std::clamp<std::int64_t>(call.number("limit", 100), 1, kMost));
+  filter.limit =
+      static_cast<int>(std::clamp<std::int64_t>(call.number("limit", 100), 1, kMost));
   filter.before = call.number("before", 0);
   const auto state = call.query.find("state");
   if (state != call.query.end()) {
@@ -184,7 +187,8 @@ std::vector<Route> job_routes(service::Service& service) {
        .response = list_of(ref("Job")),
        .query = {{"state", "Only those in this state.", ref("JobState")},
                  {"limit", "At most so many.", {{"type", "integer"}, {"minimum", 1}}},
-                 {"before", "Those before the one with this number.",
+                 {"before",
+                  "Those before the one with this number.",
                   {{"type", "integer"}, {"minimum", 0}}}},
        .answer = [&service](Call& call) { return list_jobs(service, call); }});
   routes.push_back({.method = "GET",
@@ -196,17 +200,14 @@ std::vector<Route> job_routes(service::Service& service) {
                       const auto job = service.job(call.who, call.id());
                       return json_response(whole_job(service, call, job));
                     }});
-  routes.push_back(action("cancel", "A checkpoint, then the end.",
-                          [&service](Call& call) {
-                            return service.cancel(call.who, call.id());
-                          }));
-  routes.push_back(action("pause", "A checkpoint, and what it runs on is given back.",
-                          [&service](Call& call) {
-                            return service.pause(call.who, call.id());
-                          }));
-  auto resume = action("resume", "Go on from the newest checkpoint.", [&](Call&) {
-    return service::Job();
-  });
+  routes.push_back(
+      action("cancel", "A checkpoint, then the end.",
+             [&service](Call& call) { return service.cancel(call.who, call.id()); }));
+  routes.push_back(
+      action("pause", "A checkpoint, and what it runs on is given back.",
+             [&service](Call& call) { return service.pause(call.who, call.id()); }));
+  auto resume = action("resume", "Go on from the newest checkpoint.",
+                       [&](Call&) { return service::Job(); });
   resume.body = Body::json;
   resume.body_is_optional = true;
   resume.request = {{"type", "object"},
@@ -217,7 +218,8 @@ std::vector<Route> job_routes(service::Service& service) {
     if (call.body.contains("resources")) {
       resources = resources_of(call.body["resources"]);
     }
-    return json_response(server::json_of(service.resume(call.who, call.id(), resources)));
+    return json_response(
+        server::json_of(service.resume(call.who, call.id(), resources)));
   };
   routes.push_back(std::move(resume));
   routes.push_back({.method = "DELETE",

@@ -12,14 +12,10 @@ using service::Refusal;
 using service::Refused;
 
 Json default_settings() {
-  return {{"use_multi_gpu", true},
-          {"gpu_ids", nullptr},
-          {"distributed_training", true},
-          {"backend", "auto"},
-          {"batch_size_per_gpu", 8},
-          {"gradient_accumulation_steps", 1},
-          {"sync_batch_norm", false},
-          {"mixed_precision", false},
+  return {{"use_multi_gpu", true},          {"gpu_ids", nullptr},
+          {"distributed_training", true},   {"backend", "auto"},
+          {"batch_size_per_gpu", 8},        {"gradient_accumulation_steps", 1},
+          {"sync_batch_norm", false},       {"mixed_precision", false},
           {"find_unused_parameters", false}};
 }
 
@@ -81,10 +77,10 @@ Json recipe_of(const Json& body, const Json& settings, const std::string& type,
   }
   recipe["train"] = train_of(training);
   recipe["batch"] = {
-      {"per_rank", training.value("batch_size_per_gpu",
-                                  settings["batch_size_per_gpu"].get<int>()) *
-                       training.value("gradient_accumulation_steps",
-                                      settings["gradient_accumulation_steps"].get<int>())},
+      {"per_rank",
+       training.value("batch_size_per_gpu", settings["batch_size_per_gpu"].get<int>()) *
+           training.value("gradient_accumulation_steps",
+                          settings["gradient_accumulation_steps"].get<int>())},
       {"accumulation",
        training.value("gradient_accumulation_steps",
                       settings["gradient_accumulation_steps"].get<int>())}};
@@ -105,8 +101,8 @@ Json recipe_of(const Json& body, const Json& settings, const std::string& type,
   if (settings["mixed_precision"].get<bool>()) recipe["precision"] = {{"mode", "bf16"}};
   recipe["parallel"] = parallel_of(settings, type, ranks);
   if (settings["backend"] != "auto") recipe["comm"]["backend"] = settings["backend"];
-  const auto seconds = settings.value(
-      "timeout_seconds", settings.value("timeout_minutes", 0.0) * 60);
+  const auto seconds =
+      settings.value("timeout_seconds", settings.value("timeout_minutes", 0.0) * 60);
   if (seconds > 0) {
     recipe["comm"]["timeout"] = str(static_cast<std::int64_t>(seconds * 1000), "ms");
   }
@@ -156,8 +152,9 @@ service::Submission training_of(service::Service& service, const Call& call,
   } else if (dataset.contains("file_id")) {
     wanted.recipe.inputs["data.dir"] = dataset["file_id"].get<std::string>();
   } else {
-    throw Refusal(Refused::invalid,
-                  "dataset_config: give texts, or file_id of an upload (POST /v1/files)");
+    throw Refusal(
+        Refused::invalid,
+        "dataset_config: give texts, or file_id of an upload (POST /v1/files)");
   }
   wanted.request = call.request.body;
   return wanted;

@@ -72,7 +72,8 @@ Json recommendations(service::Service& service) {
     const auto used = gpu.status.memory_used_bytes.value_or(0);
     constexpr double kFull = 0.95;
     if (gpu.memory_total_bytes > 0 &&
-        static_cast<double>(used) > kFull * static_cast<double>(gpu.memory_total_bytes)) {
+        static_cast<double>(used) >
+            kFull * static_cast<double>(gpu.memory_total_bytes)) {
       items.push_back(
           {{"gpu_id", gpu.index},
            {"recommendation", str(used, " of ", gpu.memory_total_bytes,
@@ -81,17 +82,18 @@ Json recommendations(service::Service& service) {
     }
   }
   if (pool.gpus.empty()) {
-    items.push_back({{"gpu_id", nullptr},
-                     {"recommendation",
-                      str("no GPU (", pool.machine.gpu_note, "): jobs train on ",
-                          pool.cores.size(), " CPU cores; keep models small")}});
+    items.push_back(
+        {{"gpu_id", nullptr},
+         {"recommendation", str("no GPU (", pool.machine.gpu_note, "): jobs train on ",
+                                pool.cores.size(), " CPU cores; keep models small")}});
   }
   return {{"items", std::move(items)}};
 }
 
 Json performance(service::Service& service, const Call& call) {
   Json items = Json::array();
-  for (const auto& job : service.jobs(call.who, {.state = service::JobState::running})) {
+  for (const auto& job :
+       service.jobs(call.who, {.state = service::JobState::running})) {
     const auto run = service.folder(call.who, job.id).run();
     const auto last =
         monitor::last_metrics(run / "metrics.jsonl", monitor::Split::train);
@@ -124,15 +126,16 @@ Response gpu_test(service::Service& service) {
                           {"items", Json::array()}});
   }
   constexpr std::chrono::minutes kLimit{2};
-  const auto output =
-      process::run({.arguments = {service.caller().executable, "gpus", "test", "--json"},
-                    .out = process::Stream::pipe,
-                    .err = process::Stream::pipe},
-                   kLimit);
+  const auto output = process::run(
+      {.arguments = {service.caller().executable, "gpus", "test", "--json"},
+       .out = process::Stream::pipe,
+       .err = process::Stream::pipe},
+      kLimit);
   const auto parsed = Json::parse(output.out, nullptr, false);
-  return json_response({{"passed", output.end.ok()},
-                        {"problem", output.end.ok() ? "" : process::describe(output.end)},
-                        {"items", parsed.is_discarded() ? Json::array() : parsed}});
+  return json_response(
+      {{"passed", output.end.ok()},
+       {"problem", output.end.ok() ? "" : process::describe(output.end)},
+       {"items", parsed.is_discarded() ? Json::array() : parsed}});
 }
 
 struct Operation {
@@ -235,10 +238,9 @@ std::vector<Route> multigpu_routes(service::Service& service) {
                             {"POST", "training/distributed", "trainDistributed",
                              "Train with a process for each device."},
                             "distributed"));
-  routes.push_back(training(service,
-                            {"POST", "training/auto", "trainAuto",
-                             "Train as fits the machine."},
-                            ""));
+  routes.push_back(training(
+      service, {"POST", "training/auto", "trainAuto", "Train as fits the machine."},
+      ""));
   auto& manage = add({"POST", "resources/manage", "manageResources",
                       "Look at resources, or remove what was kept long enough."},
                      [&service](Call& call) {

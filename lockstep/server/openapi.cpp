@@ -8,8 +8,7 @@ namespace {
 
 Json problem_answer(const std::string& what) {
   return {{"description", what},
-          {"content",
-           {{"application/problem+json", {{"schema", ref("Problem")}}}}}};
+          {"content", {{"application/problem+json", {{"schema", ref("Problem")}}}}}};
 }
 
 Json parameters_of(const Route& route) {
@@ -89,8 +88,7 @@ std::string openapi_of(const std::vector<Route>& routes, const Json& components)
       {"paths", paths},
       {"components",
        {{"schemas", components},
-        {"securitySchemes",
-         {{"bearer", {{"type", "http"}, {"scheme", "bearer"}}}}}}}};
+        {"securitySchemes", {{"bearer", {{"type", "http"}, {"scheme", "bearer"}}}}}}}};
   return document.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

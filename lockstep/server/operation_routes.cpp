@@ -55,10 +55,9 @@ Response make_token(service::Service& service, Call& call) {
 Response audit_lines(service::Service& service, const Call& call) {
   constexpr std::int64_t kMost = 1000;
   Json items = Json::array();
-  for (const auto& entry : service::audit(
-           service.store(), call.number("after", 0),
-           static_cast<int>(std::clamp<std::int64_t>(call.number("limit", 100), 1,
-                                                     kMost)))) {
+  for (const auto& entry : service::audit(service.store(), call.number("after", 0),
+                                          static_cast<int>(std::clamp<std::int64_t>(
+                                              call.number("limit", 100), 1, kMost)))) {
     items.push_back({{"number", entry.number},
                      {"time", moment(entry.time)},
                      {"user", entry.user},
@@ -77,9 +76,12 @@ Response queue_of(service::Service& service, const Call& call) {
     const auto job = service.store().find_job(place.turn.job);
     // The place of others' jobs is theirs; how many there are is not.
     if (!job || !call.who.may_see(job->user)) continue;
-    items.push_back({{"job", job->id},
-                     {"position", place.position},
-                     {"waits_for", place.turn.reason}});
+    items.push_back(
+        {{"job", job->id},
+         {"position", place.position},
+         {"waits_for", place.turn.reason},
+         {"starts_in_seconds",
+          place.starts_in_seconds ? Json(*place.starts_in_seconds) : Json(nullptr)}});
   }
   return json_response({{"items", std::move(items)}});
 }
@@ -100,27 +102,27 @@ Route admin_list(const std::string& path, const std::string& operation,
 
 std::vector<Route> access_routes(service::Service& service) {
   std::vector<Route> routes;
-  routes.push_back(admin_list("/v1/tokens", "listTokens", "All tokens, not the secrets.",
-                              ref("Token"), [&service](Call&) {
+  routes.push_back(admin_list("/v1/tokens", "listTokens",
+                              "All tokens, not the secrets.", ref("Token"),
+                              [&service](Call&) {
                                 Json items = Json::array();
                                 for (const auto& token : tokens(service.store())) {
                                   items.push_back(token_json(token));
                                 }
                                 return json_response({{"items", std::move(items)}});
                               }));
-  routes.push_back({.method = "POST",
-                    .path = "/v1/tokens",
-                    .operation = "createToken",
-                    .summary = "A new token; its secret is shown here and never again.",
-                    .access = Access::admin,
-                    .changes = true,
-                    .body = Body::json,
-                    .request = ref("NewToken"),
-                    .response = ref("Token"),
-                    .status = 201,
-                    .answer = [&service](Call& call) {
-                      return make_token(service, call);
-                    }});
+  routes.push_back(
+      {.method = "POST",
+       .path = "/v1/tokens",
+       .operation = "createToken",
+       .summary = "A new token; its secret is shown here and never again.",
+       .access = Access::admin,
+       .changes = true,
+       .body = Body::json,
+       .request = ref("NewToken"),
+       .response = ref("Token"),
+       .status = 201,
+       .answer = [&service](Call& call) { return make_token(service, call); }});
   routes.push_back({.method = "DELETE",
                     .path = "/v1/tokens/{id}",
                     .operation = "revokeToken",
@@ -134,15 +136,14 @@ std::vector<Route> access_routes(service::Service& service) {
                       }
                       return json_response({{"revoked", call.id()}});
                     }});
-  routes.push_back(admin_list("/v1/users", "listUsers", "All users.",
-                              {{"type", "object"}}, [&service](Call&) {
-                                Json items = Json::array();
-                                for (const auto& user : users(service.store())) {
-                                  items.push_back({{"name", user.name},
-                                                   {"created", moment(user.created)}});
-                                }
-                                return json_response({{"items", std::move(items)}});
-                              }));
+  routes.push_back(admin_list(
+      "/v1/users", "listUsers", "All users.", {{"type", "object"}}, [&service](Call&) {
+        Json items = Json::array();
+        for (const auto& user : users(service.store())) {
+          items.push_back({{"name", user.name}, {"created", moment(user.created)}});
+        }
+        return json_response({{"items", std::move(items)}});
+      }));
   auto log = admin_list("/v1/audit", "listAudit", "Every call that changed something.",
                         {{"type", "object"}},
                         [&service](Call& call) { return audit_lines(service, call); });
@@ -163,7 +164,9 @@ std::vector<Route> operation_routes(service::Service& service) {
                     .summary = "The server lives.",
                     .access = Access::open,
                     .response = {{"type", "object"}},
-                    .answer = [](Call&) { return json_response({{"status", "ok"}}); }});
+                    .answer = [](Call&) {
+                      return json_response({{"status", "ok"}});
+                    }});
   routes.push_back({.method = "GET",
                     .path = "/readyz",
                     .operation = "isReady",
@@ -187,14 +190,13 @@ std::vector<Route> operation_routes(service::Service& service) {
     return response;
   };
   routes.push_back(std::move(metrics));
-  routes.push_back({.method = "GET",
-                    .path = "/v1/queue",
-                    .operation = "getQueue",
-                    .summary = "Your jobs that wait, in the order of their turns.",
-                    .response = list_of({{"type", "object"}}),
-                    .answer = [&service](Call& call) {
-                      return queue_of(service, call);
-                    }});
+  routes.push_back(
+      {.method = "GET",
+       .path = "/v1/queue",
+       .operation = "getQueue",
+       .summary = "Your jobs that wait, in the order of their turns.",
+       .response = list_of({{"type", "object"}}),
+       .answer = [&service](Call& call) { return queue_of(service, call); }});
   routes.push_back({.method = "GET",
                     .path = "/v1/inputs",
                     .operation = "listInputs",

@@ -144,8 +144,8 @@ Router::Router(service::Service& service, RouterOptions options)
     : service_(service),
       options_(std::move(options)),
       counts_(std::make_unique<Counts>()) {
-  for (auto* make : {job_routes, run_routes, file_routes, operation_routes,
-                     multigpu_routes}) {
+  for (auto* make :
+       {job_routes, run_routes, file_routes, operation_routes, multigpu_routes}) {
     auto some = make(service);
     std::move(some.begin(), some.end(), std::back_inserter(routes_));
   }
@@ -180,8 +180,7 @@ std::string Router::openapi() const {
   return openapi_of(routes_, component_schemas());
 }
 
-std::string Router::response_problem(const std::string& method,
-                                     const std::string& path,
+std::string Router::response_problem(const std::string& method, const std::string& path,
                                      const Response& response) const {
   for (const auto& route : routes_) {
     if (route.method != method || route.path != path) continue;
@@ -306,8 +305,8 @@ service::Identity Router::identify(const Request& request) {
   const auto limit = service_.config().limits.failed_logins_per_minute;
   const auto key = "login " + request.peer;
   if (text::lower(header.substr(0, kBearer.size())) == kBearer) {
-    const auto who = service::identify(service_.store(),
-                                       text::trim(header.substr(kBearer.size())));
+    const auto who =
+        service::identify(service_.store(), text::trim(header.substr(kBearer.size())));
     if (who) return *who;
     if (!rates_.take(key, limit)) {
       throw Refusal(Refused::too_often, "too many wrong tokens from this address");
@@ -374,12 +373,11 @@ Response Router::call_and_audit(const Match& match, const Request& request,
 
 void Router::audit(const Route& route, const service::Identity& who,
                    const std::string& target, int status) {
-  service::write_audit(service_.store(),
-                       {.user = who.user,
-                        .token = who.token,
-                        .action = route.method + " " + route.path,
-                        .target = target,
-                        .status = status});
+  service::write_audit(service_.store(), {.user = who.user,
+                                          .token = who.token,
+                                          .action = route.method + " " + route.path,
+                                          .target = target,
+                                          .status = status});
 }
 
 Response Router::count_stream(Response response, const service::Identity& who) {

@@ -57,14 +57,15 @@ class Router : public Handler {
 
   std::optional<Match> find(std::string_view method, std::string_view path,
                             bool& path_is_known) const;
-  Response answer(const Request& request, const std::optional<service::Identity>& known);
+  Response answer(const Request& request,
+                  const std::optional<service::Identity>& known);
   service::Identity identify(const Request& request);
   Response call(const Match& match, const Request& request,
                 const service::Identity& who);
   Response call_and_audit(const Match& match, const Request& request,
                           const service::Identity& who);
-  void audit(const Route& route, const service::Identity& who, const std::string& target,
-             int status);
+  void audit(const Route& route, const service::Identity& who,
+             const std::string& target, int status);
   void limit(const Route& route, const service::Identity& who);
   Response count_stream(Response response, const service::Identity& who);
 

@@ -6,8 +6,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/monitor/metrics.h"
-#include "lockstep/server/detail/route.h"
 #include "lockstep/run/events.h"
+#include "lockstep/server/detail/route.h"
 #include "lockstep/server/sse.h"
 #include "lockstep/storage/catalog.h"
 
@@ -111,16 +111,15 @@ Response stream_of(service::Service& service, const Call& call, const files::Pat
                    const std::string& event) {
   Response response;
   response.type = "text/event-stream";
-  response.stream = tail_events(
-      {.file = file,
-       .event = event,
-       .offset = first_byte(call),
-       .is_over = [&service, id = call.id()] {
-         const auto job = service.store().find_job(id);
-         return !job || service::is_over(job->state) ||
-                job->state == service::JobState::paused ||
-                job->state == service::JobState::interrupted;
-       }});
+  response.stream = tail_events({.file = file,
+                                 .event = event,
+                                 .offset = first_byte(call),
+                                 .is_over = [&service, id = call.id()] {
+                                   const auto job = service.store().find_job(id);
+                                   return !job || service::is_over(job->state) ||
+                                          job->state == service::JobState::paused ||
+                                          job->state == service::JobState::interrupted;
+                                 }});
   return response;
 }
 
@@ -141,7 +140,8 @@ Response checkpoints_of(service::Service& service, const Call& call) {
   return json_response({{"items", std::move(items)}});
 }
 
-// A name from a client is compared with the names that are there, and never used as one.
+// A name from a client is compared with the names that are there, and never used as
+// one.
 Response checkpoint_file(service::Service& service, const Call& call) {
   const auto folder = service.folder(call.who, call.id());
   const auto wanted = text::to_integer(call.path.at("step"));
@@ -227,35 +227,29 @@ std::vector<Route> run_routes(service::Service& service) {
   logs.response = {{"type", "string"}};
   logs.query = log_parameters();
   routes.push_back(std::move(logs));
-  routes.push_back(streaming("metrics/stream", "streamMetrics", "Numbers as they come.",
-                             [&service](Call& call) {
-                               const auto run =
-                                   service.folder(call.who, call.id()).run();
-                               return stream_of(service, call, run / "metrics.jsonl",
-                                                "metrics");
-                             }));
-  routes.push_back(streaming("events/stream", "streamEvents", "Events as they come.",
-                             [&service](Call& call) {
-                               const auto run =
-                                   service.folder(call.who, call.id()).run();
-                               return stream_of(service, call, run / "events.jsonl",
-                                                "event");
-                             }));
-  auto follow = streaming("logs/stream", "streamLogs", "A log as it comes.",
-                          [&service](Call& call) {
-                            return stream_of(service, call, log_file(service, call),
-                                             "log");
-                          });
+  routes.push_back(
+      streaming("metrics/stream", "streamMetrics", "Numbers as they come.",
+                [&service](Call& call) {
+                  const auto run = service.folder(call.who, call.id()).run();
+                  return stream_of(service, call, run / "metrics.jsonl", "metrics");
+                }));
+  routes.push_back(streaming(
+      "events/stream", "streamEvents", "Events as they come.", [&service](Call& call) {
+        const auto run = service.folder(call.who, call.id()).run();
+        return stream_of(service, call, run / "events.jsonl", "event");
+      }));
+  auto follow = streaming(
+      "logs/stream", "streamLogs", "A log as it comes.", [&service](Call& call) {
+        return stream_of(service, call, log_file(service, call), "log");
+      });
   for (auto& parameter : log_parameters()) follow.query.push_back(std::move(parameter));
   routes.push_back(std::move(follow));
-  routes.push_back(reading("checkpoints", "listCheckpoints", "Its checkpoints.",
-                           [&service](Call& call) {
-                             return checkpoints_of(service, call);
-                           }));
-  auto file = reading("checkpoints/{step}/{file}", "getCheckpointFile",
-                      "One file of a checkpoint.", [&service](Call& call) {
-                        return checkpoint_file(service, call);
-                      });
+  routes.push_back(
+      reading("checkpoints", "listCheckpoints", "Its checkpoints.",
+              [&service](Call& call) { return checkpoints_of(service, call); }));
+  auto file = reading(
+      "checkpoints/{step}/{file}", "getCheckpointFile", "One file of a checkpoint.",
+      [&service](Call& call) { return checkpoint_file(service, call); });
   file.response_type = "application/octet-stream";
   file.response = {{"type", "string"}, {"format", "binary"}};
   routes.push_back(std::move(file));

@@ -36,8 +36,8 @@ void start_log(const config::StoreConfig& store) {
   log::Options options;
   if (!store.log.empty()) {
     auto file = std::make_shared<launcher::RotatingFile>(
-        store.log,
-        launcher::RotatingFile::Limits{.rotate_bytes = store.log_bytes, .keep = kKeptLogs});
+        store.log, launcher::RotatingFile::Limits{.rotate_bytes = store.log_bytes,
+                                                  .keep = kKeptLogs});
     options.writer = [file](log::Level, std::string_view line) {
       file->append(std::string(line) + "\n");
     };
@@ -112,17 +112,16 @@ int serve(const ServeOptions& options, const jobs::Caller& caller) {
   std::filesystem::create_directories(state);
   const auto lock = lock_folder(state);
   Webhook webhook(config.webhook);
-  service::Service service({.config = config,
-                            .state = state,
-                            .caller = caller,
-                            .on_change = [&](const service::Job& job) {
-                              webhook.tell(job);
-                            }});
+  service::Service service(
+      {.config = config,
+       .state = state,
+       .caller = caller,
+       .on_change = [&](const service::Job& job) { webhook.tell(job); }});
   refuse_without_tokens(options.loaded, service.store());
   RouterOptions router_options;
   if (options.insecure_local) {
-    router_options.everybody =
-        service::Identity{.user = "local", .role = service::Role::admin, .token = "local"};
+    router_options.everybody = service::Identity{
+        .user = "local", .role = service::Role::admin, .token = "local"};
   }
   Router router(service, router_options);
   const auto server = make_http_server(http_options(config), router);

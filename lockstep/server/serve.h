@@ -18,9 +18,9 @@ struct ServeOptions {
   std::function<void(const std::string& url)> on_ready;
 };
 
-// Serves until SIGTERM or SIGINT; jobs go on then. SIGHUP reads certificates, limits and
-// quotas again. Throws Fault::config for an address that is not allowed without TLS or
-// tokens, and if another server works in the same folder.
+// Serves until SIGTERM or SIGINT; jobs go on then. SIGHUP reads certificates, limits
+// and quotas again. Throws Fault::config for an address that is not allowed without TLS
+// or tokens, and if another server works in the same folder.
 int serve(const ServeOptions& options, const jobs::Caller& caller);
 
 }  // namespace lockstep::server

@@ -57,9 +57,7 @@ class FileTail : public Stream {
 
  private:
   // Tells the client how long to wait before it connects again.
-  std::string first() {
-    return std::exchange(begun_, true) ? "" : "retry: 2000\n\n";
-  }
+  std::string first() { return std::exchange(begun_, true) ? "" : "retry: 2000\n\n"; }
 
   std::string events(std::string_view lines) {
     std::string text;

@@ -61,9 +61,9 @@ void Webhook::run(const std::stop_token& stop) {
 
 void Webhook::deliver(const std::string& body, const std::stop_token& stop) {
   Request request{.method = "POST", .target = path_of(url_), .body = body};
-  request.headers = {{"Content-Type", "application/json"},
-                     {"X-Lockstep-Signature",
-                      "sha256=" + service::signature(key_, body)}};
+  request.headers = {
+      {"Content-Type", "application/json"},
+      {"X-Lockstep-Signature", "sha256=" + service::signature(key_, body)}};
   for (int attempt = 1; attempt <= kTries && !stop.stop_requested(); ++attempt) {
     try {
       const auto answer = send_request({.url = url_}, request);

@@ -35,10 +35,10 @@ std::optional<Role> role_of(std::string_view name) noexcept {
 }
 
 void check_user_name(std::string_view name) {
-  const bool good =
-      !name.empty() && name.size() <= kLongestName && is_plain(name[0]) &&
-      std::all_of(name.begin(), name.end(),
-                  [](char c) { return is_plain(c) || c == '_' || c == '-'; });
+  const bool good = !name.empty() && name.size() <= kLongestName && is_plain(name[0]) &&
+                    std::all_of(name.begin(), name.end(), [](char c) {
+                      return is_plain(c) || c == '_' || c == '-';
+                    });
   if (good) return;
   throw Error(Fault::config, "user: '", name.substr(0, kLongestName),
               "' is no name; write up to ", kLongestName,
@@ -49,9 +49,10 @@ void add_user(Store& store, const std::string& name, const std::string& unix_use
   check_user_name(name);
   store.transaction([&] {
     store.database()
-        .prepare("INSERT INTO users (name, unix_user, created) VALUES (?1, ?2, ?3) ON "
-                 "CONFLICT (name) DO UPDATE SET unix_user = CASE WHEN ?2 = '' THEN "
-                 "unix_user ELSE ?2 END")
+        .prepare(
+            "INSERT INTO users (name, unix_user, created) VALUES (?1, ?2, ?3) ON "
+            "CONFLICT (name) DO UPDATE SET unix_user = CASE WHEN ?2 = '' THEN "
+            "unix_user ELSE ?2 END")
         .bind(name)
         .bind(unix_user)
         .bind(store.now())
@@ -86,8 +87,9 @@ MadeToken add_token(Store& store, const NewToken& token) {
   store.transaction([&] {
     add_user(store, token.user);
     store.database()
-        .prepare("INSERT INTO tokens (id, hash, user, role, created, expires) VALUES "
-                 "(?, ?, ?, ?, ?, ?)")
+        .prepare(
+            "INSERT INTO tokens (id, hash, user, role, created, expires) VALUES "
+            "(?, ?, ?, ?, ?, ?)")
         .bind(made.id)
         .bind(sha256(made.secret))
         .bind(token.user)
@@ -103,7 +105,8 @@ std::vector<TokenInfo> tokens(Store& store) {
   std::vector<TokenInfo> all;
   store.transaction([&] {
     auto found = store.database().prepare(
-        "SELECT id, user, role, created, expires, revoked FROM tokens ORDER BY created");
+        "SELECT id, user, role, created, expires, revoked FROM tokens ORDER BY "
+        "created");
     while (found.step()) {
       all.push_back({found.text(0), found.text(1),
                      role_of(found.text(2)).value_or(Role::viewer), found.integer(3),

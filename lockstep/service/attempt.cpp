@@ -3,11 +3,10 @@
 #include <cerrno>
 
 #include <fcntl.h>
+#include <nlohmann/json.hpp>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json_problem.h"
@@ -63,14 +62,13 @@ std::optional<AttemptEnd> end_of(const files::Path& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return std::nullopt;
   return read_json(path, kLargestMark, [](const Json& json) {
-    return AttemptEnd{
-        .state = run::run_status_of(json.at("state").get<std::string>())
-                     .value_or(run::RunStatus::failed),
-        .exit = json.at("exit").get<int>(),
-        .message = json.at("message").get<std::string>(),
-        .may_retry = json.at("may_retry").get<bool>(),
-        .out_of_time = json.at("out_of_time").get<bool>(),
-        .seconds = json.at("seconds").get<double>()};
+    return AttemptEnd{.state = run::run_status_of(json.at("state").get<std::string>())
+                                   .value_or(run::RunStatus::failed),
+                      .exit = json.at("exit").get<int>(),
+                      .message = json.at("message").get<std::string>(),
+                      .may_retry = json.at("may_retry").get<bool>(),
+                      .out_of_time = json.at("out_of_time").get<bool>(),
+                      .seconds = json.at("seconds").get<double>()};
   });
 }
 
@@ -116,19 +114,16 @@ Order read_order(const JobFolder& folder) {
 }
 
 void write_end(const JobFolder& folder, int attempt, const AttemptEnd& end) {
-  const Json json = {{"state", run::name_of(end.state)},
-                     {"exit", end.exit},
-                     {"message", end.message},
-                     {"may_retry", end.may_retry},
-                     {"out_of_time", end.out_of_time},
-                     {"seconds", end.seconds}};
+  const Json json = {{"state", run::name_of(end.state)}, {"exit", end.exit},
+                     {"message", end.message},           {"may_retry", end.may_retry},
+                     {"out_of_time", end.out_of_time},   {"seconds", end.seconds}};
   files::write_atomically(folder.ended(attempt),
                           json.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 std::optional<JobLock> JobLock::take(const JobFolder& folder) {
-  files::Descriptor file(::open(folder.lock().c_str(),
-                                O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  files::Descriptor file(
+      ::open(folder.lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file) files::fail("open", folder.lock(), errno);
   auto lock = whole_file();
   if (::fcntl(file.get(), F_OFD_SETLK, &lock) == 0) return JobLock(std::move(file));
@@ -146,6 +141,17 @@ bool begin_attempt(const JobFolder& folder, int attempt) {
                      {"pid", self.pid},
                      {"process_start", self.process_start}};
   files::write_atomically(path, json.dump());
+  return true;
+}
+
+bool end_unbegun(const JobFolder& folder, int attempt) {
+  std::filesystem::create_directories(folder.path() / "attempts");
+  const auto lock = JobLock::take(folder);
+  if (!lock || !begin_attempt(folder, attempt)) return false;
+  write_end(folder, attempt,
+            {.state = run::RunStatus::stopped,
+             .exit = kExitStopped,
+             .message = "stopped before it began"});
   return true;
 }
 

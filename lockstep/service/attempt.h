@@ -59,7 +59,7 @@ struct AttemptEnd {
   run::RunStatus state = run::RunStatus::failed;  // done, failed or stopped
   int exit = 1;
   std::string message;
-  bool may_retry = false;   // the same could end better the next time
+  bool may_retry = false;    // the same could end better the next time
   bool out_of_time = false;  // it has reached the job's time limit
   double seconds = 0;
 };
@@ -80,6 +80,10 @@ class JobLock {
 
 // Returns false if this attempt was begun before. Call it with the lock.
 bool begin_attempt(const JobFolder& folder, int attempt);
+
+// Ends an attempt that no supervisor has begun, so that none will. Returns false if one
+// has.
+bool end_unbegun(const JobFolder& folder, int attempt);
 
 enum class AttemptStatus {
   absent,    // no supervisor has begun it

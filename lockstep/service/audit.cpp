@@ -9,11 +9,10 @@ namespace {
 
 // A list, so that no field can pass for a part of its neighbour.
 std::string audit_hash(const AuditEntry& entry) {
-  const nlohmann::json fields = {entry.number, entry.time,   entry.user,
-                                 entry.token,  entry.action, entry.target,
+  const nlohmann::json fields = {entry.number, entry.time,    entry.user,
+                                 entry.token,  entry.action,  entry.target,
                                  entry.status, entry.previous};
-  return sha256(
-      fields.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  return sha256(fields.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 AuditEntry audit_entry(const Statement& row) {
@@ -42,8 +41,9 @@ void write_audit(Store& store, AuditEntry entry) {
     entry.time = store.now();
     entry.hash = audit_hash(entry);
     store.database()
-        .prepare("INSERT INTO audit (number, time, user, token, action, target, "
-                 "status, previous, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")
+        .prepare(
+            "INSERT INTO audit (number, time, user, token, action, target, "
+            "status, previous, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")
         .bind(entry.number)
         .bind(entry.time)
         .bind(entry.user)

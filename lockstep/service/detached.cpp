@@ -22,10 +22,13 @@ namespace lockstep::service {
 namespace {
 
 constexpr std::array<std::string_view, 14> kPassedOn{
-    "PATH",       "HOME",           "USER",          "LOGNAME",
-    "LANG",       "TZ",             "TMPDIR",        "LD_LIBRARY_PATH",
-    "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "LOCKSTEP_LIBTORCH",
-    "CUDA_HOME",  "CUDA_DEVICE_ORDER"};
+    "PATH",           "HOME",
+    "USER",           "LOGNAME",
+    "LANG",           "TZ",
+    "TMPDIR",         "LD_LIBRARY_PATH",
+    "XDG_STATE_HOME", "XDG_CACHE_HOME",
+    "XDG_DATA_HOME",  "LOCKSTEP_LIBTORCH",
+    "CUDA_HOME",      "CUDA_DEVICE_ORDER"};
 
 // Settings of libraries below us; LC_ is for languages.
 constexpr std::array<std::string_view, 5> kPassedPrefixes{"NCCL_", "GLOO_", "LC_",
@@ -85,9 +88,9 @@ Prepared prepare_start(const Detached& wanted) {
   prepared.envp = pointers(prepared.variables);
   prepared.account = account_of(wanted.unix_user);
   prepared.null = files::Descriptor(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  prepared.log = files::Descriptor(::open(
-      wanted.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW,
-      0600));
+  prepared.log = files::Descriptor(
+      ::open(wanted.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW,
+             0600));
   if (!prepared.log) files::fail("open", wanted.log, errno);
   std::array<int, 2> ends{};
   if (!prepared.null || ::pipe2(ends.data(), O_CLOEXEC) != 0) {
@@ -96,7 +99,8 @@ Prepared prepare_start(const Detached& wanted) {
   prepared.failed_read = files::Descriptor(ends[0]);
   prepared.failed_write = files::Descriptor(ends[1]);
   CPU_ZERO(&prepared.cpus);
-  for (const int cpu : wanted.cpus) CPU_SET(static_cast<std::size_t>(cpu), &prepared.cpus);
+  for (const int cpu : wanted.cpus)
+    CPU_SET(static_cast<std::size_t>(cpu), &prepared.cpus);
   prepared.pinned = !wanted.cpus.empty();
   return prepared;
 }
@@ -123,10 +127,9 @@ void reset_signals() noexcept {
   ::dup2(prepared.null.get(), STDIN_FILENO);
   ::dup2(prepared.log.get(), STDOUT_FILENO);
   ::dup2(prepared.log.get(), STDERR_FILENO);
-  const bool ready =
-      (!prepared.pinned ||
-       ::sched_setaffinity(0, sizeof(prepared.cpus), &prepared.cpus) == 0) &&
-      (!prepared.account || change_account(*prepared.account));
+  const bool ready = (!prepared.pinned || ::sched_setaffinity(0, sizeof(prepared.cpus),
+                                                              &prepared.cpus) == 0) &&
+                     (!prepared.account || change_account(*prepared.account));
   if (ready) {
     // All others are CLOEXEC by our own rule; a library's may not be.
     const auto last = static_cast<unsigned>(prepared.failed_write.get());

@@ -13,9 +13,9 @@ struct Detached {
   std::vector<std::string> arguments;  // the first is the path of the program
   // All that it gets: nothing is inherited.
   std::vector<std::pair<std::string, std::string>> environment;
-  files::Path log;              // its standard output and error are appended here
-  std::vector<int> cpus = {};   // that it and its children may run on; empty: all
-  std::string unix_user = {};   // runs as this user; "": as we do
+  files::Path log;             // its standard output and error are appended here
+  std::vector<int> cpus = {};  // that it and its children may run on; empty: all
+  std::string unix_user = {};  // runs as this user; "": as we do
 };
 
 // Starts it as the leader of a session of its own, with no open files but its log.

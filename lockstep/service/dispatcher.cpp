@@ -83,7 +83,15 @@ void Dispatcher::set_config(const config::ServerConfig& config) {
 
 void Dispatcher::look_once() {
   changed_.clear();
-  for (const auto& job : store_.jobs_in(kActive)) follow(job);
+  for (const auto& job : store_.jobs_in(kActive)) {
+    try {
+      follow(job);
+    } catch (const Error& error) {
+      // One job whose folder can not be read does not hold up the others.
+      log::warning("service", str(job.id, ": ", error.what()));
+    }
+  }
+  is_first_look_ = false;
   start_next();
   for (const auto& job : changed_) {
     log::info("service", str(job.id, " of ", job.user, " is ", name_of(job.state),
@@ -100,14 +108,12 @@ void Dispatcher::follow(const Job& job) {
   const auto view = executor_.look(folder_of(job.id), job.attempt);
   switch (view.status) {
     case AttemptStatus::absent:
-      // Cancelled before it began: nobody has to be stopped.
-      if (job.state == JobState::stopping) {
-        return settle(job, JobState::cancelled, "cancelled before it began");
+      if (job.state == JobState::stopping || job.state == JobState::pausing) {
+        executor_.stop(folder_of(job.id), job.attempt, /*now=*/false);
+      } else if (is_first_look_ || store_.now() - job.spawned > kSpawnPatience) {
+        // The server before this one may have been killed before it could.
+        spawn(job, pool());
       }
-      if (job.state == JobState::pausing) {
-        return settle(job, JobState::paused, "paused before it began");
-      }
-      if (store_.now() - job.spawned > kSpawnPatience) spawn(job, pool());
       return;
     case AttemptStatus::starting:
       return;
@@ -158,8 +164,7 @@ void Dispatcher::end_attempt(const Job& job, const AttemptEnd& end) {
     } else if (end.out_of_time) {
       settle(job, JobState::failed,
              str("time limit: ", job.time_limit / 1000, " s are over"));
-    } else if (job.state == JobState::pausing &&
-               end.state == run::RunStatus::stopped) {
+    } else if (job.state == JobState::pausing && end.state == run::RunStatus::stopped) {
       settle(job, JobState::paused, "paused; resume goes on from its checkpoint");
     } else if (end.state == run::RunStatus::stopped) {
       // A stop that nobody asked for here: of the machine, say.
@@ -173,6 +178,9 @@ void Dispatcher::end_attempt(const Job& job, const AttemptEnd& end) {
 void Dispatcher::lost(const Job& job, bool rebooted) {
   if (job.state == JobState::stopping) {
     return settle(job, JobState::cancelled, "its supervisor was killed");
+  }
+  if (job.state == JobState::pausing) {
+    return settle(job, JobState::paused, "its supervisor was killed");
   }
   if (!rebooted) return fail_or_retry(job, "its supervisor was killed", true);
   const bool resumes = config().queue.resume_after_reboot;

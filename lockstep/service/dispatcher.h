@@ -64,6 +64,7 @@ class Dispatcher {
   const std::vector<int> cores_;
   const std::function<void(const Job&)> on_change_;
   std::vector<Job> changed_;  // in this look
+  bool is_first_look_ = true;
 
   std::mutex mutex_;  // guards the three below
   std::condition_variable_any woken_;

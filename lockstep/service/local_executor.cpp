@@ -11,8 +11,8 @@ namespace {
 class LocalExecutor : public Executor {
  public:
   explicit LocalExecutor(const jobs::Caller& caller)
-      : program_(caller.executable), environment_(clean_environment(caller.environment)) {
-  }
+      : program_(caller.executable),
+        environment_(clean_environment(caller.environment)) {}
 
   void start(const Start& start, const Pool& pool) override {
     Detached wanted;
@@ -38,6 +38,7 @@ class LocalExecutor : public Executor {
 
   void stop(const JobFolder& folder, int attempt, bool now) override {
     const auto view = look_at_attempt(folder, attempt);
+    if (view.status == AttemptStatus::absent) end_unbegun(folder, attempt);
     if (view.status != AttemptStatus::alive) return;
     signal_supervisor(*view.supervisor, now ? SIGKILL : SIGTERM);
   }

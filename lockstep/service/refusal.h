@@ -6,11 +6,11 @@ namespace lockstep::service {
 
 // Why a request is not fulfilled.
 enum class Refused {
-  invalid,       // the request makes no sense: its sender can change it
-  unknown,       // there is no such thing, or it is another user's
-  not_allowed,   // the role does not allow it
-  conflict,      // not in the state that it is in
-  too_often,     // later
+  invalid,      // the request makes no sense: its sender can change it
+  unknown,      // there is no such thing, or it is another user's
+  not_allowed,  // the role does not allow it
+  conflict,     // not in the state that it is in
+  too_often,    // later
   too_large,
   unauthorized,  // no token, or none that counts
   unavailable,   // this machine does not have what it needs

@@ -19,8 +19,8 @@ struct RemoteRecipe {
 
 // Returns the place of an input on this machine, nothing if there is none of that name
 // for the sender.
-using FindInput = std::function<std::optional<std::string>(
-    const std::string& knob, const std::string& name)>;
+using FindInput = std::function<std::optional<std::string>(const std::string& knob,
+                                                           const std::string& name)>;
 
 struct CheckedRecipe {
   config::Loaded loaded;

@@ -12,6 +12,7 @@
 #include "lockstep/service/access.h"
 #include "lockstep/service/audit.h"
 #include "lockstep/service/dispatcher.h"
+#include "lockstep/service/forecast.h"
 #include "lockstep/service/refusal.h"
 #include "lockstep/service/remote_recipe.h"
 #include "lockstep/service/store.h"
@@ -28,14 +29,14 @@ struct Submission {
   Milliseconds time_limit = 0;
   Resources resources;
   std::vector<std::string> needs = {};
-  std::string request;               // as it came
+  std::string request;                  // as it came
   std::vector<std::string> texts = {};  // to train on, in place of an upload
 };
 
 // A queued job and when it will start, as far as that can be told.
 struct QueuePlace {
   Turn turn;
-  int position = 0;                        // from 1
+  int position = 0;                         // from 1
   std::optional<double> starts_in_seconds;  // nothing: not known
 };
 
@@ -104,6 +105,8 @@ class Service {
  private:
   std::optional<std::string> find_input(const Identity& who, const std::string& knob,
                                         const std::string& name);
+  std::vector<Load> running_loads();
+  std::optional<double> usual_seconds();
   void check_quota(const std::string& user);
   Job changeable(const Identity& who, const std::string& id);
 

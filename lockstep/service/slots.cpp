@@ -61,8 +61,8 @@ const GpuProblem* find_problem(const Pool& pool, int gpu) {
 }
 
 // Returns why this GPU does not do now, "" if it does.
-std::string why_not(const Pool& pool, const hardware::Gpu& gpu,
-                    const Resources& wanted, double taken) {
+std::string why_not(const Pool& pool, const hardware::Gpu& gpu, const Resources& wanted,
+                    double taken) {
   if (!has(pool.gpus, gpu.index)) return str("GPU ", gpu.index, " is not for jobs");
   if (const auto* problem = find_problem(pool, gpu.index)) {
     return str("GPU ", gpu.index, ": ", problem->reason);
@@ -156,8 +156,7 @@ std::string never_fits(const Pool& pool, const Resources& wanted) {
   }
   int fit = 0;
   for (const auto& gpu : pool.machine.gpus) {
-    const bool named =
-        wanted.gpu_ids.empty() || has(wanted.gpu_ids, gpu.index);
+    const bool named = wanted.gpu_ids.empty() || has(wanted.gpu_ids, gpu.index);
     if (named && has(pool.gpus, gpu.index) &&
         gpu.memory_total_bytes >= wanted.min_memory_bytes) {
       ++fit;

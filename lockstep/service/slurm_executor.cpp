@@ -23,10 +23,9 @@ std::string quoted_word(const std::string& word) {
 }
 
 std::string run_slurm(const std::vector<std::string>& words) {
-  const auto output = process::run({.arguments = words,
-                                    .out = process::Stream::pipe,
-                                    .err = process::Stream::pipe},
-                                   kSlurmPatience);
+  const auto output = process::run(
+      {.arguments = words, .out = process::Stream::pipe, .err = process::Stream::pipe},
+      kSlurmPatience);
   if (output.end.ok()) return std::string(text::trim(output.out));
   throw Error(Fault::io, words.at(0), ": ", process::describe(output.end), ": ",
               text::trim(output.err));
@@ -36,8 +35,8 @@ files::Path slurm_file(const JobFolder& folder, int attempt) {
   return folder.path() / "attempts" / str(attempt, ".slurm");
 }
 
-// Jobs become batch scripts of our supervisor; Slurm decides where and when. The folders
-// of jobs have to be on a file system that its nodes share.
+// Jobs become batch scripts of our supervisor; Slurm decides where and when. The
+// folders of jobs have to be on a file system that its nodes share.
 class SlurmExecutor : public Executor {
  public:
   SlurmExecutor(const config::QueueConfig& queue, const jobs::Caller& caller)
@@ -47,15 +46,17 @@ class SlurmExecutor : public Executor {
 
   void start(const Start& start, const Pool&) override {
     if (number_of(start.folder, start.attempt)) return;
-    const auto script =
-        start.folder.path() / "attempts" / str(start.attempt, ".sh");
+    const auto script = start.folder.path() / "attempts" / str(start.attempt, ".sh");
     files::write_atomically(script, script_of(start));
-    std::vector<std::string> words{"sbatch", "--parsable", "--no-requeue",
-                                   "--job-name=" + start.job.id,
-                                   "--output=" + start.folder.log(start.attempt).string(),
-                                   "--ntasks=1",
-                                   str("--cpus-per-task=", start.job.resources.cores),
-                                   "--export=NONE"};
+    std::vector<std::string> words{
+        "sbatch",
+        "--parsable",
+        "--no-requeue",
+        "--job-name=" + start.job.id,
+        "--output=" + start.folder.log(start.attempt).string(),
+        "--ntasks=1",
+        str("--cpus-per-task=", start.job.resources.cores),
+        "--export=NONE"};
     if (!partition_.empty()) words.push_back("--partition=" + partition_);
     if (start.job.resources.gpus > 0) {
       words.push_back(str("--gpus-per-node=", start.job.resources.gpus));
@@ -109,8 +110,8 @@ class SlurmExecutor : public Executor {
       script += "export " + name + "=" + quoted_word(value) + "\n";
     }
     return script + "exec " + quoted_word(program_) + " supervise " +
-           quoted_word(start.folder.path().string()) + str(" --attempt ", start.attempt) +
-           "\n";
+           quoted_word(start.folder.path().string()) +
+           str(" --attempt ", start.attempt) + "\n";
   }
 
   static std::optional<std::string> number_of(const JobFolder& folder, int attempt) {
@@ -123,12 +124,11 @@ class SlurmExecutor : public Executor {
 
   // Returns "PENDING", "RUNNING", ...; "" for one that has left the queue.
   static std::string state_of(const std::string& number) {
-    const auto output =
-        process::run({.arguments = {"squeue", "--noheader", "--format=%T", "--jobs",
-                                    number},
-                      .out = process::Stream::pipe,
-                      .err = process::Stream::pipe},
-                     kSlurmPatience);
+    const auto output = process::run(
+        {.arguments = {"squeue", "--noheader", "--format=%T", "--jobs", number},
+         .out = process::Stream::pipe,
+         .err = process::Stream::pipe},
+        kSlurmPatience);
     // It knows a job that has ended for some minutes only, then fails.
     if (!output.end.ok()) {
       const bool forgotten = output.err.find("Invalid job id") != std::string::npos;

@@ -14,7 +14,8 @@ namespace lockstep::service {
 namespace {
 
 [[noreturn]] void refuse(sqlite3* database, const std::string& what) {
-  const std::string reason = database == nullptr ? "no memory" : sqlite3_errmsg(database);
+  const std::string reason =
+      database == nullptr ? "no memory" : sqlite3_errmsg(database);
   const bool full =
       database != nullptr && (sqlite3_errcode(database) & 0xff) == SQLITE_FULL;
   throw Error(Fault::io, "database: ", what, ": ", reason,
@@ -93,8 +94,8 @@ Database::Database(const std::filesystem::path& file) : file_(file) {
       ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!made) files::fail("open", file, errno);
   if (sqlite3_open_v2(file.c_str(), &database_,
-                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr) !=
-      SQLITE_OK) {
+                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX,
+                      nullptr) != SQLITE_OK) {
     const std::string reason =
         database_ == nullptr ? "no memory" : sqlite3_errmsg(database_);
     sqlite3_close(database_);

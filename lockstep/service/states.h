@@ -7,12 +7,12 @@ namespace lockstep::service {
 
 // The state of a job. Stored by these names: existing ones never change.
 enum class JobState {
-  queued,       // waits for its turn
-  planning,     // its supervisor was started and has not begun to train
+  queued,    // waits for its turn
+  planning,  // its supervisor was started and has not begun to train
   running,
-  pausing,      // was asked to make a checkpoint and to give back what it runs on
+  pausing,  // was asked to make a checkpoint and to give back what it runs on
   paused,
-  stopping,     // was cancelled and may still make a checkpoint
+  stopping,  // was cancelled and may still make a checkpoint
   done,
   failed,
   cancelled,

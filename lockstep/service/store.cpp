@@ -143,8 +143,9 @@ std::string Store::add_job(const NewJob& job) {
         .bind(Json(job.overrides).dump())
         .run();
     database_
-        .prepare("INSERT INTO history (job, time, state, reason) VALUES (?, ?, "
-                 "'queued', 'submitted')")
+        .prepare(
+            "INSERT INTO history (job, time, state, reason) VALUES (?, ?, "
+            "'queued', 'submitted')")
         .bind(id)
         .bind(time)
         .run();
@@ -154,8 +155,7 @@ std::string Store::add_job(const NewJob& job) {
 
 std::optional<Job> Store::find_job(std::string_view id) {
   const Lock lock(mutex_);
-  auto found =
-      database_.prepare(str("SELECT ", kColumns, " FROM jobs WHERE id = ?"));
+  auto found = database_.prepare(str("SELECT ", kColumns, " FROM jobs WHERE id = ?"));
   found.bind(id);
   if (!found.step()) return std::nullopt;
   return job_of(found);
@@ -237,8 +237,9 @@ std::vector<StateChange> Store::history(std::string_view id) {
 void Store::set_resources(std::string_view id, const Resources& resources) {
   const Lock lock(mutex_);
   database_
-      .prepare("UPDATE jobs SET cores = ?, gpus = ?, gpu_ids = ?, min_memory = ?, "
-               "memory_fraction = ? WHERE id = ?")
+      .prepare(
+          "UPDATE jobs SET cores = ?, gpus = ?, gpu_ids = ?, min_memory = ?, "
+          "memory_fraction = ? WHERE id = ?")
       .bind(resources.cores)
       .bind(resources.gpus)
       .bind(Json(resources.gpu_ids).dump())
@@ -269,8 +270,9 @@ void Store::set_retry(std::string_view id, int retries, Milliseconds not_before)
 void Store::add_use(std::string_view id, double seconds, double gpu_seconds) {
   const Lock lock(mutex_);
   database_
-      .prepare("UPDATE jobs SET seconds = seconds + ?, gpu_seconds = gpu_seconds + ? "
-               "WHERE id = ?")
+      .prepare(
+          "UPDATE jobs SET seconds = seconds + ?, gpu_seconds = gpu_seconds + ? "
+          "WHERE id = ?")
       .bind(seconds)
       .bind(gpu_seconds)
       .bind(id)

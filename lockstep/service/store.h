@@ -25,9 +25,9 @@ struct JobFilter {
 // What is known about a user's use of the machine.
 struct UserUse {
   std::string user;
-  int open_jobs = 0;     // that are not over
-  int active_jobs = 0;   // that run
-  double seconds = 0;    // of its jobs in the last 30 days
+  int open_jobs = 0;    // that are not over
+  int active_jobs = 0;  // that run
+  double seconds = 0;   // of its jobs in the last 30 days
   double gpu_seconds = 0;
 };
 

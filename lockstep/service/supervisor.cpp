@@ -47,7 +47,8 @@ class Deadline {
   bool made_ = false;
 };
 
-std::vector<config::Override> overrides_of(const Order& order, const JobFolder& folder) {
+std::vector<config::Override> overrides_of(const Order& order,
+                                           const JobFolder& folder) {
   std::vector<config::Override> overrides;
   for (const auto& [key, value] : order.overrides) overrides.push_back({key, value});
   overrides.push_back({"run.dir", folder.path().string()});
@@ -113,9 +114,8 @@ AttemptEnd train(const JobFolder& folder, const Order& order,
   start.environment.emplace_back("NO_COLOR", "1");
   const jobs::FinishedRun finished{plan, prepared.knowledge, prepared.machine,
                                    unix_seconds(Clock::system().wall())};
-  const auto result =
-      launcher::run_job(opened.directory,
-                        jobs::training_job(plan, opened, start, caller), signals);
+  const auto result = launcher::run_job(
+      opened.directory, jobs::training_job(plan, opened, start, caller), signals);
   if (result.state == run::RunStatus::done) {
     static_cast<void>(jobs::compare_with_plan(finished, opened.directory, caller));
   }

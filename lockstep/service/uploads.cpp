@@ -78,7 +78,8 @@ std::int64_t Uploads::received(const Upload& upload) const {
   if (upload.complete) return upload.bytes;
   struct stat info {};
   const auto path = path_of(upload);
-  return ::lstat(path.c_str(), &info) == 0 ? static_cast<std::int64_t>(info.st_size) : 0;
+  return ::lstat(path.c_str(), &info) == 0 ? static_cast<std::int64_t>(info.st_size)
+                                           : 0;
 }
 
 Upload Uploads::create(const Identity& who, const NewUpload& upload) {
@@ -90,8 +91,7 @@ Upload Uploads::create(const Identity& who, const NewUpload& upload) {
     throw Refusal(Refused::invalid,
                   "sha256: 64 hexadecimal digits in lower case (sha256sum FILE)");
   }
-  if (upload.name.size() > kLongestFileName ||
-      text::first_invalid_utf8(upload.name)) {
+  if (upload.name.size() > kLongestFileName || text::first_invalid_utf8(upload.name)) {
     throw Refusal(Refused::invalid, "name: at most ", kLongestFileName,
                   " bytes of UTF-8");
   }
@@ -104,8 +104,9 @@ Upload Uploads::create(const Identity& who, const NewUpload& upload) {
   std::filesystem::permissions(folder_ / made.id, std::filesystem::perms::owner_all);
   store_.transaction([&] {
     store_.database()
-        .prepare("INSERT INTO files (id, user, name, size, sha256, created) VALUES (?, "
-                 "?, ?, ?, ?, ?)")
+        .prepare(
+            "INSERT INTO files (id, user, name, size, sha256, created) VALUES (?, "
+            "?, ?, ?, ?, ?)")
         .bind(made.id)
         .bind(made.user)
         .bind(made.kind + "/" + made.name)

@@ -28,9 +28,8 @@ class Echo : public Handler {
     ++requests;
     Response response;
     if (request.target == "/stream") {
-      response.stream = tail_events({.file = file, .event = "line", .is_over = [this] {
-                                       return over.load();
-                                     }});
+      response.stream = tail_events(
+          {.file = file, .event = "line", .is_over = [this] { return over.load(); }});
       response.type = "text/event-stream";
       return response;
     }
@@ -71,9 +70,9 @@ class HttpTest : public ::testing::Test {
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<std::uint16_t>(server_->port()));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address),
-                        sizeof(address)),
-              0);
+    EXPECT_EQ(
+        ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)),
+        0);
     return socket;
   }
 
@@ -89,7 +88,9 @@ class HttpTest : public ::testing::Test {
     return text;
   }
 
-  std::string url() const { return "http://127.0.0.1:" + std::to_string(server_->port()); }
+  std::string url() const {
+    return "http://127.0.0.1:" + std::to_string(server_->port());
+  }
 
   Echo echo_;
   std::unique_ptr<HttpServer> server_;
@@ -109,8 +110,8 @@ TEST_F(HttpTest, AnswersAndKeepsAConnection) {
 
 TEST_F(HttpTest, OurClientUnderstandsIt) {
   serve();
-  const auto answer = send_request({.url = url()}, {.method = "PUT", .target = "/x?y=1",
-                                                    .body = "body"});
+  const auto answer = send_request(
+      {.url = url()}, {.method = "PUT", .target = "/x?y=1", .body = "body"});
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(answer.body, "PUT /x?y=1 body");
 }
@@ -128,20 +129,22 @@ TEST_F(HttpTest, AClientThatWantsToBeToldToGoOnIs) {
 TEST_F(HttpTest, WhatIsNoRequestIsRefusedAndNotHandled) {
   serve({.header_bytes = 2048});
   const std::string begin = "POST / HTTP/1.1\r\nHost: x\r\n";
-  for (const auto& bytes :
-       {begin + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        begin + "Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcde",
-        begin + "Content-Length: 4, 5\r\n\r\nabcde",
-        begin + "Content-Length: -1\r\n\r\n", begin + "Content-Length: +4\r\n\r\nabcd",
-        begin + "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
-        begin + "Transfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n0\r\n\r\n",
-        begin + "Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
-        begin + "X : y\r\n\r\n", begin + "X\r\n\r\n",
-        begin + std::string(5000, 'a') + ": b\r\n\r\n",
-        "GET / HTTP/9.9\r\n\r\n", std::string("\x16\x03\x01\x02\x00\x01\x00", 7),
-        "GET /" + std::string(5000, 'a') + " HTTP/1.1\r\n\r\n",
-        begin + "Content-Length: 99999\r\n\r\n",
-        begin + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\nx"}) {
+  for (const auto& bytes : std::vector<std::string>{
+           begin + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+           begin + "Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcde",
+           begin + "Content-Length: 4, 5\r\n\r\nabcde",
+           begin + "Content-Length: -1\r\n\r\n",
+           begin + "Content-Length: +4\r\n\r\nabcd",
+           begin + "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+           begin +
+               "Transfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n0\r\n\r\n",
+           begin + "Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
+           begin + "X : y\r\n\r\n", begin + "X\r\n\r\n",
+           begin + std::string(5000, 'a') + ": b\r\n\r\n", "GET / HTTP/9.9\r\n\r\n",
+           std::string("\x16\x03\x01\x02\x00\x01\x00", 7),
+           "GET /" + std::string(5000, 'a') + " HTTP/1.1\r\n\r\n",
+           begin + "Content-Length: 99999\r\n\r\n",
+           begin + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\nx"}) {
     const auto text = exchange(bytes);
     EXPECT_TRUE(text.empty() || text.rfind("HTTP/1.1 4", 0) == 0)
         << bytes.substr(0, 90) << "\n"
@@ -154,7 +157,8 @@ TEST_F(HttpTest, WhatIsNoRequestIsRefusedAndNotHandled) {
 
 TEST_F(HttpTest, AFloodOfSmallChunksEndsAtTheLimit) {
   serve();
-  std::string bytes = "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  std::string bytes =
+      "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (int i = 0; i < 20'000; ++i) bytes += "1\r\na\r\n";
   EXPECT_THAT(exchange(bytes + "0\r\n\r\n"), HasSubstr("413"));
   EXPECT_EQ(echo_.requests, 0);
@@ -190,8 +194,10 @@ TEST_F(HttpTest, AStreamGoesOnWhereItWasCutOff) {
   EXPECT_THAT(seen, ::testing::Not(HasSubstr("half")));
   // The id of the last event is where the rest begins.
   std::ofstream(echo_.file, std::ios::app) << " now whole\n";
-  auto rest = tail_events(
-      {.file = echo_.file, .event = "line", .offset = 8, .is_over = [] { return true; }});
+  auto rest =
+      tail_events({.file = echo_.file, .event = "line", .offset = 8, .is_over = [] {
+                     return true;
+                   }});
   EXPECT_THAT(rest->next(), HasSubstr("id: 23\nevent: line\ndata: half now whole\n\n"));
   EXPECT_EQ(rest->next(), "");
   EXPECT_TRUE(rest->is_over());
@@ -200,9 +206,8 @@ TEST_F(HttpTest, AStreamGoesOnWhereItWasCutOff) {
 TEST_F(HttpTest, ATakenPortIsRefusedWithItsKnob) {
   serve();
   Echo other;
-  const auto text = test::error_text(Fault::config, [&] {
-    make_http_server({.port = server_->port()}, other);
-  });
+  const auto text = test::error_text(
+      Fault::config, [&] { make_http_server({.port = server_->port()}, other); });
   EXPECT_THAT(text, HasSubstr("http.port="));
 }
 
@@ -210,10 +215,10 @@ TEST_F(HttpTest, TlsIsSpokenWithItsCertificateAndNothingElse) {
   const files::TemporaryDirectory folder;
   const auto key = (folder.path() / "key.pem").string();
   const auto certificate = (folder.path() / "cert.pem").string();
-  const auto made = test::run({"openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes",
-                               "-keyout", key, "-out", certificate, "-days", "2",
-                               "-subj", "/CN=localhost", "-addext",
-                               "subjectAltName=DNS:localhost"});
+  const auto made =
+      test::run({"openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout",
+                 key, "-out", certificate, "-days", "2", "-subj", "/CN=localhost",
+                 "-addext", "subjectAltName=DNS:localhost"});
   ASSERT_TRUE(made.end.ok()) << made.err;
   serve({.certificate = certificate, .key = key});
   const auto place = "https://localhost:" + std::to_string(server_->port());

@@ -130,7 +130,8 @@ TEST_F(RouterTest, RolesAndOwnersOverAllRoutes) {
       return ask(user, route.method, target, "{}").status;
     };
     if (route.for_admins) {
-      for (const auto* user : {"ada", "eve", "vic"}) EXPECT_EQ(status(user), 403) << place;
+      for (const auto* user : {"ada", "eve", "vic"})
+        EXPECT_EQ(status(user), 403) << place;
       EXPECT_NE(status("root"), 403) << place;
       continue;
     }
@@ -166,16 +167,33 @@ TEST_F(RouterTest, EveryAnswerIsAsTheDocumentSays) {
 
 TEST_F(RouterTest, NoPathLeadsOut) {
   const auto id = submit("ada");
-  for (const auto* way :
-       {"..", "%2e%2e", "%252e%252e", "..%2f..%2fetc%2fpasswd", "%2fetc%2fpasswd",
-        "..;", ";", "%00", "a%00b", "..\\..", "%5c..", "file:%2f%2f%2fetc", "....//",
-        "%c0%ae%c0%ae", "%", "%2", "%zz", "\xff", "1%0d%0aX: y", ".", "~root"}) {
+  for (const auto* way : {"..",
+                          "%2e%2e",
+                          "%252e%252e",
+                          "..%2f..%2fetc%2fpasswd",
+                          "%2fetc%2fpasswd",
+                          "..;",
+                          ";",
+                          "%00",
+                          "a%00b",
+                          "..\\..",
+                          "%5c..",
+                          "file:%2f%2f%2fetc",
+                          "....//",
+                          "%c0%ae%c0%ae",
+                          "%",
+                          "%2",
+                          "%zz",
+                          "\xff",
+                          "1%0d%0aX: y",
+                          ".",
+                          "~root"}) {
     const std::string word(way);
     for (const auto& target :
          {"/v1/jobs/" + word, "/v1/jobs/" + id + "/checkpoints/1/" + word,
           "/v1/jobs/" + id + "/checkpoints/" + word + "/manifest.json",
-          "/v1/files/" + word, "/" + word + "/etc/passwd",
-          "/v1/jobs/" + word + "/logs", "/v1/../" + word}) {
+          "/v1/files/" + word, "/" + word + "/etc/passwd", "/v1/jobs/" + word + "/logs",
+          "/v1/../" + word}) {
       const auto response = ask("root", "GET", target);
       EXPECT_EQ(response.status, 404) << target << " " << response.body;
       EXPECT_THAT(response.body, Not(HasSubstr("root:")));
@@ -197,10 +215,9 @@ TEST_F(RouterTest, ALinkInACheckpointIsNotFollowed) {
 }
 
 TEST_F(RouterTest, MarkedKnobsAreRefusedAndNothingIsQueued) {
-  for (const auto* recipe :
-       {"{\"data\": {\"dir\": \"/etc\"}}", "\"run: {dir: /tmp}\"",
-        "{\"model\": {\"weights\": \"/etc/passwd\"}}",
-        "{\"monitor\": {\"prometheus_address\": \"0.0.0.0\"}}"}) {
+  for (const auto* recipe : {"{\"data\": {\"dir\": \"/etc\"}}", "\"run: {dir: /tmp}\"",
+                             "{\"model\": {\"weights\": \"/etc/passwd\"}}",
+                             "{\"monitor\": {\"prometheus_address\": \"0.0.0.0\"}}"}) {
     const auto response =
         ask("ada", "POST", "/v1/jobs", std::string("{\"recipe\": ") + recipe + "}");
     EXPECT_EQ(response.status, 400) << recipe;
@@ -264,19 +281,20 @@ TEST_F(RouterTest, AnAddressThatGuessesTokensIsShutOut) {
 }
 
 TEST_F(RouterTest, SettingsAreKeptForEachUser) {
-  EXPECT_EQ(ask("ada", "POST", "/multigpu/config", "{\"batch_size_per_gpu\": 3}").status,
-            200);
-  EXPECT_EQ(Json::parse(ask("ada", "GET", "/multigpu/config").body)["batch_size_per_gpu"],
-            3);
-  EXPECT_EQ(Json::parse(ask("eve", "GET", "/multigpu/config").body)["batch_size_per_gpu"],
-            8);
+  EXPECT_EQ(
+      ask("ada", "POST", "/multigpu/config", "{\"batch_size_per_gpu\": 3}").status,
+      200);
+  EXPECT_EQ(
+      Json::parse(ask("ada", "GET", "/multigpu/config").body)["batch_size_per_gpu"], 3);
+  EXPECT_EQ(
+      Json::parse(ask("eve", "GET", "/multigpu/config").body)["batch_size_per_gpu"], 8);
   EXPECT_EQ(ask("ada", "POST", "/multigpu/config", "{\"batch\": 3}").status, 400);
 }
 
 TEST_F(RouterTest, AModelThatIsNotThereIsNamed) {
-  const auto response = ask(
-      "ada", "POST", "/multigpu/training/auto",
-      R"({"model_name":"gpt2","dataset_config":{"texts":["a b c"],"max_length":16},
+  const auto response =
+      ask("ada", "POST", "/multigpu/training/auto",
+          R"({"model_name":"gpt2","dataset_config":{"texts":["a b c"],"max_length":16},
           "training_config":{"epochs":3,"learning_rate":5e-5,"batch_size_per_gpu":8},
           "training_type":"auto","world_size":2,"user_id":123})");
   EXPECT_EQ(response.status, 400);

@@ -33,15 +33,15 @@ long long number(const std::map<std::string, std::string>& knobs, const char* ke
 }
 
 std::int64_t steps_before(const run::RunDirectory& directory) {
-  const auto last =
-      monitor::last_metrics(directory.metrics(), monitor::Split::train);
+  const auto last = monitor::last_metrics(directory.metrics(), monitor::Split::train);
   return last ? last->step : 0;
 }
 
 // Two at a time on one run are what must never be.
 void be_alone(const run::RunDirectory& directory) {
   const auto path = directory.path() / "alone";
-  static files::Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  static files::Descriptor file(
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   struct flock lock {};
   lock.l_type = F_WRLCK;
   if (::fcntl(file.get(), F_OFD_SETLK, &lock) == 0) return;
@@ -62,7 +62,8 @@ int train(const std::string& path) {
   run::EventWriter events(directory.events());
   monitor::MetricsWriter metrics(directory.metrics());
   auto step = steps_before(directory);
-  events.write("started", {{"rank", std::int64_t{0}}, {"total_steps", std::int64_t{total}}});
+  events.write("started",
+               {{"rank", std::int64_t{0}}, {"total_steps", std::int64_t{total}}});
   if (knobs.at("optim.lr") == "13") return exit_status(Fault::io);
   while (step < total && asked == 0) {
     std::this_thread::sleep_for(pause);

@@ -1,5 +1,5 @@
-// Jobs from their submission to their end: real supervisors, with a worker that computes
-// nothing.
+// Jobs from their submission to their end: real supervisors, with a worker that
+// computes nothing.
 #include <csignal>
 #include <random>
 
@@ -108,9 +108,8 @@ TEST_F(JobsTest, AJobThatEndsWithoutAServerIsFoundDone) {
   const auto id = submit(200);
   ASSERT_TRUE(reaches(id, JobState::running));
   service_->stop();
-  ASSERT_TRUE(test::eventually([&] {
-    return look_at_attempt(folder(id), 1).status == AttemptStatus::ended;
-  }));
+  ASSERT_TRUE(test::eventually(
+      [&] { return look_at_attempt(folder(id), 1).status == AttemptStatus::ended; }));
   restart();
   EXPECT_TRUE(reaches(id, JobState::done));
 }
@@ -208,18 +207,21 @@ TEST_F(JobsTest, OthersDoNotSeeOrTouchAJob) {
   EXPECT_THROW(service_->pause(eve, id), Refusal);
   EXPECT_THROW(service_->folder(eve, id), Refusal);
   EXPECT_TRUE(service_->jobs(eve, {}).empty());
-  EXPECT_THROW(service_->submit(eve, {.recipe = {.text = test::short_recipe(1)},
-                                      .needs = {id}}),
-               Refusal);
+  EXPECT_THROW(
+      service_->submit(eve, {.recipe = {.text = test::short_recipe(1)}, .needs = {id}}),
+      Refusal);
   const auto viewer = test::as("ada", Role::viewer);
   EXPECT_EQ(service_->job(viewer, id).id, id);
   EXPECT_THROW(service_->cancel(viewer, id), Refusal);
 }
 
 TEST_F(JobsTest, ASupervisorHasNothingOfTheServersEnvironment) {
-  const auto kept = clean_environment(
-      {{"PATH", "/bin"}, {"LOCKSTEP_TOKEN", "s"}, {"AWS_SECRET_ACCESS_KEY", "s"},
-       {"LOCKSTEP_OPTIM_LR", "1"}, {"NCCL_DEBUG", "INFO"}, {"LD_PRELOAD", "x"}});
+  const auto kept = clean_environment({{"PATH", "/bin"},
+                                       {"LOCKSTEP_TOKEN", "s"},
+                                       {"AWS_SECRET_ACCESS_KEY", "s"},
+                                       {"LOCKSTEP_OPTIM_LR", "1"},
+                                       {"NCCL_DEBUG", "INFO"},
+                                       {"LD_PRELOAD", "x"}});
   EXPECT_EQ(kept, (std::vector<std::pair<std::string, std::string>>{
                       {"PATH", "/bin"}, {"NCCL_DEBUG", "INFO"}}));
 }
@@ -233,10 +235,11 @@ TEST_F(JobsTest, UploadsComeInPartsAndCountByTheirDigest) {
   auto& uploads = service_->uploads();
   add_user(service_->store(), "ada");
   const std::string text = "{\"text\": \"to be or not\"}\n";
-  const auto upload = uploads.create(ada_, {.name = "../../etc/passwd",
-                                            .kind = "jsonl",
-                                            .bytes = static_cast<std::int64_t>(text.size()),
-                                            .sha256 = sha256(text)});
+  const auto upload =
+      uploads.create(ada_, {.name = "../../etc/passwd",
+                            .kind = "jsonl",
+                            .bytes = static_cast<std::int64_t>(text.size()),
+                            .sha256 = sha256(text)});
   EXPECT_EQ(uploads.add_part(ada_, upload.id, 0, text.substr(0, 5)).received, 5);
   EXPECT_THROW(uploads.add_part(ada_, upload.id, 3, "x"), Refusal);
   EXPECT_THROW(uploads.add_part(test::as("eve"), upload.id, 5, "x"), Refusal);
@@ -245,8 +248,8 @@ TEST_F(JobsTest, UploadsComeInPartsAndCountByTheirDigest) {
   const auto inside = std::filesystem::relative(uploads.path_of(upload), state_.path());
   EXPECT_EQ(inside.begin()->string(), "files");
 
-  const auto wrong = uploads.create(
-      ada_, {.kind = "txt", .bytes = 3, .sha256 = sha256("abc")});
+  const auto wrong =
+      uploads.create(ada_, {.kind = "txt", .bytes = 3, .sha256 = sha256("abc")});
   EXPECT_THROW(uploads.add_part(ada_, wrong.id, 0, "abd"), Refusal);
   EXPECT_EQ(uploads.find(ada_, wrong.id).received, 0);
   EXPECT_TRUE(uploads.add_part(ada_, wrong.id, 0, "abc").complete);

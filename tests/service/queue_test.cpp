@@ -1,3 +1,4 @@
+#include "lockstep/service/forecast.h"
 #include "lockstep/service/schedule.h"
 #include "tests/service/rig.h"
 
@@ -114,10 +115,10 @@ TEST(Slots, CertainGpusAndLeastMemoryAreKept) {
   const auto chosen = allocate(pool, {}, {.cores = 1, .gpus = 1, .gpu_ids = {2}});
   ASSERT_TRUE(chosen);
   EXPECT_EQ(chosen.leases[0].unit, 2);
-  EXPECT_THAT(never_fits(pool, {.cores = 1,
-                                .gpus = 1,
-                                .min_memory_bytes = std::int64_t{80} << 30}),
-              HasSubstr("gpus=1"));
+  EXPECT_THAT(
+      never_fits(pool,
+                 {.cores = 1, .gpus = 1, .min_memory_bytes = std::int64_t{80} << 30}),
+      HasSubstr("gpus=1"));
   EXPECT_THAT(never_fits(pool, {.cores = 99}), HasSubstr("cores=99"));
 }
 
@@ -135,6 +136,20 @@ TEST(Slots, AnUnhealthyGpuGetsNoJobAndSaysWhy) {
   // A GPU of one of our own jobs has processes, too.
   const std::vector<Lease> ours{{.job = "x", .is_gpu = true, .unit = 2}};
   EXPECT_EQ(pool_of(machine, {}, ours, {0}).problems.size(), 2U);
+}
+
+TEST(Forecast, JobsStartWhenThoseBeforeThemEnd) {
+  const auto starts = forecast({.cores = 2}, {{.cores = 2, .seconds = 10}},
+                               {{.cores = 1, .seconds = 5},
+                                {.cores = 2, .seconds = 7},
+                                {.cores = 1, .seconds = 1}});
+  EXPECT_EQ(starts, (std::vector<std::optional<double>>{10.0, 15.0, 22.0}));
+}
+
+TEST(Forecast, WhatHangsOnAnUnknownTimeIsNotTold) {
+  const auto starts = forecast({.cores = 2, .gpus = 1}, {{.cores = 2}},
+                               {{.cores = 1, .seconds = 5}, {.cores = 1}});
+  EXPECT_EQ(starts, (std::vector<std::optional<double>>{std::nullopt, std::nullopt}));
 }
 
 }  // namespace

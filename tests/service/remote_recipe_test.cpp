@@ -56,12 +56,18 @@ TEST(RemoteRecipe, AMarkedKnobIsRefusedInEverySpelling) {
 
 // A new knob of free text has to be looked at: does it name something of this machine?
 TEST(RemoteRecipe, EveryKnobOfFreeTextIsMarkedOrKnownToBeHarmless) {
-  const std::set<std::string> harmless{
-      "run.name",  // the server sets it
-      "data.chat_template",        "checkpoint.allow_missing", "checkpoint.ignore",
-      "monitor.wandb_project",     "monitor.wandb_entity",     "profile.steps",
-      "lora.targets",              "model.inputs",             "model.outputs",
-      "data.columns",              "data.target"};
+  const std::set<std::string> harmless{"run.name",  // the server sets it
+                                       "data.chat_template",
+                                       "checkpoint.allow_missing",
+                                       "checkpoint.ignore",
+                                       "monitor.wandb_project",
+                                       "monitor.wandb_entity",
+                                       "profile.steps",
+                                       "lora.targets",
+                                       "model.inputs",
+                                       "model.outputs",
+                                       "data.columns",
+                                       "data.target"};
   const auto local = config::local_keys();
   const std::set<std::string> marked(local.begin(), local.end());
   const auto reference = nlohmann::json::parse(config::reference_json());
@@ -90,12 +96,12 @@ TEST(RemoteRecipe, AnInputTakesThePlaceOfAPath) {
 TEST(RemoteRecipe, AnInputIsForKnobsOfFilesOnly) {
   for (const auto* knob : {"run.dir", "monitor.prometheus_address", "comm.interface",
                            "checkpoint.resume", "models.dir", "optim.lr", "x"}) {
-    EXPECT_THAT(refusal_of({.text = "{\"train\": {\"steps\": 1}}",
-                            .inputs = {{knob, "mine"}}},
-                           [](const std::string&, const std::string&) {
-                             return std::optional<std::string>("/srv");
-                           }),
-                HasSubstr("takes none"))
+    EXPECT_THAT(
+        refusal_of({.text = "{\"train\": {\"steps\": 1}}", .inputs = {{knob, "mine"}}},
+                   [](const std::string&, const std::string&) {
+                     return std::optional<std::string>("/srv");
+                   }),
+        HasSubstr("takes none"))
         << knob;
   }
 }

@@ -82,8 +82,8 @@ TEST_F(StoreTest, TheFileIsItsOwnersOnly) {
 
 TEST_F(StoreTest, ALaterLayoutIsRefused) {
   store_.database().execute("PRAGMA user_version=99");
-  const auto text = test::error_text(
-      Fault::config, [&] { Store(folder_.path() / "a.db", clock_); });
+  const auto text =
+      test::error_text(Fault::config, [&] { Store(folder_.path() / "a.db", clock_); });
   EXPECT_THAT(text, HasSubstr("version 99"));
 }
 
@@ -104,8 +104,7 @@ TEST_F(StoreTest, ATokenIsKnownUntilItIsRevokedOrExpires) {
   EXPECT_FALSE(identify(store_, made.id));
   EXPECT_TRUE(revoke_token(store_, made.id));
   EXPECT_FALSE(identify(store_, made.secret));
-  const auto brief =
-      add_token(store_, {.user = "ada", .expires = store_.now() + 1000});
+  const auto brief = add_token(store_, {.user = "ada", .expires = store_.now() + 1000});
   EXPECT_TRUE(identify(store_, brief.secret));
   clock_.advance(std::chrono::seconds(2));
   EXPECT_FALSE(identify(store_, brief.secret));

@@ -34,7 +34,8 @@ class ServiceClient {
                             const std::string& body) = 0;
 };
 
-// The server that --server or LOCKSTEP_SERVER names, with the token of LOCKSTEP_TOKEN or
+// The server that --server or LOCKSTEP_SERVER names, with the token of LOCKSTEP_TOKEN
+// or
 // --token-file; else the service of this machine, as its admin.
 std::unique_ptr<ServiceClient> service_client(const Arguments& arguments,
                                               Context& context);
