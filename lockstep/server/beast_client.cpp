@@ -1,4 +1,6 @@
 // The client side of the engine: one request at a time, for commands and webhooks.
+#include <limits>
+
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
@@ -70,7 +72,7 @@ Answer exchange(Layer& layer, const Request& request, const Address& address,
   beast_http::write(layer, message);
   beast::flat_buffer buffer;
   beast_http::response_parser<beast_http::buffer_body> parser;
-  parser.body_limit(boost::none);
+  parser.body_limit(std::numeric_limits<std::uint64_t>::max());
   beast_http::read_header(layer, buffer, parser);
   Answer answer;
   answer.status = static_cast<int>(parser.get().result_int());

@@ -201,14 +201,20 @@ void Dispatcher::fail_or_retry(const Job& job, const std::string& reason,
   });
 }
 
-Pool Dispatcher::pool() {
+hardware::Machine Dispatcher::machine() {
   const std::lock_guard lock(machine_mutex_);
   const auto now = Clock::system().now();
   if (looked_at_machine_ == SteadyTime{} || now - looked_at_machine_ > kMachineEvery) {
     known_machine_ = machine_();
     looked_at_machine_ = now;
   }
-  auto pool = pool_of(known_machine_, config().queue, store_.leases(), cores_);
+  return known_machine_;
+}
+
+Pool Dispatcher::pool() {
+  // One lock at a time: whoever asks may hold the store's.
+  auto known = machine();
+  auto pool = pool_of(std::move(known), config().queue, store_.leases(), cores_);
   pool.elsewhere = !executor_.uses_pool();
   return pool;
 }

@@ -56,6 +56,7 @@ class Dispatcher {
   void spawn(const Job& job, const Pool& pool);
   void tell(const std::string& job);  // at the end of a look
   config::ServerConfig config();
+  hardware::Machine machine();
 
   Store& store_;
   Executor& executor_;

@@ -50,8 +50,10 @@ Statement& Statement::bind(double value) {
 }
 
 Statement& Statement::bind(std::string_view value) {
-  check(sqlite3_bind_text(statement_, ++bound_, value.data(),
-                          static_cast<int>(value.size()), SQLITE_TRANSIENT));
+  // A null pointer would be NULL, which is no empty text.
+  const char* bytes = value.data() == nullptr ? "" : value.data();
+  check(sqlite3_bind_text(statement_, ++bound_, bytes, static_cast<int>(value.size()),
+                          SQLITE_TRANSIENT));
   return *this;
 }
 
@@ -149,12 +151,11 @@ std::int64_t Database::changes() const {
 }
 
 void Database::back_up_to(const std::filesystem::path& file) {
-  const Database target(file);
-  auto* copy = sqlite3_backup_init(target.database_, "main", database_, "main");
-  if (copy == nullptr) refuse(target.database_, "can not begin a backup");
-  const int code = sqlite3_backup_step(copy, -1);
-  sqlite3_backup_finish(copy);
-  if (code != SQLITE_DONE) refuse(target.database_, "the backup failed");
+  // It may be there if it is empty: made by us, so that others can not read it.
+  const files::Descriptor made(
+      ::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!made) files::fail("make", file, errno);
+  prepare("VACUUM INTO ?").bind(file.string()).run();
 }
 
 Transaction::Transaction(Database& database) : database_(database) {

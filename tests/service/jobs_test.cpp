@@ -199,6 +199,16 @@ TEST_F(JobsTest, AJobWaitsForAnotherAndFailsWithIt) {
   EXPECT_THAT(job(third).reason, HasSubstr("needs"));
 }
 
+// As a route does: the change and its line in the audit log are one transaction.
+TEST_F(JobsTest, JobsAreSubmittedInsideOfTransactionsWhileTheQueueMoves) {
+  std::vector<std::string> ids;
+  for (int i = 0; i < 20; ++i) {
+    service_->store().transaction([&] { ids.push_back(submit(1)); });
+  }
+  for (const auto& id : ids) ASSERT_TRUE(reaches(id, JobState::done)) << job(id).reason;
+  EXPECT_EQ(service_->jobs(ada_, {}).size(), 20U);
+}
+
 TEST_F(JobsTest, OthersDoNotSeeOrTouchAJob) {
   const auto id = submit(100'000);
   const auto eve = test::as("eve");

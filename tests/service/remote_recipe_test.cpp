@@ -66,8 +66,10 @@ TEST(RemoteRecipe, EveryKnobOfFreeTextIsMarkedOrKnownToBeHarmless) {
                                        "lora.targets",
                                        "model.inputs",
                                        "model.outputs",
-                                       "data.columns",
-                                       "data.target"};
+                                       "task.primary",
+                                       "optim.no_decay",
+                                       "eval.prompts",
+                                       "early_stop.metric"};
   const auto local = config::local_keys();
   const std::set<std::string> marked(local.begin(), local.end());
   const auto reference = nlohmann::json::parse(config::reference_json());

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -112,8 +113,9 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
   void read_header() {
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(shared_.options.header_bytes));
-    // Known when the route is; until then no byte of it is read.
-    parser_->body_limit(boost::none);
+    // Known when the route is; until then no byte of it is read. (Not boost::none,
+    // which Boost 1.74 takes for a limit of nothing.)
+    parser_->body_limit(std::numeric_limits<std::uint64_t>::max());
     bottom().expires_after(shared_.patience());
     beast_http::async_read_header(
         layer_, buffer_, *parser_,
@@ -131,6 +133,11 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
         (message.count(beast_http::field::content_length) > 0 &&
          message.count(beast_http::field::transfer_encoding) > 0)) {
       return answer_last(shared_.handler.refuse(400, "the length is said twice"));
+    }
+    const auto encoding = message[beast_http::field::transfer_encoding];
+    if (!encoding.empty() && !beast::iequals(encoding, "chunked")) {
+      return answer_last(
+          shared_.handler.refuse(400, "Transfer-Encoding is not chunked"));
     }
     const auto limit = static_cast<std::uint64_t>(shared_.handler.body_limit(
         text_of(message.method_string()), text_of(message.target())));
