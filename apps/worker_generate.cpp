@@ -27,6 +27,7 @@ struct Request {
   std::vector<std::string> prompts;
   generate::Options options;
   bool json = false;
+  std::int64_t repeats = 1;  // benchmarks: all but the last warm up
   bool chats = false;
   std::string system;
 };
@@ -89,6 +90,7 @@ Request parse_request(const std::vector<std::string>& words) {
     if (name == "--max-tokens") {
       request.options.max_tokens = text::to_integer(value).value_or(0);
     }
+    if (name == "--repeats") request.repeats = text::to_integer(value).value_or(1);
     if (name == "--temperature") sampling.temperature = number_of(name, value);
     if (name == "--top-k") sampling.top_k = text::to_integer(value).value_or(0);
     if (name == "--top-p") sampling.top_p = number_of(name, value);
@@ -154,6 +156,9 @@ int answer(const Request& request, generate::Decoder& decoder,
            const tokenizer::Tokenizer& words) {
   const bool streams = !request.json && request.prompts.size() == 1;
   bool is_begun = false;  // the prompt is shown when it is known to have an answer
+  for (std::int64_t i = 1; i < request.repeats; ++i) {
+    generate::generate(decoder, words, request.prompts, request.options);
+  }
   const auto begin = std::chrono::steady_clock::now();
   const auto results =
       generate::generate(decoder, words, request.prompts, request.options,
@@ -175,9 +180,9 @@ int answer(const Request& request, generate::Decoder& decoder,
   return kExitOk;
 }
 
-int talk(const Request& request, generate::Decoder& decoder,
-         const tokenizer::Tokenizer& words, const config::TextData& text) {
-  generate::Chat chat(decoder, words, {request.options, text, request.system});
+int talk(generate::Decoder& decoder, const tokenizer::Tokenizer& words,
+         const generate::Chat::Settings& settings) {
+  generate::Chat chat(decoder, words, settings);
   const bool asks = ::isatty(STDIN_FILENO) == 1;
   std::string line;
   while (true) {
@@ -207,9 +212,16 @@ int run_generate(const std::vector<std::string>& words, ConfigLoader load) {
   auto source = generate::load_source(request.source);
   const auto tokenizer = words_of(request, source);
   settle_vocabulary(source, tokenizer);
+  request.options.end_tokens = source.end_tokens;
   generate::Decoder decoder(std::move(source.weights));
-  return request.chats ? talk(request, decoder, tokenizer, source.text)
-                       : answer(request, decoder, tokenizer);
+  if (request.chats && !source.knows_chats) {
+    std::cerr << "lockstep: the chat template of '" << request.source.path.string()
+              << "' is in Jinja, which is not read here; messages are written as '"
+              << source.text.chat_template << "'" << std::endl;
+  }
+  return request.chats
+             ? talk(decoder, tokenizer, {request.options, source.text, request.system})
+             : answer(request, decoder, tokenizer);
 }
 
 }  // namespace lockstep

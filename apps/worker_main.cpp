@@ -176,7 +176,8 @@ int run_worker(int argc, char** argv, ConfigLoader load) {
     run_dir = arguments.run_dir;
     // It lives until the process ends: a signal at the end finds a run that is over.
     static const train::StopRequest stop;
-    return run_training(run::RunDirectory::open(run_dir), load, stop, arguments.trace);
+    return run_training({run::RunDirectory::open(run_dir), arguments.trace}, load,
+                        stop);
   } catch (const Error& error) {
     return report(run_dir, error.fault(), error.what());
   } catch (const c10::OutOfMemoryError& error) {

@@ -24,6 +24,7 @@
 #include "lockstep/monitor/console.h"
 #include "lockstep/run/exit_status.h"
 #include "lockstep/run/host.h"
+#include "lockstep/run/proposed.h"
 #include "lockstep/run/run_lock.h"
 #include "lockstep/train/device.h"
 #include "lockstep/train/replicas.h"
@@ -67,15 +68,20 @@ bool is_launchers_own(const run::RunDirectory& run) {
 // Log lines go to the console while that lives, and to standard error afterwards.
 class Traces {
  public:
-  Traces(const run::RunDirectory& run, int rank, config::Verbosity verbosity,
+  struct Options {
+    int rank = 0;
+    config::Verbosity verbosity = config::Verbosity::normal;
+  };
+  Traces(const run::RunDirectory& run, const Options& options,
          monitor::Console& console)
-      : run_(run) {
+      : run_(run), console_(console) {
+    const int rank = options.rank;
     // Our launcher writes what this rank prints to the same file: all goes there.
     const bool captured = variable("LOCKSTEP_LOG_FILE") ==
                           std::filesystem::absolute(run.log(rank)).string();
     if (!captured) file_ = run.log(rank);
     options_ = {.level = log::Level::debug,
-                .shown = captured ? log::Level::debug : level_of(verbosity),
+                .shown = captured ? log::Level::debug : level_of(options.verbosity),
                 .file = {},
                 .writer = [&](log::Level level, std::string_view line) {
                   console.log_line(level, line);
@@ -95,26 +101,35 @@ class Traces {
     log::start(options_);
   }
 
+  monitor::Console& console() const noexcept { return console_; }
+
   // Returns the directory for report(); "" as long as nothing may be left.
   std::string error_place() const { return allowed_ ? run_.path().string() : ""; }
 
  private:
   const run::RunDirectory& run_;
+  monitor::Console& console_;
   std::filesystem::path file_;
   log::Options options_;
   std::atomic<bool> allowed_{false};  // the watch for the parent asks, too
 };
 
-comm::JoinOptions join_options(const run::RunDirectory& run,
-                               const config::Config& config,
-                               const RankEnvironment& environment,
-                               const train::StopRequest& stop) {
+// What a rank is started with.
+struct RankJob {
+  const run::RunDirectory& run;
+  const config::Config& config;
+  const RankEnvironment& environment;
+  const train::StopRequest& stop;
+  const Traced& trace;
+};
+
+comm::JoinOptions join_options(const RankJob& job, int local_rank) {
   constexpr std::int64_t kLongestConfig = 1 << 20;
-  const auto text = files::read(run.config(), kLongestConfig);
-  return {.config = config.comm,
-          .device = train::choose_device(config.parallel, environment.local_rank),
+  const auto text = files::read(job.run.config(), kLongestConfig);
+  return {.config = job.config.comm,
+          .device = train::choose_device(job.config.parallel, local_rank),
           .facts = {{"config", fmt::format("{:016x}", hash_of(text))}},
-          .interrupted = [&stop] { return stop.signal() != 0; }};
+          .interrupted = [&stop = job.stop] { return stop.signal() != 0; }};
 }
 
 // Our launcher keeps the run.json of the directory that it has made; of any other, a
@@ -144,14 +159,15 @@ class Record {
     const int signal = result.stopped_by;
     const int exit = result.exit;
     if (!is_ours()) return exit;
-    run_.update_record(signal != 0 ? run::RunStatus::stopped : run::RunStatus::done,
-                       exit, signal != 0 ? ::strsignal(signal) : "");
+    run_.update_record({signal != 0 ? run::RunStatus::stopped : run::RunStatus::done,
+                        exit, signal != 0 ? ::strsignal(signal) : ""});
     return exit;
   }
   void failed(Fault fault, const std::string& message) const noexcept {
     if (!is_ours()) return;
     try {
-      run_.update_record(run::RunStatus::failed, shell_status(fault), message);
+      run::take_back_proposed(run_);
+      run_.update_record({run::RunStatus::failed, shell_status(fault), message});
     } catch (const std::exception&) {
       // The error itself is what has to be said.
     }
@@ -166,19 +182,17 @@ class Record {
 
 // Returns the world of the run; or, if it can not be set up and the config says so,
 // rank 0 alone, and nothing for the others.
-std::optional<comm::World> meet(const run::RunDirectory& run,
-                                const config::Config& config,
-                                const RankEnvironment& environment,
-                                const train::StopRequest& stop) {
+std::optional<comm::World> meet(const RankJob& job) {
+  const auto& environment = job.environment;
   const bool alone_is_fine =
-      config.parallel.on_setup_failure == config::OnSetupFailure::single;
+      job.config.parallel.on_setup_failure == config::OnSetupFailure::single;
   try {
-    return comm::join(environment, join_options(run, config, environment, stop));
+    return comm::join(environment, join_options(job, environment.local_rank));
   } catch (const Error& error) {
     const bool can_help = error.fault() == Fault::comm ||
                           error.fault() == Fault::hardware ||
                           error.fault() == Fault::io;
-    const bool told = stop.signal() != 0;
+    const bool told = job.stop.signal() != 0;
     if (!alone_is_fine || !can_help || told || environment.world_size == 1) throw;
     log::warning(
         "comm",
@@ -186,7 +200,7 @@ std::optional<comm::World> meet(const run::RunDirectory& run,
                     environment.rank == 0 ? "rank 0 goes on alone" : "left to rank 0"));
   }
   if (environment.rank != 0) return std::nullopt;
-  return comm::join({}, join_options(run, config, {}, stop));
+  return comm::join({}, join_options(job, RankEnvironment().local_rank));
 }
 
 // Returns false if it could not be written, which it prints: the run itself is done.
@@ -235,10 +249,8 @@ std::optional<WallTime> end_of_job() {
 }
 
 // Trains with data_parallel: the ranks are threads of this process.
-int train_threads(const RankEnvironment& environment, const run::RunDirectory& run,
-                  const config::Config& config, const Record& record,
-                  monitor::Console& console, const train::StopRequest& stop,
-                  const Traced& trace) {
+int train_threads(const RankJob& job, const Record& record, monitor::Console& console) {
+  const auto& [run, config, environment, stop, trace] = job;
   if (environment.world_size > 1) {
     throw Error(Fault::config, "parallel.strategy: data_parallel is one process, but ",
                 environment.world_size,
@@ -262,35 +274,31 @@ std::vector<int> gpus_here(const config::ParallelConfig& parallel,
 }
 
 // Returns nothing if they can not meet, and the config or a signal says what to do.
-std::optional<comm::World> try_to_meet(const run::RunDirectory& run,
-                                       const config::Config& config,
-                                       const RankEnvironment& environment,
-                                       const train::StopRequest& stop) {
+std::optional<comm::World> try_to_meet(const RankJob& job) {
   try {
-    return meet(run, config, environment, stop);
+    return meet(job);
   } catch (const Error&) {
-    if (stop.signal() == 0) throw;
+    if (job.stop.signal() == 0) throw;
     return std::nullopt;
   }
 }
 
-int train_as(const RankEnvironment& environment, const run::RunDirectory& run,
-             const config::Config& config, const Record& record,
-             monitor::Console& console, const train::StopRequest& stop,
-             const Traced& trace, Traces& traces) {
+// Trains as one process of several.
+int train_as(const RankJob& job, const Record& record, Traces& traces) {
+  const auto& [run, config, environment, stop, trace] = job;
   std::optional<train::Reporter> reporter;
   const auto begin_to_report = [&] {
     traces.allow();
     reporter.emplace(
-        run, config.monitor, console,
-        train::Reporter::Who{.rank = environment.rank,
-                             .ranks = environment.world_size,
-                             .gpus = gpus_here(config.parallel, environment)});
-    log::info("comm", run::describe(environment));
+        job.run, job.config.monitor, traces.console(),
+        train::Reporter::Who{.rank = job.environment.rank,
+                             .ranks = job.environment.world_size,
+                             .gpus = gpus_here(job.config.parallel, job.environment)});
+    log::info("comm", run::describe(job.environment));
   };
   if (traces.are_allowed()) begin_to_report();
   if (!environment.note.empty()) log::warning("comm", environment.note);
-  auto world = try_to_meet(run, config, environment, stop);
+  auto world = try_to_meet(job);
   if (const int signal = stop.signal(); !world && signal != 0) {
     train::Result stopped;
     stopped.stopped_by = signal;
@@ -334,13 +342,16 @@ int leave_waiting(int signal, const run::RunDirectory& run,
 
 }  // namespace
 
-int run_training(const run::RunDirectory& run, ConfigLoader load,
-                 const train::StopRequest& stop, const Traced& trace) {
+int run_training(const TrainingRequest& request, ConfigLoader load,
+                 const train::StopRequest& stop) {
+  const auto& run = request.run;
   const auto loaded = load(run.config());
   const auto& config = loaded.config;
   const auto environment = run::detect(run::process_variables());
   monitor::Console console(monitor::standard_error_options(variable));
-  Traces traces(run, environment.rank, config.monitor.verbosity, console);
+  Traces traces(run, {.rank = environment.rank, .verbosity = config.monitor.verbosity},
+                console);
+  const RankJob job{run, config, environment, stop, request.trace};
   const auto watch = watch_launcher(environment, traces);
   std::optional<Record> kept;
   try {
@@ -358,9 +369,9 @@ int run_training(const run::RunDirectory& run, ConfigLoader load,
       run::check_host(environment);
     }
     if (config.parallel.strategy == config::Strategy::data_parallel) {
-      return train_threads(environment, run, config, record, console, stop, trace);
+      return train_threads(job, record, console);
     }
-    return train_as(environment, run, config, record, console, stop, trace, traces);
+    return train_as(job, record, traces);
   } catch (const Error& error) {
     record.failed(error.fault(), error.what());
     if (!traces.are_allowed()) return report("", error.fault(), error.what());

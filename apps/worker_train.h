@@ -9,10 +9,14 @@
 
 namespace lockstep {
 
+struct TrainingRequest {
+  run::RunDirectory run;
+  std::optional<run::TraceRequest> trace;
+};
+
 // Runs one rank: meets the others, trains, shows the result (rank 0). Returns the exit
 // status.
-int run_training(const run::RunDirectory& run, ConfigLoader load,
-                 const train::StopRequest& stop,
-                 const std::optional<run::TraceRequest>& trace = std::nullopt);
+int run_training(const TrainingRequest& request, ConfigLoader load,
+                 const train::StopRequest& stop);
 
 }  // namespace lockstep

@@ -26,12 +26,12 @@ done
 
 install_packages clang-tidy-14
 "$root/scripts/setup.sh" --no-build
-# A precompiled header of g++ is of no use to clang.
+# A precompiled header of g++ is of no use to clang, and it looks at sources one by one.
 build="$root/build-tidy"
 data_plane=OFF
 [[ "$all" == no && ${#wanted[@]} == 0 ]] || data_plane=ON
 (cd "$root" && cmake --preset tidy -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON \
-  -DLOCKSTEP_DATA_PLANE=$data_plane -DLOCKSTEP_BENCHMARKS=OFF >/dev/null) ||
+  -DLOCKSTEP_UNITY=OFF -DLOCKSTEP_DATA_PLANE=$data_plane -DLOCKSTEP_BENCHMARKS=OFF >/dev/null) ||
   fail 3 "configuring build-tidy failed: CMake's message is above"
 
 if ((${#wanted[@]} == 0)); then

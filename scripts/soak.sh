@@ -20,7 +20,7 @@ soak_fuzz() {
   install_packages clang-14
   (cd "$root" && cmake --preset fuzz >&2) || fail 3 "configuring failed: CMake's message is above"
   local targets=(safetensors manifest pickle torch_file
-    tiktoken_file tokenizer_json vocab_and_merges encode json_lines)
+    tiktoken_file tokenizer_json vocab_and_merges encode json_lines chat_template)
   ninja -C "$build" -j "$(build_jobs)" fuzz_seeds "${targets[@]/#/fuzz_}" >&2 || fail 1 "the build failed"
   "$build/fuzz/fuzz_seeds" "$build/corpus"
   mkdir -p "$build/findings"

@@ -17,6 +17,7 @@
 #include "lockstep/jobs/open_run.h"
 #include "lockstep/monitor/console.h"
 #include "lockstep/planner/plan.h"
+#include "lockstep/run/proposed.h"
 #include "lockstep/run/rank_environment.h"
 #include "lockstep/run/run_lock.h"
 #include "lockstep/train/device.h"
@@ -84,7 +85,7 @@ class Trainer::Impl {
        const FitOptions& options)
       : environment_(run::detect(run::process_variables())),
         plan_(planner::resolve(wanted_config(options, environment_.world_size),
-                               hardware::detect(), /*allow_auto=*/true)),
+                               hardware::detect())),
         model_(std::move(model)),
         console_(monitor::standard_error_options(
             [variables = run::process_variables()](std::string_view name) {
@@ -105,14 +106,19 @@ class Trainer::Impl {
     reporter_.emplace(
         run_, config().monitor, console_,
         train::Reporter::Who{.rank = world_.rank(), .ranks = world_.size()});
-    loop_ = train::make_loop(config_, {run_, *reporter_, stop_, world_}, *shared_);
+    try {
+      loop_ = train::make_loop(config_, {run_, *reporter_, stop_, world_}, *shared_);
+    } catch (const std::exception&) {
+      if (rank() == 0) run::take_back_proposed(run_);
+      throw;
+    }
     history_.run = run_.path();
     if (rank() == 0) run_.claim();
     try {
       loop_->begin();
     } catch (const std::exception& error) {
       if (rank() == 0) {
-        run_.update_record(run::RunStatus::failed, std::nullopt, error.what());
+        run_.update_record({run::RunStatus::failed, std::nullopt, error.what()});
       }
       throw;
     }
@@ -122,8 +128,8 @@ class Trainer::Impl {
     loop_.reset();
     try {
       if (!finished_ && rank() == 0) {
-        run_.update_record(run::RunStatus::failed, std::nullopt,
-                           "the program ended before the run");
+        run_.update_record(
+            {run::RunStatus::failed, std::nullopt, "the program ended before the run"});
       }
       world_.close();
     } catch (...) {  // NOLINT: whoever waits for this rank will say so
@@ -143,8 +149,8 @@ class Trainer::Impl {
     finished_ = true;
     if (rank() != 0) return;
     const bool stopped = history_.result.stopped_by != 0;
-    run_.update_record(stopped ? run::RunStatus::stopped : run::RunStatus::done,
-                       std::nullopt, "");
+    run_.update_record(
+        {stopped ? run::RunStatus::stopped : run::RunStatus::done, std::nullopt, ""});
   }
 
  private:
@@ -172,8 +178,8 @@ class Trainer::Impl {
       log::warning("fit", std::string(sentence));
     };
     caller.warn = caller.say;
-    auto opened = jobs::open_run(
-        plan_, jobs::lock_existing_run(config(), /*take_over=*/false, caller), caller);
+    auto lock = jobs::lock_existing_run(config(), /*take_over=*/false, caller);
+    auto opened = jobs::open_run(plan_, {.lock = std::move(lock)}, caller);
     lock_.emplace(std::move(opened.lock));
     return opened.directory.path();
   }

@@ -73,15 +73,20 @@ std::string written(T copy, int format) {
   throw Error(Fault::config, place, ": ", text, " is not ", wanted);
 }
 
-// Refuses the file of a newer program. `what`: "a machine".
-inline void check_format(const Json& json, const std::string& origin, int format,
-                         std::string_view what) {
+struct FormatVersion {
+  int newest;             // that this program reads
+  std::string_view what;  // "a machine"
+};
+
+// Refuses the file of a newer program.
+inline void check_format(const Json& json, const std::string& origin,
+                         const FormatVersion& format) {
   if (!json.is_object()) return;  // the reader says so
   const auto found = json.find("format");
   if (found == json.end()) return;
-  if (found->is_number_integer() && found->get<std::int64_t>() <= format) return;
-  throw Error(Fault::config, origin, ": format ", found->dump(), " of ", what,
-              " is newer than ", format,
+  if (found->is_number_integer() && found->get<std::int64_t>() <= format.newest) return;
+  throw Error(Fault::config, origin, ": format ", found->dump(), " of ", format.what,
+              " is newer than ", format.newest,
               ", which this Lockstep reads; use a newer Lockstep");
 }
 

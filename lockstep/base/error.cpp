@@ -56,9 +56,9 @@ int stop_status(int signal, bool rerun_resumes) noexcept {
 namespace detail {
 
 void check_failed(std::string_view expression, const std::string& values,
-                  const char* file, int line) {
-  throw Error(Fault::internal, "internal: ", file, ":", line, ": ", expression,
-              " does not hold", values.empty() ? "" : ": ", values,
+                  const SourceLine& place) {
+  throw Error(Fault::internal, "internal: ", place.file, ":", place.line, ": ",
+              expression, " does not hold", values.empty() ? "" : ": ", values,
               "; this is a bug of Lockstep, please report it");
 }
 

@@ -56,8 +56,12 @@ inline constexpr int kExitStopped = 75;  // stopped by request, a rerun resumes
 int stop_status(int signal, bool rerun_resumes) noexcept;
 
 namespace detail {
+struct SourceLine {
+  const char* file;
+  int line;
+};
 [[noreturn]] void check_failed(std::string_view expression, const std::string& values,
-                               const char* file, int line);
+                               const SourceLine& place);
 }  // namespace detail
 
 }  // namespace lockstep
@@ -69,6 +73,6 @@ namespace detail {
   do {                                                                           \
     if (!(condition)) {                                                          \
       ::lockstep::detail::check_failed(#condition, ::lockstep::str(__VA_ARGS__), \
-                                       __FILE__, __LINE__);                      \
+                                       {__FILE__, __LINE__});                    \
     }                                                                            \
   } while (false)

@@ -96,7 +96,7 @@ std::string program_of(const Path& process) {
 
 }  // namespace
 
-std::optional<PortHolder> holder_of(int port, const Path& proc) {
+std::optional<PortHolder> find_port_holder(int port, const Path& proc) {
   for (const bool listening : {true, false}) {
     const auto inodes = socket_inodes(proc, port, listening);
     if (inodes.empty()) continue;
@@ -121,7 +121,7 @@ std::string describe(const PortHolder& holder) {
 }
 
 std::string describe_holder(int port) {
-  const auto holder = holder_of(port);
+  const auto holder = find_port_holder(port);
   return holder ? describe(*holder) : "a process that can not be seen from here";
 }
 

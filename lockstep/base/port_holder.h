@@ -14,8 +14,8 @@ struct PortHolder {
 
 // Returns the process that listens on a TCP port of this machine, else one that uses it
 // for a connection.
-std::optional<PortHolder> holder_of(int port,
-                                    const std::filesystem::path& proc = "/proc");
+std::optional<PortHolder> find_port_holder(int port,
+                                           const std::filesystem::path& proc = "/proc");
 
 // Returns "process 4711 (python train.py)", or that the process can not be seen.
 std::string describe(const PortHolder& holder);

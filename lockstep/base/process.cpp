@@ -91,20 +91,18 @@ Prepared prepare(const Command& command) {
   return p;
 }
 
-void redirect(Stream how, const Descriptor& pipe_end, const Descriptor& null,
-              int target) {
-  if (how == Stream::pipe) ::dup2(pipe_end.get(), target);
-  if (how == Stream::discard) ::dup2(null.get(), target);
-}
-
 [[noreturn]] void become(const Command& command, const Prepared& p) {
   if (command.own_group) ::setpgid(0, 0);
   if (command.die_with_parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != p.parent) ::_exit(127);  // the parent died before prctl
   }
-  redirect(command.out, p.out_write, p.null, STDOUT_FILENO);
-  redirect(command.err, p.err_write, p.null, STDERR_FILENO);
+  const auto redirect = [&](Stream how, const Descriptor& pipe_end, int target) {
+    if (how == Stream::pipe) ::dup2(pipe_end.get(), target);
+    if (how == Stream::discard) ::dup2(p.null.get(), target);
+  };
+  redirect(command.out, p.out_write, STDOUT_FILENO);
+  redirect(command.err, p.err_write, STDERR_FILENO);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -52,7 +52,12 @@ bool Arguments::has(std::string_view option) const {
 
 std::optional<std::string> Arguments::value(std::string_view option) const {
   const auto found = options_.find(option);
-  return found == options_.end() ? std::nullopt : std::optional(found->second);
+  return found == options_.end() ? std::nullopt : std::optional(found->second.back());
+}
+
+std::vector<std::string> Arguments::values(std::string_view option) const {
+  const auto found = options_.find(option);
+  return found == options_.end() ? std::vector<std::string>() : found->second;
 }
 
 std::optional<long long> Arguments::number(std::string_view option,
@@ -134,7 +139,7 @@ class Parser {
       throw Error(Fault::config, name, " needs a value: ", name, " ", option.value);
     }
     if (!option.free_text) check_choice(option.name, value, option.choices);
-    result_.options_[option.name] = value;
+    result_.options_[option.name].push_back(value);
   }
 
   const Option& find_option(const std::string& name) const {

@@ -25,24 +25,33 @@ namespace fs = std::filesystem;
 
 constexpr char kStrategies[] = "single,data_parallel,ddp";
 
-std::vector<config::Strategy> strategy_list(const std::string& list) {
-  std::vector<config::Strategy> strategies;
-  const auto known = text::split(kStrategies, ',');
+// Returns the cases that may be named, each for one rank.
+std::vector<BenchCase> known_strategies() {
+  using config::Strategy;
+  return {{Strategy::single},
+          {Strategy::data_parallel},
+          {Strategy::ddp},
+          {Strategy::zero, 1, 1},
+          {Strategy::zero, 1, 2}};
+}
+
+std::vector<BenchCase> strategy_list(const std::string& list) {
+  std::vector<BenchCase> strategies;
+  std::vector<std::string> names;
+  for (const auto& known : known_strategies()) names.push_back(known.name());
   for (const auto& word : text::split(list, ',')) {
-    std::optional<config::Strategy> found;
-    for (const auto strategy :
-         {config::Strategy::single, config::Strategy::data_parallel,
-          config::Strategy::ddp}) {
-      if (word == name_of(strategy)) found = strategy;
-    }
-    if (!found) {
+    const auto found = std::find(names.begin(), names.end(), word);
+    if (found == names.end()) {
       throw Error(Fault::config, "--strategies: '", word, "' of '", list,
-                  "' is none of ", kStrategies, text::did_you_mean(word, known));
+                  "' is none of ", text::join(names, ","),
+                  text::did_you_mean(word, names));
     }
-    if (std::find(strategies.begin(), strategies.end(), *found) != strategies.end()) {
+    for (const auto& other : strategies) {
+      if (other.name() != word) continue;
       throw Error(Fault::config, "--strategies: ", word, " is in '", list, "' twice");
     }
-    strategies.push_back(*found);
+    strategies.push_back(
+        known_strategies()[static_cast<std::size_t>(found - names.begin())]);
   }
   return strategies;
 }
@@ -85,22 +94,23 @@ struct Tried {
   launcher::JobResult result;
 };
 
-Tried try_one(const BenchCase& which, const config::Loaded& wanted,
-              const hardware::Machine& machine, const planner::Knowledge& knowledge,
+Tried try_one(const BenchCase& which, const BenchInputs& inputs,
               const jobs::Trials& trials) {
+  const auto& machine = inputs.machine;
   Tried tried{.row = {.which = which}, .result = {.exit = kExitOk}};
   try {
-    const auto plan = bench_plan(which, wanted, machine, knowledge);
+    const auto plan = bench_plan(which, inputs);
     const auto run = jobs::make_trial(trials, plan);
     std::optional<hardware::GpuUse> use;
     const auto& parallel = plan.config.config.parallel;
     if (parallel.device == config::Device::cuda) use.emplace();
-    tried.result = jobs::run_trial(trials, plan, run);
+    tried.result = jobs::run_trial(trials, {.plan = plan, .run = run});
     if (tried.result.state != run::RunStatus::done) {
       throw Error(Fault::internal, tried.result.message);
     }
     const auto timeline = monitor::read_chrome_trace(run.trace());
-    tried.row = measured(which, plan, timeline, machine.logical_cores);
+    tried.row = measured(
+        which, {.plan = plan, .timeline = timeline, .cores = machine.logical_cores});
     if (use) {
       tried.row.busy = use->mean(gpus_of(parallel, machine), steady(timeline.begin()),
                                  steady(timeline.end()));
@@ -126,7 +136,7 @@ int bench(const Arguments& arguments, Context& context) {
   const auto settings = shorten(wanted, request);
   const auto worker = jobs::find_worker(caller);
   const auto machine = jobs::known_machine(caller, wanted.config.run.dir);
-  const auto knowledge = jobs::knowledge_of(wanted, machine, caller);
+  const auto knowledge = jobs::gather_knowledge(wanted, machine, caller);
   for (const auto& line : request.left_out) context.err << "lockstep: " << line << "\n";
   launcher::Signals signals;
   const auto directory = make_directory(arguments, wanted.config.run.dir);
@@ -137,7 +147,7 @@ int bench(const Arguments& arguments, Context& context) {
   for (const auto& which : request.cases) {
     context.err << "lockstep: " << request.all_steps() << " steps of " << which.text()
                 << std::endl;
-    auto tried = try_one(which, wanted, machine, knowledge,
+    auto tried = try_one(which, {wanted, machine, knowledge},
                          {directory, worker, caller, signals});
     const auto state = tried.result.state;
     const bool stops = tried.result.exit != kExitOk && state == run::RunStatus::stopped;
@@ -160,7 +170,8 @@ int bench(const Arguments& arguments, Context& context) {
 std::vector<Option> bench_options() {
   return {{.name = "--strategies",
            .value = "LIST",
-           .help = str("Strategies to compare (default: ", kStrategies, ").")},
+           .help = str("Strategies to compare; zero1 and zero2 are more (default: ",
+                       kStrategies, ").")},
           {.name = "--ranks",
            .value = "LIST",
            .help = "Numbers of ranks, each with each strategy (default: 1,2)."},
@@ -189,11 +200,11 @@ BenchRequest bench_request(const Arguments& arguments) {
                 config::kMostProfiledSteps, ", which would make traces too large");
   }
   const auto sizes = rank_list(arguments.value("--ranks").value_or("1,2"));
-  for (const auto strategy :
+  for (auto which :
        strategy_list(arguments.value("--strategies").value_or(kStrategies))) {
     for (const auto ranks : sizes) {
-      const BenchCase which{strategy, ranks};
-      if (strategy == config::Strategy::single && ranks > 1) {
+      which.ranks = ranks;
+      if (which.strategy == config::Strategy::single && ranks > 1) {
         request.left_out.push_back(
             str(which.text(), " is left out: single is one rank"));
       } else {

@@ -50,12 +50,16 @@ double mean_samples(const monitor::Timeline& timeline, std::size_t steps) {
 
 }  // namespace
 
+std::string BenchCase::name() const {
+  return zero_stage > 0 ? str(name_of(strategy), zero_stage) : str(name_of(strategy));
+}
+
 std::string BenchCase::id() const {
-  return str(name_of(strategy), "_", ranks);
+  return str(name(), "_", ranks);
 }
 
 std::string BenchCase::text() const {
-  return str(name_of(strategy), " with ", ranks, ranks == 1 ? " rank" : " ranks");
+  return str(name(), " with ", ranks, ranks == 1 ? " rank" : " ranks");
 }
 
 std::vector<planner::Choice> shorten(config::Loaded& wanted,
@@ -82,18 +86,20 @@ std::vector<planner::Choice> shorten(config::Loaded& wanted,
   return settings.take();
 }
 
-planner::Plan bench_plan(const BenchCase& which, config::Loaded wanted,
-                         const hardware::Machine& machine,
-                         const planner::Knowledge& knowledge) {
-  config::set(wanted, "parallel.ranks", str(which.ranks), {Origin::override_, "bench"});
-  config::set(wanted, "parallel.strategy", name_of(which.strategy),
-              {Origin::override_, "bench"});
-  config::set(wanted, "run.name", which.id(), {Origin::override_, "bench"});
-  return planner::resolve(std::move(wanted), machine, /*allow_auto=*/true, knowledge);
+planner::Plan bench_plan(const BenchCase& which, const BenchInputs& inputs) {
+  auto wanted = inputs.wanted;
+  const auto set = [&](const std::string& key, std::string_view value) {
+    config::set(wanted, {key, std::string(value)}, {Origin::override_, "bench"});
+  };
+  set("parallel.ranks", str(which.ranks));
+  set("parallel.strategy", name_of(which.strategy));
+  if (which.zero_stage > 0) set("parallel.zero_stage", str(which.zero_stage));
+  set("run.name", which.id());
+  return planner::resolve(std::move(wanted), inputs.machine, inputs.knowledge);
 }
 
-BenchRow measured(const BenchCase& which, const planner::Plan& plan,
-                  const monitor::Timeline& timeline, int cores) {
+BenchRow measured(const BenchCase& which, const BenchTrace& trace) {
+  const auto& [plan, timeline, cores] = trace;
   const auto& config = plan.config.config;
   const auto steps = slowest(timeline);
   if (steps.empty()) throw Error(Fault::io, "the trace of the run has no steps");
@@ -122,7 +128,7 @@ void add_efficiency(std::vector<BenchRow>& rows) {
     const BenchRow* found = nullptr;
     for (const auto& other : rows) {
       if (other.which.ranks != 1 || !other.error.empty()) continue;
-      if (other.which.strategy == row.which.strategy) return &other;
+      if (other.which.name() == row.which.name()) return &other;
       if (found == nullptr) found = &other;
     }
     return found;

@@ -37,8 +37,7 @@ std::string memory_of(const BenchRow& row) {
 }
 
 std::vector<std::string> row_of(const BenchRow& row) {
-  std::vector<std::string> cells{std::string(name_of(row.which.strategy)),
-                                 str(row.which.ranks)};
+  std::vector<std::string> cells{row.which.name(), str(row.which.ranks)};
   if (!row.error.empty()) {
     cells.emplace_back("failed");
     return cells;
@@ -55,7 +54,7 @@ std::vector<std::string> row_of(const BenchRow& row) {
 }
 
 Json json_of(const BenchRow& row) {
-  Json json{{"strategy", name_of(row.which.strategy)}, {"ranks", row.which.ranks}};
+  Json json{{"strategy", row.which.name()}, {"ranks", row.which.ranks}};
   json["state"] = row.error.empty() ? "done" : "failed";
   json["run"] = row.which.id();
   if (!row.error.empty()) {

@@ -92,8 +92,13 @@ void give_tensor(const storage::Reader& reader, const std::string& name,
 // The writers of all formats have the same arguments.
 using Write = decltype(&storage::write_safetensors);
 
-Entries write_model(const storage::Reader& reader, bool average, const Path& path,
-                    Write write = storage::write_safetensors) {
+struct ModelFile {
+  Path path;
+  Write write = storage::write_safetensors;
+};
+
+Entries write_model(const storage::Reader& reader, bool average,
+                    const ModelFile& file) {
   const auto sources = sources_of(reader.manifest(), average);
   Entries entries;
   for (const auto& [name, source] : sources) {
@@ -101,7 +106,7 @@ Entries write_model(const storage::Reader& reader, bool average, const Path& pat
     entries.push_back({.name = name, .dtype = tensor.dtype, .shape = tensor.shape});
   }
   order_and_place(entries);
-  write(path, entries, [&](const auto& entry, const auto& give) {
+  file.write(file.path, entries, [&](const auto& entry, const auto& give) {
     give_tensor(reader, sources.at(entry.name), give);
   });
   return entries;
@@ -140,12 +145,14 @@ std::string stripped(const std::string& name, const std::string& prefix) {
   return name.substr(prefix.size());
 }
 
-Entries import_file(const Path& from, const Path& to, const std::string& prefix,
-                    Context& context) {
-  const storage::WeightsFile file(from);
+void say_left_out(const storage::WeightsFile& file, Context& context) {
   for (const auto& name : file.left_out()) {
     context.err << printable(str("left out '", name, "', which is no tensor")) << "\n";
   }
+}
+
+Entries import_file(const storage::WeightsFile& file, const Path& to,
+                    const std::string& prefix) {
   std::map<std::string, std::size_t> sources;
   Entries entries;
   for (std::size_t i = 0; i < file.tensors().size(); ++i) {
@@ -177,8 +184,16 @@ Path tokenizer_of(const Arguments& arguments, const config::Config& config) {
   return {};
 }
 
-void export_gpt(const storage::Reader& reader, const config::Config& config,
-                const Arguments& arguments, const Path& folder, Context& context) {
+// What is exported, as the command line wants it.
+struct CheckpointExport {
+  const storage::Reader& reader;
+  const Arguments& arguments;
+  Context& context;
+};
+
+void export_gpt(const CheckpointExport& what, const config::Config& config,
+                const Path& folder) {
+  const auto& [reader, arguments, context] = what;
   const auto tokenizer = tokenizer_of(arguments, config);
   const auto sources = sources_of(reader.manifest(), arguments.has("--ema"));
   std::optional<hf::AdaptedWeights> adapted;
@@ -208,8 +223,8 @@ void export_gpt(const storage::Reader& reader, const config::Config& config,
 }
 
 // A folder appears whole or not at all.
-void export_folder(const storage::Reader& reader, const Arguments& arguments,
-                   const Path& to, Context& context) {
+void export_folder(const CheckpointExport& what, const Path& to) {
+  const auto& [reader, arguments, context] = what;
   std::error_code error;
   if (std::filesystem::exists(to, error)) {
     throw Error(Fault::config, "checkpoint export: '", to.string(),
@@ -223,11 +238,11 @@ void export_folder(const storage::Reader& reader, const Arguments& arguments,
   const auto folder = work.path() / target.filename();
   files::make_new_directory(folder);
   if (config.config.model.name == "gpt") {
-    export_gpt(reader, config.config, arguments, folder, context);
+    export_gpt(what, config.config, folder);
   } else {
     const auto file = folder / "model.safetensors";
-    say_written(write_model(reader, arguments.has("--ema"), file), to / file.filename(),
-                context);
+    say_written(write_model(reader, arguments.has("--ema"), {file}),
+                to / file.filename(), context);
     files::write_atomically(folder / "config.json",
                             config_json(config, reader.manifest().step));
   }
@@ -242,15 +257,15 @@ int export_checkpoint(const Arguments& arguments, Context& context) {
   const auto format = arguments.value("--format").value_or("safetensors");
   if (format != "hf") check_folder(to, arguments);
   const auto place = checkpoint_place(arguments, context, arguments.operand("WHERE"));
-  const storage::Reader reader(
-      one_checkpoint(place, arguments, context, storage::Depth::marked));
+  const storage::Reader reader(one_checkpoint(
+      place, {arguments.value("--step"), storage::Depth::marked}, context));
   if (format == "hf") {
-    export_folder(reader, arguments, to, context);
+    export_folder({reader, arguments, context}, to);
     return kExitOk;
   }
   const auto write =
       format == "pt" ? storage::write_torch_file : storage::write_safetensors;
-  say_written(write_model(reader, arguments.has("--ema"), to, write), to, context);
+  say_written(write_model(reader, arguments.has("--ema"), {to, write}), to, context);
   return kExitOk;
 }
 
@@ -260,7 +275,9 @@ int import_weights(const Arguments& arguments, Context& context) {
   const auto to = target_of(arguments, "weights.safetensors");
   check_folder(to, arguments);
   const auto prefix = arguments.value("--strip").value_or("");
-  say_written(import_file(*from, to, prefix, context), to, context);
+  const storage::WeightsFile file(*from);
+  say_left_out(file, context);
+  say_written(import_file(file, to, prefix), to, context);
   return kExitOk;
 }
 

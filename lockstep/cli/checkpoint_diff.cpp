@@ -34,21 +34,21 @@ std::string kind_of(const storage::TensorRecord& tensor) {
   return str(tensor.dtype, " ", storage::to_text(tensor.shape));
 }
 
-void compare(const storage::Reader& a, const storage::Reader& b,
-             const std::string& name, Result& result) {
+// Returns nothing where both have the same.
+std::optional<Line> compare(const storage::Reader& a, const storage::Reader& b,
+                            const std::string& name) {
   const auto* in_a = a.manifest().find(name);
   const auto* in_b = b.manifest().find(name);
   if (in_a == nullptr || in_b == nullptr) {
-    result.lines.push_back(
-        {name, in_a == nullptr ? "only in the second" : "only in the first"});
-  } else if (kind_of(*in_a) != kind_of(*in_b)) {
-    result.lines.push_back({name, str(kind_of(*in_a), " and ", kind_of(*in_b))});
-  } else {
-    ++result.compared;
-    const auto difference = tensor_difference(a, b, name);
-    if (difference.elements > 0)
-      result.lines.push_back({name, "", in_a->dtype, difference});
+    return Line{.name = name,
+                .what = in_a == nullptr ? "only in the second" : "only in the first"};
   }
+  if (kind_of(*in_a) != kind_of(*in_b)) {
+    return Line{.name = name, .what = str(kind_of(*in_a), " and ", kind_of(*in_b))};
+  }
+  const auto difference = tensor_difference(a, b, name);
+  if (difference.elements == 0) return std::nullopt;
+  return Line{.name = name, .what = "", .dtype = in_a->dtype, .difference = difference};
 }
 
 std::vector<std::string> state_difference(const std::string& a, const std::string& b) {
@@ -72,7 +72,11 @@ Result compared(const storage::Reader& a, const storage::Reader& b) {
     for (const auto& tensor : reader->manifest().tensors) names.insert(tensor.name);
   }
   Result result;
-  for (const auto& name : names) compare(a, b, name, result);
+  for (const auto& name : names) {
+    auto line = compare(a, b, name);
+    if (!line || line->what.empty()) ++result.compared;
+    if (line) result.lines.push_back(std::move(*line));
+  }
   result.state = state_difference(a.manifest().state, b.manifest().state);
   return result;
 }
@@ -125,8 +129,9 @@ int diff_checkpoints(const Arguments& arguments, Context& context) {
   }
   const auto open = [&](const char* operand) {
     const auto place = checkpoint_place(arguments, context, arguments.operand(operand));
-    return storage::Reader(place.single ? *place.single
-                                        : one_checkpoint(place, arguments, context));
+    return storage::Reader(
+        place.single ? *place.single
+                     : one_checkpoint(place, {arguments.value("--step")}, context));
   };
   const auto first = open("WHERE"), second = open("OTHER");
   const auto result = compared(first, second);

@@ -90,7 +90,7 @@ Json json_of(const storage::Manifest& manifest, const std::filesystem::path& pat
 
 int inspect_checkpoint(const Arguments& arguments, Context& context) {
   const auto place = checkpoint_place(arguments, context, arguments.operand("WHERE"));
-  const auto path = one_checkpoint(place, arguments, context);
+  const auto path = one_checkpoint(place, {arguments.value("--step")}, context);
   const auto manifest = storage::verify(path, storage::Depth::quick);
   if (arguments.has("--json")) {
     context.out << json_line(json_of(manifest, path));

@@ -138,7 +138,7 @@ int list_checkpoints(const Arguments& arguments, Context& context) {
 int verify_checkpoints(const Arguments& arguments, Context& context) {
   auto place = checkpoint_place(arguments, context, arguments.operand("WHERE"));
   if (arguments.has("--step")) {
-    place.single = one_checkpoint(place, arguments, context);
+    place.single = one_checkpoint(place, {arguments.value("--step")}, context);
   }
   const auto rows = rows_in(place, storage::Depth::full);
   int status = kExitOk;

@@ -8,23 +8,34 @@
 namespace lockstep::cli {
 namespace {
 
-// Numbers whose bytes are the same are equal, NaN included.
-void add(std::span<const std::byte> a, std::span<const std::byte> b,
-         const std::string& dtype, std::int64_t count, TensorDifference& result,
-         double& scale) {
-  std::vector<double> of_a(static_cast<std::size_t>(count)), of_b(of_a.size());
-  const bool numbers =
-      storage::to_numbers(dtype, a, of_a) && storage::to_numbers(dtype, b, of_b);
-  const auto width = a.size() / of_a.size();
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  for (std::size_t i = 0; i < of_a.size(); ++i) {
-    if (numbers && std::isfinite(of_a[i])) scale = std::max(scale, std::abs(of_a[i]));
-    if (std::memcmp(a.data() + i * width, b.data() + i * width, width) == 0) continue;
-    ++result.elements;
-    const double one = numbers ? std::abs(of_a[i] - of_b[i]) : kInfinity;
-    result.absolute = std::max(result.absolute, std::isnan(one) ? kInfinity : one);
+// Two stretches of one tensor.
+struct BytePair {
+  std::span<const std::byte> a, b;
+  const std::string& dtype;
+  std::int64_t count;
+};
+
+struct DifferenceSum {
+  TensorDifference result;
+  double scale = 0;  // the largest |a|
+
+  // Numbers whose bytes are the same are equal, NaN included.
+  void add(const BytePair& pair) {
+    const auto& [a, b, dtype, count] = pair;
+    std::vector<double> of_a(static_cast<std::size_t>(count)), of_b(of_a.size());
+    const bool numbers =
+        storage::to_numbers(dtype, a, of_a) && storage::to_numbers(dtype, b, of_b);
+    const auto width = a.size() / of_a.size();
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < of_a.size(); ++i) {
+      if (numbers && std::isfinite(of_a[i])) scale = std::max(scale, std::abs(of_a[i]));
+      if (std::memcmp(a.data() + i * width, b.data() + i * width, width) == 0) continue;
+      ++result.elements;
+      const double one = numbers ? std::abs(of_a[i] - of_b[i]) : kInfinity;
+      result.absolute = std::max(result.absolute, std::isnan(one) ? kInfinity : one);
+    }
   }
-}
+};
 
 }  // namespace
 
@@ -38,8 +49,7 @@ TensorDifference tensor_difference(const storage::Reader& a, const storage::Read
   const auto& tensor = a.tensor(name);
   const bool reorders = tensor.order != b.tensor(name).order;
   const auto step = chunk_elements(tensor, reorders);
-  TensorDifference result;
-  double scale = 0;
+  DifferenceSum sum;
   std::vector<std::byte> of_a, of_b;
   for (std::int64_t at = 0; at < tensor.num_elements(); at += step) {
     const auto count = std::min(step, tensor.num_elements() - at);
@@ -49,8 +59,9 @@ TensorDifference tensor_difference(const storage::Reader& a, const storage::Read
     of_b.resize(bytes);
     a.read(name, {at, count, tensor.order}, of_a);
     b.read(name, {at, count, tensor.order}, of_b);
-    add(of_a, of_b, tensor.dtype, count, result, scale);
+    sum.add({.a = of_a, .b = of_b, .dtype = tensor.dtype, .count = count});
   }
+  auto& [result, scale] = sum;
   if (result.absolute > 0) {
     result.relative = scale > 0 && std::isfinite(result.absolute)
                           ? result.absolute / scale

@@ -57,9 +57,9 @@ CheckpointPlace checkpoint_place(const Arguments& arguments, const Context& cont
               "' is neither a run, nor a checkpoint, nor a directory that holds some");
 }
 
-Path one_checkpoint(const CheckpointPlace& place, const Arguments& arguments,
-                    Context& context, storage::Depth depth) {
-  const auto step = arguments.value("--step");
+Path one_checkpoint(const CheckpointPlace& place, const CheckpointChoice& choice,
+                    Context& context) {
+  const auto& [step, depth] = choice;
   if (place.single) {
     if (!step) return *place.single;
     throw Error(Fault::config, "checkpoint: '", place.single->string(),

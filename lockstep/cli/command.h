@@ -54,6 +54,8 @@ class Arguments {
   bool has(std::string_view option) const;
   std::optional<std::string> value(
       std::string_view option) const;  // the last one given
+  // Returns all values of an option that may be given several times, in order.
+  std::vector<std::string> values(std::string_view option) const;
   // Throws Fault::config, naming the option, when it is not a whole number >= `least`.
   std::optional<long long> number(std::string_view option, long long least) const;
 
@@ -71,7 +73,7 @@ class Arguments {
 
  private:
   friend class Parser;
-  std::map<std::string, std::string, std::less<>> options_;
+  std::map<std::string, std::vector<std::string>, std::less<>> options_;
   std::map<std::string, std::string, std::less<>> operands_;
   std::vector<std::pair<std::string, std::string>> assignments_;
   std::vector<std::string> program_;

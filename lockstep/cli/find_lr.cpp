@@ -55,7 +55,7 @@ int find_lr(const Arguments& arguments, Context& context) {
   context.err << plan_text({plan.config, settings}, context.color_err) << "run  "
               << printable(run.path().string()) << "\nlockstep: " << request.steps
               << " steps, each with a larger learning rate" << std::endl;
-  const auto result = jobs::run_trial(trials, plan, run);
+  const auto result = jobs::run_trial(trials, {.plan = plan, .run = run});
   LrFinding finding{.points = lr_points(monitor::read_metrics(run.metrics())),
                     .directory = run.path().string()};
   files::write_atomically(run.path() / "lr_finder.csv", lr_csv(finding.points));

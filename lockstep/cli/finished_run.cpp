@@ -38,8 +38,8 @@ std::string weights_of(const run::RunDirectory& run) {
   return fs::exists(file, ignored) ? file.string() : "";
 }
 
-void say_over(const run::RunDirectory& run, const run::RunDone& done,
-              const Arguments& arguments, Context& context) {
+void say_over(const jobs::OverRun& over, const Arguments& arguments, Context& context) {
+  const auto& [run, done] = over;
   const auto weights = weights_of(run);
   // A script that prepares a run takes its path from there.
   if (arguments.has("--prepare")) {
@@ -76,7 +76,7 @@ std::optional<int> say_if_over(const planner::Plan& plan, const Arguments& argum
                                Context& context) {
   const auto over = jobs::find_over(plan.config);
   if (!over) return std::nullopt;
-  say_over(over->run, over->done, arguments, context);
+  say_over(*over, arguments, context);
   return kExitOk;
 }
 

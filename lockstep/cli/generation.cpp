@@ -50,7 +50,8 @@ void check_number(const NumberOption& option, const std::string& text) {
 }
 
 void check_words(const Arguments& arguments) {
-  if (arguments.value("--stop") == "") {
+  for (const auto& word : arguments.values("--stop")) {
+    if (!word.empty()) continue;
     throw Error(Fault::config,
                 "generate: --stop is empty; write the text that ends one");
   }
@@ -96,7 +97,9 @@ std::vector<Option> generation_options() {
       {.name = "--seed",
        .value = "N",
        .help = "The same seed gives the same text (default: 0)."},
-      {.name = "--stop", .value = "TEXT", .help = "End a text where this comes."},
+      {.name = "--stop",
+       .value = "TEXT",
+       .help = "End a text where this comes; may be given several times."},
       {.name = "--tokenizer",
        .value = "PATH",
        .help = "The tokenizer, where the source does not say it.",
@@ -135,7 +138,10 @@ std::vector<std::string> generation_words(const Arguments& arguments,
     }
   }
   check_words(arguments);
-  for (const char* name : {"--stop", "--tokenizer", "--device", "--dtype"}) {
+  for (const auto& word : arguments.values("--stop")) {
+    words.insert(words.end(), {"--stop", word});
+  }
+  for (const char* name : {"--tokenizer", "--device", "--dtype"}) {
     if (const auto value = arguments.value(name)) {
       words.insert(words.end(), {name, *value});
     }

@@ -32,8 +32,14 @@ hardware::GpuWish wish_of(const Arguments& arguments) {
   return wish;
 }
 
-void say_fewer(Context& context, const hardware::Machine& machine,
-               const hardware::GpuChoice& choice, int wanted) {
+struct MissingGpus {
+  const hardware::Machine& machine;
+  const hardware::GpuChoice& choice;
+  int wanted;
+};
+
+void say_fewer(Context& context, const MissingGpus& shortage) {
+  const auto& [machine, choice, wanted] = shortage;
   const auto what = str(wanted, " GPU", wanted == 1 ? " was" : "s were", " asked for, ",
                         choice.chosen.size(), " will do");
   if (choice.chosen.empty()) {
@@ -90,7 +96,7 @@ int gpus(const Arguments& arguments, Context& context) {
       hardware::visible_devices(machine, choice.chosen, arguments.has("--uuid"));
   const int wanted = wish.count.value_or(1);
   const bool enough = choice.chosen.size() >= static_cast<std::size_t>(wanted);
-  if (!enough) say_fewer(context, machine, choice, wanted);
+  if (!enough) say_fewer(context, {machine, choice, wanted});
   // An empty value would hide every GPU from a script that evaluates the line.
   const bool good = enough || (!choice.chosen.empty() && !arguments.has("--strict"));
   if (!good) return kExitEnvironment;

@@ -16,7 +16,7 @@
 namespace lockstep::cli {
 namespace {
 
-hardware::Machine machine_of(const Arguments& arguments, Context& context) {
+hardware::Machine chosen_machine(const Arguments& arguments, Context& context) {
   if (const auto file = arguments.value("--from")) return hardware::load(*file);
   auto machine = hardware::inspect(default_run_dir(context));
   jobs::add_measured(machine, caller_of(context));
@@ -29,7 +29,7 @@ int report(const Arguments& arguments, Context& context) {
     throw Error(Fault::config, option,
                 ": is of `lockstep hardware bench`; add bench, or leave it out");
   }
-  const auto machine = machine_of(arguments, context);
+  const auto machine = chosen_machine(arguments, context);
   if (arguments.has("--json")) {
     context.out << hardware::to_json(machine);
     return kExitOk;
@@ -42,8 +42,8 @@ int report(const Arguments& arguments, Context& context) {
   planner::Knowledge knowledge;
   if (!arguments.has("--from"))
     knowledge.set_variables = jobs::set_variables(caller_of(context));
-  const auto plan = planner::resolve(config::defaults({}, context.environment), machine,
-                                     /*allow_auto=*/true, knowledge);
+  const auto plan =
+      planner::resolve(config::defaults({}, context.environment), machine, knowledge);
   context.out << "\nsettings of a recipe that leaves everything auto:\n"
               << plan_text(plan, context.color_out);
   return kExitOk;

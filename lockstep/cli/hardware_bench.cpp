@@ -34,8 +34,16 @@ std::vector<int> sizes_up_to(int most) {
 
 class Bench {
  public:
-  Bench(const Machine& machine, const Measurements& parts, bool quick, Context& context)
-      : machine_(machine), parts_(parts), quick_(quick), context_(context) {}
+  struct Options {
+    const Machine& machine;
+    const Measurements& parts;
+    bool quick = false;
+  };
+  Bench(const Options& options, Context& context)
+      : machine_(options.machine),
+        parts_(options.parts),
+        quick_(options.quick),
+        context_(context) {}
 
   Measured run() {
     measured_.date = iso_time(Clock::system().wall()).substr(0, 10);
@@ -184,8 +192,14 @@ struct Sentences {
   std::vector<std::string> failures, slow, broken;
 };
 
-std::string json_of(const Machine& machine, const Measured& measured,
-                    const Sentences& sentences, const std::string& stored) {
+struct BenchResult {
+  Measured measured;
+  Sentences sentences;
+  std::string stored;  // where it was kept; "": nowhere
+};
+
+std::string json_of(const Machine& machine, const BenchResult& result) {
+  const auto& [measured, sentences, stored] = result;
   Json json;
   json["machine"] = hardware::machine_key(machine);
   json["stored"] = stored;
@@ -224,14 +238,15 @@ int bench_hardware(const Arguments& arguments, Context& context) {
   const Measurements parts(context, time_limit(arguments));
   const auto machine = hardware::inspect(default_run_dir(context));
   warn_of_load(machine, context);
-  Bench bench(machine, parts, arguments.has("--quick"), context);
-  const auto measured = bench.run();
-  const Sentences sentences{bench.failures(), hardware::slow_ones(machine, measured),
-                            hardware::broken_pairs(measured)};
-  const auto stored =
-      arguments.has("--no-store") ? "" : store(machine, measured, context);
+  Bench bench({.machine = machine, .parts = parts, .quick = arguments.has("--quick")},
+              context);
+  BenchResult result{.measured = bench.run(), .sentences = {}, .stored = ""};
+  const auto& [measured, sentences, stored] = result;
+  result.sentences = {bench.failures(), hardware::slow_ones(machine, measured),
+                      hardware::broken_pairs(measured)};
+  if (!arguments.has("--no-store")) result.stored = store(machine, measured, context);
   if (arguments.has("--json")) {
-    context.out << json_of(machine, measured, sentences, stored);
+    context.out << json_of(machine, result);
   } else {
     context.out << printable(measured_text(machine, measured) + without_gpus(machine));
   }

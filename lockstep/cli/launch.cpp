@@ -37,8 +37,8 @@ void remove_run(const run::RunDirectory& run) {
   std::filesystem::remove_all(run.path(), ignored);
 }
 
-int report(const launcher::JobResult& result, const LaunchOptions& options,
-           const run::RunDirectory& run, Context& context) {
+void report(const launcher::JobResult& result, const run::RunDirectory& run,
+            Context& context) {
   if (result.state == run::RunStatus::failed) {
     print_error(context, result.message);
   } else if (!result.message.empty()) {
@@ -46,10 +46,7 @@ int report(const launcher::JobResult& result, const LaunchOptions& options,
   }
   if (result.state != run::RunStatus::done) {
     context.err << "lockstep: the logs are kept in " << run.path().string() << "\n";
-  } else if (options.log_dir.empty()) {
-    remove_run(run);
   }
-  return result.exit;
 }
 
 int launch(const Arguments& arguments, Context& context) {
@@ -75,7 +72,11 @@ int launch(const Arguments& arguments, Context& context) {
     if (!options.log_dir.empty()) options.job.say("run " + run.path().string());
   }
   try {
-    return report(launcher::run_job(run, options.job, signals), options, run, context);
+    const auto result = launcher::run_job(run, options.job, signals);
+    report(result, run, context);
+    const bool done = result.state == run::RunStatus::done;
+    if (done && options.log_dir.empty()) remove_run(run);
+    return result.exit;
   } catch (const Error&) {
     // Nothing was started, so there is nothing to look at.
     if (options.log_dir.empty()) remove_run(run);

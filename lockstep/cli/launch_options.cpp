@@ -88,12 +88,12 @@ std::vector<launcher::RankPlacement> places_for(const LaunchWords& words, int ra
   return places;
 }
 
-int local_rank(const LaunchWords& words, std::string_view option,
-               std::string_view given, int ranks) {
+// `source` is where the text was given.
+int local_rank(const std::string& source, std::string_view given, int ranks) {
   const auto rank = text::to_integer(text::trim(given));
   if (rank && *rank >= 0 && *rank < ranks) return static_cast<int>(*rank);
-  throw Error(Fault::config, words.source(option), ": '", given,
-              "' is not a local rank (0 to ", ranks - 1, ")");
+  throw Error(Fault::config, source, ": '", given, "' is not a local rank (0 to ",
+              ranks - 1, ")");
 }
 
 // Parses "3", or "0:1,1:3": a mask for all ranks, or for some.
@@ -118,7 +118,7 @@ std::map<int, Console> masks(const LaunchWords& words, std::string_view option,
       for (int rank = 0; rank < ranks; ++rank) result[rank] = console;
       continue;
     }
-    result[local_rank(words, option, part.substr(0, colon), ranks)] = console;
+    result[local_rank(words.source(option), part.substr(0, colon), ranks)] = console;
   }
   return result;
 }
@@ -132,7 +132,7 @@ std::set<int> rank_filter(const LaunchWords& words, int ranks) {
     return shown;
   }
   for (const auto& part : text::split(*given, ',')) {
-    shown.insert(local_rank(words, "--local-ranks-filter", part, ranks));
+    shown.insert(local_rank(words.source("--local-ranks-filter"), part, ranks));
   }
   return shown;
 }

@@ -79,33 +79,31 @@ void announce(const ParityRequest& request, const ParityPlan& plan, Context& con
 
 // Runs every size, and PyTorch; fewer if one of them could not be run: its status is
 // that of the command, and the reason was printed.
-std::vector<ParityRun> run_all(const ParityRequest& request, const ParityPlan& plan,
-                               const jobs::Trials& place, ParityDirectory& directory,
+struct ParityRuns {
+  const ParityRequest& request;
+  const ParityPlan& plan;
+  jobs::Trials trials;
+};
+
+std::vector<ParityRun> run_all(const ParityRuns& wanted, ParityDirectory& directory,
                                Context& context) {
+  const auto& [request, plan, trials] = wanted;
   auto& err = context.err;
   std::vector<ParityRun> runs;
   for (const auto& size : plan.sizes) {
     const auto ranks = size.config.config.parallel.ranks.value();
     err << "lockstep: " << request.steps << " steps with " << ranks
         << (ranks == 1 ? " rank" : " ranks") << std::endl;
-    runs.push_back(run_size(place, size, request));
+    runs.push_back(run_size(trials, size, request));
     if (!report(runs.back(), directory, context)) return runs;
   }
   if (!request.pytorch) return runs;
   err << "lockstep: " << request.steps << " steps with PyTorch ("
       << printable(request.python) << ")" << std::endl;
-  runs.push_back(run_pytorch(place, plan.sizes[0], request, runs[0]));
+  runs.push_back(run_pytorch(
+      trials, {.plan = plan.sizes[0], .request = request, .reference = runs[0]}));
   report(runs.back(), directory, context);
   return runs;
-}
-
-int show(const std::vector<Comparison>& comparisons, const ParityRequest& request,
-         bool json, Context& context) {
-  context.out << (json ? parity_json(comparisons, request)
-                       : parity_text(comparisons, context.color_out));
-  const bool same = std::all_of(comparisons.begin(), comparisons.end(),
-                                [](const auto& one) { return one.passes(); });
-  return same ? kExitOk : kExitDiffers;
 }
 
 int parity(const Arguments& arguments, Context& context) {
@@ -121,8 +119,8 @@ int parity(const Arguments& arguments, Context& context) {
   announce(request, plan, context);
   launcher::Signals signals;
   ParityDirectory directory(arguments, context);
-  const auto runs = run_all(request, plan, {directory.path(), worker, caller, signals},
-                            directory, context);
+  const auto runs = run_all(
+      {request, plan, {directory.path(), worker, caller, signals}}, directory, context);
   if (runs.back().result.state != run::RunStatus::done) {
     return runs.back().result.exit;
   }
@@ -130,7 +128,12 @@ int parity(const Arguments& arguments, Context& context) {
   for (std::size_t i = 1; i < runs.size(); ++i) {
     comparisons.push_back(compare(runs[0], runs[i], request.steps));
   }
-  return show(comparisons, request, arguments.has("--json"), context);
+  context.out << (arguments.has("--json")
+                      ? parity_json(comparisons, request)
+                      : parity_text(comparisons, context.color_out));
+  const bool same = std::all_of(comparisons.begin(), comparisons.end(),
+                                [](const auto& one) { return one.passes(); });
+  return same ? kExitOk : kExitDiffers;
 }
 
 std::vector<Option> parity_options() {

@@ -64,8 +64,8 @@ double relative(double difference, double scale) {
 }
 
 // Returns a line for each step, the start included.
-std::vector<std::string> hashes_of(const std::filesystem::path& path,
-                                   std::int64_t steps) {
+std::vector<std::string> read_hashes(const std::filesystem::path& path,
+                                     std::int64_t steps) {
   constexpr std::int64_t kLongest = 1 << 30;
   std::vector<std::string> hashes;
   for (const auto& line : text::split(files::read(path, kLongest), '\n')) {
@@ -136,7 +136,7 @@ Difference difference(const TensorFile& reference, const TensorFile& other,
 std::string disagreement(const ParityRun& run, std::int64_t steps) {
   std::vector<std::string> first;
   for (int rank = 0; rank < run.ranks; ++rank) {
-    auto hashes = hashes_of(run.trace / run::hash_file(rank), steps);
+    auto hashes = read_hashes(run.trace / run::hash_file(rank), steps);
     if (rank == 0) {
       first = std::move(hashes);
       continue;

@@ -49,20 +49,22 @@ void make_batches_the_same(jobs::Settings& settings, const config::Config& confi
                                      ", so that every size can share it"));
 }
 
+// `cores` are those of the machine.
+void make_threads_the_same(jobs::Settings& settings, const std::vector<int>& sizes,
+                           int cores) {
+  const int most = *std::max_element(sizes.begin(), sizes.end());
+  settings.set("parallel.threads", str(std::max(1, cores / most)),
+               "the same at every size");
+}
+
 void make_sizes_comparable(jobs::Settings& settings, const config::Config& config,
-                           const std::vector<int>& sizes,
-                           const hardware::Machine& machine) {
+                           const std::vector<int>& sizes) {
   settings.set("precision.mode", "fp64", "it tells mistakes from rounding");
   if (config.model.dropout > 0) {
     settings.set("model.dropout", "0", "PyTorch draws other numbers");
   }
   settings.set("parallel.compression", "none", "it rounds what ranks exchange");
   settings.set("parallel.on_setup_failure", "stop", "every size has its ranks");
-  if (config.parallel.threads.is_auto()) {
-    const int most = *std::max_element(sizes.begin(), sizes.end());
-    settings.set("parallel.threads", str(std::max(1, machine.physical_cores / most)),
-                 "the same at every size");
-  }
   make_batches_the_same(settings, config, sizes);
 }
 
@@ -76,15 +78,18 @@ ParityPlan parity_plan(const ParityRequest& request, config::Loaded wanted,
                 "parallel.ranks=", config::get(wanted, "parallel.ranks"), " out");
   }
   make_short(settings, wanted.config, request.steps);
-  make_sizes_comparable(settings, wanted.config, request.ranks, machine);
+  if (wanted.config.parallel.threads.is_auto()) {
+    make_threads_the_same(settings, request.ranks, machine.physical_cores);
+  }
+  make_sizes_comparable(settings, wanted.config, request.ranks);
   ParityPlan plan;
   for (const auto ranks : request.ranks) {
     auto sized = wanted;
-    config::set(sized, "parallel.ranks", str(ranks), {Origin::override_, "--ranks"});
-    config::set(sized, "run.name", str("ranks_", ranks), {Origin::override_, "parity"});
+    config::set(sized, {"parallel.ranks", str(ranks)}, {Origin::override_, "--ranks"});
+    config::set(sized, {"run.name", str("ranks_", ranks)},
+                {Origin::override_, "parity"});
     try {
-      plan.sizes.push_back(
-          planner::resolve(std::move(sized), machine, /*allow_auto=*/true));
+      plan.sizes.push_back(planner::resolve(std::move(sized), machine));
     } catch (const Error& error) {
       throw Error(error.fault(), "parity: no run with ", ranks,
                   ranks == 1 ? " rank: " : " ranks: ", error.what());

@@ -20,9 +20,9 @@
 namespace lockstep::cli {
 namespace {
 
-std::string request_json(const planner::Plan& plan, const ParityRequest& request,
-                         const ParityRun& reference,
+std::string request_json(const PytorchTrial& trial,
                          const std::filesystem::path& trace) {
+  const auto& [plan, request, reference] = trial;
   const auto& config = plan.config.config;
   const auto& optim = config.optim;
   return nlohmann::ordered_json{{"model",
@@ -113,26 +113,25 @@ void require_pytorch(const std::string& python, const config::Config& config) {
   }
 }
 
-ParityRun run_pytorch(const jobs::Trials& place, const planner::Plan& plan,
-                      const ParityRequest& request, const ParityRun& reference) {
+ParityRun run_pytorch(const jobs::Trials& trials, const PytorchTrial& trial) {
+  const auto& request = trial.request;
   run::NewRun wanted{.name = "pytorch",
                      .record = run::record_of_this_process(),
                      .config_yaml = "",
                      .plan_json = ""};
-  wanted.record.command = place.caller.command_line;
-  const auto run = run::RunDirectory::create(place.directory, wanted);
+  wanted.record.command = trials.caller.command_line;
+  const auto run = run::RunDirectory::create(trials.directory, wanted);
   const auto path = std::filesystem::absolute(run.path());
   std::filesystem::create_directory(path / "trace");
   files::write_atomically(path / "parity_pytorch.py", kParityScript);
-  files::write_atomically(path / "request.json",
-                          request_json(plan, request, reference, path / "trace"));
+  files::write_atomically(path / "request.json", request_json(trial, path / "trace"));
   const int ranks = *std::max_element(request.ranks.begin(), request.ranks.end());
   launcher::Job job;
   job.command = {request.python, "-u", (path / "parity_pytorch.py").string(),
                  (path / "request.json").string()};
   for (auto& where :
        launcher::place_ranks(hardware::cpu_topology(), {.ranks = ranks})) {
-    where.threads = plan.config.config.parallel.threads.value();
+    where.threads = trial.plan.config.config.parallel.threads.value();
     job.ranks.push_back({.place = std::move(where)});
   }
   job.first.world_size = ranks;
@@ -140,7 +139,7 @@ ParityRun run_pytorch(const jobs::Trials& place, const planner::Plan& plan,
   return {.name = str("PyTorch DDP with ", ranks, ranks == 1 ? " rank" : " ranks"),
           .ranks = 0,
           .trace = path / "trace",
-          .result = launcher::run_job(run, job, place.signals)};
+          .result = launcher::run_job(run, job, trials.signals)};
 }
 
 }  // namespace lockstep::cli

@@ -25,11 +25,13 @@ ParityRun run_size(const jobs::Trials& trials, const planner::Plan& plan,
   const auto run = jobs::make_trial(trials, plan);
   const auto trace = std::filesystem::absolute(run.path()) / "trace";
   std::filesystem::create_directory(trace);
-  return {
-      .name = ranks == 1 ? "1 rank" : str(ranks, " ranks"),
-      .ranks = ranks,
-      .trace = trace,
-      .result = jobs::run_trial(trials, plan, run, trace_words(trace, request, ranks))};
+  const auto result = jobs::run_trial(
+      trials,
+      {.plan = plan, .run = run, .arguments = trace_words(trace, request, ranks)});
+  return {.name = ranks == 1 ? "1 rank" : str(ranks, " ranks"),
+          .ranks = ranks,
+          .trace = trace,
+          .result = result};
 }
 
 }  // namespace lockstep::cli

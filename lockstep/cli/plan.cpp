@@ -21,6 +21,11 @@ bool is_file(const std::string& name) {
   return name.find('/') != std::string::npos || name.ends_with(".json");
 }
 
+struct WantedRun {
+  const config::Loaded& wanted;
+  const hardware::Machine& machine;
+};
+
 hardware::Machine machine_for(const Arguments& arguments, const config::Loaded& wanted,
                               Context& context) {
   const auto named = arguments.value("--hardware");
@@ -28,10 +33,9 @@ hardware::Machine machine_for(const Arguments& arguments, const config::Loaded& 
   return is_file(*named) ? hardware::load(*named) : planner::shipped_machine(*named);
 }
 
-planner::Knowledge knowledge_for(const Arguments& arguments,
-                                 const config::Loaded& wanted,
-                                 const hardware::Machine& machine,
+planner::Knowledge knowledge_for(const Arguments& arguments, const WantedRun& run,
                                  const Context& context) {
+  const auto& [wanted, machine] = run;
   const auto shipped = arguments.value("--model");
   const auto file = arguments.value("--describe");
   if (shipped && file) {
@@ -40,23 +44,12 @@ planner::Knowledge knowledge_for(const Arguments& arguments,
                 "one of them");
   }
   const auto caller = caller_of(context);
-  if (!shipped && !file) return jobs::knowledge_of(wanted, machine, caller);
+  if (!shipped && !file) return jobs::gather_knowledge(wanted, machine, caller);
   planner::Knowledge knowledge{.set_variables = jobs::set_variables(caller)};
   knowledge.model = shipped ? planner::shipped_model(*shipped) : run::load_model(*file);
   knowledge.correction =
-      jobs::correction_for(*knowledge.model, wanted.config, machine, caller);
+      jobs::correction_for({*knowledge.model, wanted.config, machine}, caller);
   return knowledge;
-}
-
-// A user who plans for another machine wants to know why it can not be, too.
-[[noreturn]] void refuse(const config::Loaded& wanted, const hardware::Machine& machine,
-                         const planner::Knowledge& knowledge,
-                         const Arguments& arguments, Context& context) {
-  const auto candidates = planner::survey(wanted, machine, knowledge);
-  if (!candidates.empty()) {
-    context.err << planner::candidate_table(candidates, arguments.has("--all")) << "\n";
-  }
-  throw;
 }
 
 config::Loaded wanted_of(const Arguments& arguments, const Context& context) {
@@ -76,18 +69,24 @@ int plan(const Arguments& arguments, Context& context) {
     wanted = jobs::settle_model(std::move(wanted), caller_of(context));
   }
   const auto machine = machine_for(arguments, wanted, context);
-  auto knowledge = knowledge_for(arguments, wanted, machine, context);
+  auto knowledge = knowledge_for(arguments, {wanted, machine}, context);
   if (knowledge.worker_died) throw Error(Fault::hardware, "plan: ", knowledge.no_model);
   if (arguments.value("--hardware")) knowledge.set_variables.clear();  // of another
   try {
-    const auto made = planner::resolve(wanted, machine, /*allow_auto=*/true, knowledge);
+    const auto made = planner::resolve(wanted, machine, knowledge);
     context.out << (arguments.has("--json")
                         ? planner::to_json(made)
                         : printable(
                               planner::report(made, machine, arguments.has("--all"))));
   } catch (const Error& error) {
     if (error.fault() != Fault::hardware) throw;
-    refuse(wanted, machine, knowledge, arguments, context);
+    // A user who plans for another machine wants to know why it can not be, too.
+    const auto candidates = planner::survey(wanted, machine, knowledge);
+    if (!candidates.empty()) {
+      context.err << planner::candidate_table(candidates, arguments.has("--all"))
+                  << "\n";
+    }
+    throw;
   }
   return kExitOk;
 }

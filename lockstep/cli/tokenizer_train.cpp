@@ -21,8 +21,14 @@ struct Counted {
   std::size_t bytes = 0;
 };
 
-void count_file(const tokenizer::TextFile& text, const std::string& field,
-                std::size_t threads, Counted& counted) {
+struct CountOptions {
+  std::string field;  // of .jsonl files
+  std::size_t threads = 1;
+};
+
+void count_file(const tokenizer::TextFile& text, const CountOptions& options,
+                Counted& counted) {
+  const auto& [field, threads] = options;
   const tokenizer::FileBytes file(text.path);
   counted.bytes += file.text().size();
   if (!text.is_jsonl) {
@@ -44,11 +50,11 @@ void count_file(const tokenizer::TextFile& text, const std::string& field,
 Counted count_all(const Arguments& arguments, ProgressLine& progress) {
   std::vector<std::filesystem::path> inputs;
   for (const auto& word : arguments.repeated()) inputs.emplace_back(input_path(word));
-  const auto field = arguments.value("--field").value_or("text");
-  const auto threads = thread_count(arguments);
+  const CountOptions options{.field = arguments.value("--field").value_or("text"),
+                             .threads = thread_count(arguments)};
   Counted counted;
   for (const auto& text : tokenizer::find_texts(inputs)) {
-    count_file(text, field, threads, counted);
+    count_file(text, options, counted);
     progress.show([&] {
       return fmt::format("counting words: {:.1f} MB, {} words",
                          1e-6 * double(counted.bytes), counted.words.words().size());

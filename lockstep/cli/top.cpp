@@ -91,7 +91,7 @@ Screen screen_of(const Context& context) {
 class Observer {
  public:
   Observer(std::string directory, const std::optional<std::string>& wanted)
-      : directory_(std::move(directory)), probe_(".") {
+      : directory_(std::move(directory)), probe_({.run_directory = "."}) {
     if (wanted) run_ = jobs::find_run("top", wanted, directory_).path().string();
     probe_.read();  // CPU times are told since the reading before
   }

@@ -22,6 +22,7 @@
 #include "lockstep/jobs/worker.h"
 #include "lockstep/launcher/job.h"
 #include "lockstep/planner/plan.h"
+#include "lockstep/run/proposed.h"
 #include "lockstep/run/run_directory.h"
 
 namespace lockstep::cli {
@@ -105,9 +106,9 @@ int prepare(const jobs::Prepared& prepared, bool take_over, Context& context) {
   const auto caller = caller_of(context);
   const auto& plan = prepared.plan;
   const auto worker = jobs::find_worker(caller).string();
-  const auto opened = jobs::open_run(
-      plan, jobs::lock_existing_run(plan.config.config, take_over, caller), caller,
-      /*watched=*/false);
+  auto lock = jobs::lock_existing_run(plan.config.config, take_over, caller);
+  const auto opened =
+      jobs::open_run(plan, {.lock = std::move(lock), .watched = false}, caller);
   const auto& run = opened.directory;
   jobs::keep_machine(run, prepared.machine);
   const auto path = std::filesystem::absolute(run.path()).string();
@@ -124,27 +125,24 @@ int prepare(const jobs::Prepared& prepared, bool take_over, Context& context) {
   return kExitOk;
 }
 
-void say_what_came_of_it(const jobs::FinishedRun& finished,
-                         const run::RunDirectory& run,
-                         const launcher::JobResult& result, Context& context) {
-  const auto caller = caller_of(context);
-  if (const auto outcome = jobs::sync_wandb(run.path(), caller); !outcome.empty()) {
-    context.err << "wandb: " << printable(outcome) << "\n";
+void sync_wandb(const run::RunDirectory& run, Context& context) {
+  const auto said = jobs::sync_wandb(run.path(), caller_of(context));
+  if (!said.empty()) context.err << "wandb: " << printable(said) << "\n";
+}
+
+void say_how_right_the_plan_was(const jobs::FinishedRun& finished,
+                                const run::RunDirectory& run, Context& context) {
+  const auto comparison = jobs::compare_with_plan(finished, run, caller_of(context));
+  const auto verbosity = finished.plan.config.config.monitor.verbosity;
+  if (comparison && verbosity != config::Verbosity::quiet) {
+    context.err << comparison_text(*comparison);
   }
-  if (result.state == run::RunStatus::done) {
-    const auto comparison = jobs::compare_with_plan(finished, run, caller);
-    const auto verbosity = finished.plan.config.config.monitor.verbosity;
-    if (comparison && verbosity != config::Verbosity::quiet) {
-      context.err << comparison_text(*comparison);
-    }
-  }
-  report(result, context);
 }
 
 int train(const Arguments& arguments, Context& context) {
   const auto wanted = wanted_config(arguments, context);
   jobs::check_resume(wanted.config.checkpoint.resume);
-  const auto start = start_options(arguments, context);  // refuses before it is made
+  auto start = start_options(arguments, context);  // refuses before it is made
   const auto caller = caller_of(context);
   // A job that is stopped while it plans is started again like any other.
   std::optional<launcher::ExitOnSignals> while_planning;
@@ -153,7 +151,7 @@ int train(const Arguments& arguments, Context& context) {
   const auto& plan = prepared.plan;
   if (arguments.has("--dry-run")) return show_plan(plan, arguments, context);
 
-  static_cast<void>(jobs::find_worker(caller));
+  start.worker = jobs::find_worker(caller);
   if (const auto status = say_if_over(plan, arguments, context)) return *status;
   const bool take_over = arguments.has("--take-over");
   if (arguments.has("--prepare")) return prepare(prepared, take_over, context);
@@ -162,7 +160,7 @@ int train(const Arguments& arguments, Context& context) {
   // left behind as "planned" by a Ctrl-C at the wrong moment.
   launcher::Signals signals;
   while_planning.reset();
-  const auto opened = jobs::open_run(plan, std::move(lock), caller);
+  const auto opened = jobs::open_run(plan, {.lock = std::move(lock)}, caller);
   const auto& run = opened.directory;
   jobs::keep_machine(run, prepared.machine);
   if (plan.config.config.monitor.verbosity != config::Verbosity::quiet) {
@@ -173,10 +171,16 @@ int train(const Arguments& arguments, Context& context) {
                                    unix_seconds(Clock::system().wall())};
   const auto result = [&] {
     const jobs::WandbSync meanwhile(run.path(), plan.config.config.monitor, caller);
-    return launcher::run_job(run, jobs::training_job(plan, opened, start, caller),
-                             signals);
+    return launcher::run_job(run, jobs::training_job(plan, opened, start), signals);
   }();
-  say_what_came_of_it(finished, run, result, context);
+  // Nothing was trained by knobs that were refused. Whoever has taken the run over may
+  // have proposed others.
+  if (opened.lock.lost_to().empty()) run::take_back_proposed(run);
+  sync_wandb(run, context);
+  if (result.state == run::RunStatus::done) {
+    say_how_right_the_plan_was(finished, run, context);
+  }
+  report(result, context);
   if (!jobs::is_over(run, result.state)) {
     say_how_to_resume({plan, arguments, run}, result, context);
   }

@@ -131,7 +131,8 @@ bool typed_any(const config::Loaded& loaded,
 void set_for_debug(config::Loaded& loaded, std::string_view key,
                    const std::string& value) {
   if (typed_any(loaded, {key})) return;
-  config::set(loaded, key, value, {config::Origin::override_, "--debug"});
+  config::set(loaded, {std::string(key), std::string(value)},
+              {config::Origin::override_, "--debug"});
 }
 
 void debug_batch(config::Loaded& loaded) {

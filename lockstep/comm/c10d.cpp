@@ -129,8 +129,8 @@ std::string difference_from_peers(const C10dParts& parts, const Asked& own,
     const auto end = std::min(text.find('\n'), text.size());
     const Asked its{text.substr(0, end), text.substr(std::min(end + 1, text.size()))};
     if (its.signature == own.signature) continue;
-    return r < parts.rank ? difference(r, its, parts.rank, own)
-                          : difference(parts.rank, own, r, its);
+    return r < parts.rank ? difference({r, its}, {parts.rank, own})
+                          : difference({parts.rank, own}, {r, its});
   }
   return "";
 }

@@ -81,8 +81,13 @@ void check_uneven(const Call& call, int rank, int size) {
           " elements, in ", call.in.numel());
 }
 
-void check_splits(const Call& call, const torch::Tensor& t,
-                  const std::vector<std::int64_t>& splits, int size) {
+struct SplitTensor {
+  const torch::Tensor& t;
+  const std::vector<std::int64_t>& splits;
+};
+
+void check_splits(const Call& call, const SplitTensor& cut, int size) {
+  const auto& [t, splits] = cut;
   require(t.dim() > 0, call, "a scalar can not be cut");
   if (splits.empty()) {
     require(t.size(0) % size == 0, call, "dimension 0 has ", t.size(0),
@@ -144,8 +149,8 @@ Pending Communicator::checked_start(Call call) {
   check_sizes(call, size());
   if (call.kind == Kind::all_gather_uneven) check_uneven(call, rank(), size());
   if (call.kind == Kind::all_to_all) {
-    check_splits(call, call.out[0], call.out_splits, size());
-    check_splits(call, call.in, call.in_splits, size());
+    check_splits(call, {call.out[0], call.out_splits}, size());
+    check_splits(call, {call.in, call.in_splits}, size());
   }
   return start(call);
 }

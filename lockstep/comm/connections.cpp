@@ -83,8 +83,9 @@ SocketAddress first_new(const std::vector<SocketAddress>& before,
   return "";
 }
 
-void exchange_addresses(Connections& connections, c10d::Store& store, int rank,
-                        int size) {
+void exchange_addresses(Connections& connections, c10d::Store& store,
+                        const Member& member) {
+  const auto [rank, size] = member;
   constexpr std::size_t kLongest = 100;
   store.set(str("listens_", rank), std::string(connections.own));
   for (int r = 0; r < size; ++r) {

@@ -14,18 +14,17 @@ std::string signature(const Call& call) {
   return text;
 }
 
-std::string difference(int rank, const Asked& asked, int other,
-                       const Asked& others_asked) {
-  return str("comm: ranks issue different collectives: rank ", rank, " ",
-             asked.signature, " at ", asked.place, ", rank ", other, " ",
-             others_asked.signature, " at ", others_asked.place,
+std::string difference(const AskedBy& a, const AskedBy& b) {
+  return str("comm: ranks issue different collectives: rank ", a.rank, " ",
+             a.asked.signature, " at ", a.asked.place, ", rank ", b.rank, " ",
+             b.asked.signature, " at ", b.asked.place,
              "; all ranks must issue the same ones in the same order");
 }
 
 std::string first_difference(const std::vector<Asked>& by_rank) {
   for (std::size_t r = 1; r < by_rank.size(); ++r) {
     if (by_rank[r].signature == by_rank[0].signature) continue;
-    return difference(0, by_rank[0], static_cast<int>(r), by_rank[r]);
+    return difference({0, by_rank[0]}, {static_cast<int>(r), by_rank[r]});
   }
   return "";
 }

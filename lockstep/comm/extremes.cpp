@@ -4,7 +4,7 @@
 
 namespace lockstep::comm {
 
-Extremes extremes_of(std::int64_t own, Communicator& cpu) {
+Extremes gather_extremes(std::int64_t own, Communicator& cpu) {
   if (cpu.size() == 1) return {own, own};
   const auto mine = torch::full({1}, own, torch::kInt64);
   const auto all = torch::empty({cpu.size()}, torch::kInt64);

@@ -11,6 +11,6 @@ struct Extremes {
 };
 
 // Returns the smallest and the largest of the numbers of all ranks. Collective.
-Extremes extremes_of(std::int64_t own, Communicator& cpu);
+Extremes gather_extremes(std::int64_t own, Communicator& cpu);
 
 }  // namespace lockstep::comm

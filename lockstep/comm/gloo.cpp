@@ -54,7 +54,7 @@ c10::intrusive_ptr<c10d::Backend> make_group(const GroupOptions& options,
                                              detail::Complaint& complaint) {
   auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);
   gloo->devices.push_back(make_device(options.interface, connections, complaint));
-  detail::exchange_addresses(connections, *options.store, options.rank, options.size);
+  detail::exchange_addresses(connections, *options.store, {options.rank, options.size});
   return c10::make_intrusive<c10d::ProcessGroupGloo>(options.store, options.rank,
                                                      options.size, gloo);
 }

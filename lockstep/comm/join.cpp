@@ -143,7 +143,9 @@ class Joining {
     const auto as_it_is = [](const std::string& obstacle) { return obstacle; };
     for (const auto& backend : detail::backends()) {
       if (!backend.on_host || !is_wanted(backend)) continue;
-      if (auto made = try_backend(backend, name, as_it_is, note)) return made;
+      auto tried = try_backend(backend, name, as_it_is);
+      if (tried.made) return std::move(tried.made);
+      note = std::move(tried.note);
     }
     throw Error(Fault::internal, "comm: no backend moves tensors of the host");
   }
@@ -157,7 +159,9 @@ class Joining {
     for (const auto& backend : detail::backends()) {
       if (backend.on_host || !is_wanted(backend)) continue;
       const auto name = std::string(name_of(backend.name));
-      if (auto made = try_backend(backend, name, agreed, note)) return made;
+      auto tried = try_backend(backend, name, agreed);
+      if (tried.made) return std::move(tried.made);
+      note = std::move(tried.note);
     }
     return nullptr;
   }
@@ -202,9 +206,12 @@ class Joining {
   }
 
   using Agree = std::function<std::string(const std::string& obstacle)>;
-  std::unique_ptr<Communicator> try_backend(const detail::Backend& backend,
-                                            const std::string& name, const Agree& agree,
-                                            std::string& note) const {
+  struct TriedBackend {
+    std::unique_ptr<Communicator> made;
+    std::string note;  // why there is none
+  };
+  TriedBackend try_backend(const detail::Backend& backend, const std::string& name,
+                           const Agree& agree) const {
     const auto label = name_of(backend.name);
     const detail::BackendSite site{
         .group = group(name, backend.on_host ? torch::kCPU : options_.device),
@@ -220,15 +227,15 @@ class Joining {
         obstacle = error.what();
       }
       obstacle = agree(obstacle);
-      if (obstacle.empty()) return made;
+      if (obstacle.empty()) return {std::move(made), ""};
       if (made) made->abort();
     }
     if (options_.config.backend == backend.name) {
       throw Error(Fault::hardware, "comm: backend ", label, " was asked for, but ",
                   obstacle, "; set comm.backend=auto or gloo");
     }
-    note = str(label, " is not usable (", obstacle, "); tensors go over gloo");
-    return nullptr;
+    return {nullptr,
+            str(label, " is not usable (", obstacle, "); tensors go over gloo")};
   }
 
   RankEnvironment env_;

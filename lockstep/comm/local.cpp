@@ -54,7 +54,7 @@ void keep_for_current_stream(const Tensor& t) {
 }
 
 // One collective of all ranks.
-struct Meeting {
+struct LocalMeeting {
   std::vector<std::optional<Call>> calls;
   std::vector<Moment> ready;     // by rank: its tensors are filled
   std::vector<Moment> finished;  // by rank: the result is there
@@ -79,7 +79,7 @@ struct Hub {
   std::condition_variable changed;
   const std::vector<torch::Device> devices;
   const LocalOptions options;
-  std::map<std::uint64_t, std::shared_ptr<Meeting>> meetings;  // by number
+  std::map<std::uint64_t, std::shared_ptr<LocalMeeting>> meetings;  // by number
   std::map<MailKey, std::deque<Mail>> mail;
   std::map<std::pair<std::uint64_t, int>, std::shared_ptr<Hub>> parts;  // of split()
   std::optional<int> aborted_by;
@@ -118,9 +118,8 @@ class Waiter {
 
 class MeetingPending : public Pending::Impl, Waiter {
  public:
-  MeetingPending(std::shared_ptr<Hub> hub, int rank, Call call,
-                 std::shared_ptr<Meeting> meeting)
-      : Waiter(std::move(hub), rank, std::move(call)), meeting_(std::move(meeting)) {}
+  MeetingPending(Waiter waiter, std::shared_ptr<LocalMeeting> meeting)
+      : Waiter(std::move(waiter)), meeting_(std::move(meeting)) {}
 
   void wait() override {
     std::unique_lock lock(hub_->mutex);
@@ -145,7 +144,7 @@ class MeetingPending : public Pending::Impl, Waiter {
     return text::join(ranks, ", ");
   }
 
-  std::shared_ptr<Meeting> meeting_;
+  std::shared_ptr<LocalMeeting> meeting_;
 };
 
 class MailPending : public Pending::Impl, Waiter {
@@ -200,8 +199,8 @@ class LocalCommunicator : public Communicator {
       return Pending(std::make_unique<MailPending>(hub_, rank_, call));
     }
     auto meeting = join(call);
-    return Pending(
-        std::make_unique<MeetingPending>(hub_, rank_, call, std::move(meeting)));
+    return Pending(std::make_unique<MeetingPending>(Waiter(hub_, rank_, call),
+                                                    std::move(meeting)));
   }
 
   std::unique_ptr<Communicator> split(int color, int key) override;
@@ -224,13 +223,13 @@ class LocalCommunicator : public Communicator {
     hub_->changed.notify_all();
   }
 
-  std::shared_ptr<Meeting> join(const Call& call) {
+  std::shared_ptr<LocalMeeting> join(const Call& call) {
     auto ready = Moment::now(device());
     std::unique_lock lock(hub_->mutex);
     const auto number = next_++;
     auto& place = hub_->meetings[number];
     if (!place) {
-      place = std::make_shared<Meeting>();
+      place = std::make_shared<LocalMeeting>();
       place->calls.resize(hub_->devices.size());
       place->ready.resize(hub_->devices.size());
     }
@@ -248,7 +247,7 @@ class LocalCommunicator : public Communicator {
     return meeting;
   }
 
-  void carry_out(Meeting& meeting) const {
+  void carry_out(LocalMeeting& meeting) const {
     meeting.finished.resize(hub_->devices.size());
     std::vector<Call> calls;
     for (const auto& call : meeting.calls) calls.push_back(*call);

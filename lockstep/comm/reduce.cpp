@@ -79,8 +79,8 @@ class Block {
 };
 
 template <typename T, typename Combine>
-void reduce_with(std::span<const char* const> parts, std::span<char* const> outs,
-                 std::size_t num_elements, bool mean, Combine with) {
+void reduce_with(const ReducedBuffers& buffers, bool mean, Combine with) {
+  const auto& [parts, outs, num_elements] = buffers;
   Block<T> block;
   const auto at = [](auto* bytes, std::size_t index) {
     using Pointer =
@@ -104,15 +104,13 @@ void reduce_with(std::span<const char* const> parts, std::span<char* const> outs
 }
 
 template <typename T>
-void reduce_as(Reduce op, std::span<const char* const> parts,
-               std::span<char* const> outs, std::size_t num_elements) {
-  if (op == Reduce::max) return reduce_with<T>(parts, outs, num_elements, false, Max{});
-  if (op == Reduce::min) return reduce_with<T>(parts, outs, num_elements, false, Min{});
-  reduce_with<T>(parts, outs, num_elements, op == Reduce::mean, Add{});
+void reduce_as(Reduce op, const ReducedBuffers& buffers) {
+  if (op == Reduce::max) return reduce_with<T>(buffers, false, Max{});
+  if (op == Reduce::min) return reduce_with<T>(buffers, false, Min{});
+  reduce_with<T>(buffers, op == Reduce::mean, Add{});
 }
 
-using Function = void (*)(Reduce, std::span<const char* const>, std::span<char* const>,
-                          std::size_t);
+using Function = void (*)(Reduce, const ReducedBuffers&);
 
 // Returns null for a dtype that can not be reduced.
 Function function_for(torch::Dtype dtype) noexcept {
@@ -146,11 +144,10 @@ bool can_reduce(torch::Dtype dtype) noexcept {
   return function_for(dtype) != nullptr;
 }
 
-void reduce(const Reduction& reduction, std::span<const char* const> parts,
-            std::span<char* const> outs, std::size_t num_elements) {
+void reduce(const Reduction& reduction, const ReducedBuffers& buffers) {
   const auto function = function_for(reduction.dtype);
   LOCKSTEP_CHECK(function != nullptr, c10::toString(reduction.dtype));
-  function(reduction.op, parts, outs, num_elements);
+  function(reduction.op, buffers);
 }
 
 }  // namespace lockstep::comm::detail

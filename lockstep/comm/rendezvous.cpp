@@ -126,7 +126,7 @@ class Meeting {
  private:
   static std::string key_of(int rank) { return str("hello_", rank); }
 
-  Hello hello_of(int rank) {
+  Hello read_hello(int rank) {
     return wire::decode_hello(store_.get_to_str(key_of(rank)));
   }
 
@@ -152,9 +152,9 @@ class Meeting {
     const auto key = key_of(env_.rank);
     // The rank may have lost the store and come back.
     if (store_.add(str("came_", env_.rank), 1) > 1 &&
-        hello_of(env_.rank).instance != hello_.instance) {
+        read_hello(env_.rank).instance != hello_.instance) {
       object(str("comm: two processes say that they are rank ", env_.rank, ": ",
-                 who(hello_of(env_.rank)), " and ", who(hello_),
+                 who(read_hello(env_.rank)), " and ", who(hello_),
                  "; give every process its own RANK"));
       store_.add("arrived", 1);
       return;
@@ -171,7 +171,7 @@ class Meeting {
                   " for rank 0 (node 0), which did not come; start it, or raise "
                   "comm.join_timeout");
     }
-    const auto problem = difference(hello_of(0), hello_);
+    const auto problem = difference(read_hello(0), hello_);
     if (!problem.empty()) object(problem);
   }
 
@@ -225,7 +225,7 @@ class Meeting {
         ++at;
         continue;
       }
-      const auto hello = hello_of(*at);
+      const auto hello = read_hello(*at);
       verdict.problem = difference(hello_, hello);
       verdict.fault = Fault::config;
       if (!verdict.problem.empty()) return false;

@@ -24,12 +24,8 @@ namespace {
 }  // namespace
 
 SharedMemory::SharedMemory(files::Descriptor file, const files::Path& path,
-                           std::size_t num_bytes, bool allocate)
+                           std::size_t num_bytes)
     : file_(std::move(file)), num_bytes_(num_bytes) {
-  if (allocate) {
-    errno = ::posix_fallocate(file_.get(), 0, static_cast<off_t>(num_bytes));
-    if (errno != 0) fail(str("allocate ", num_bytes, " bytes in"), path);
-  }
   // The pages are populated: else the first collective pays for a fault on every page.
   void* memory = ::mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_POPULATE, file_.get(), 0);
@@ -40,13 +36,15 @@ SharedMemory::SharedMemory(files::Descriptor file, const files::Path& path,
 SharedMemory SharedMemory::create_nameless(std::size_t num_bytes) {
   files::Descriptor file(::memfd_create("lockstep", MFD_CLOEXEC));
   if (!file) fail("make", "shared memory");
-  return {std::move(file), "shared memory", num_bytes, /*allocate=*/true};
+  errno = ::posix_fallocate(file.get(), 0, static_cast<off_t>(num_bytes));
+  if (errno != 0) fail(str("allocate ", num_bytes, " bytes in"), "shared memory");
+  return {std::move(file), "shared memory", num_bytes};
 }
 
 SharedMemory SharedMemory::open(const files::Path& path, std::size_t num_bytes) {
   files::Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!file) fail("open", path);
-  SharedMemory memory(std::move(file), path, num_bytes, /*allocate=*/false);
+  SharedMemory memory(std::move(file), path, num_bytes);
   memory.close_file();
   return memory;
 }

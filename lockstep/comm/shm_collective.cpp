@@ -70,11 +70,11 @@ void Operation::fail(const std::string& why) {
 }
 
 Collective::Collective(const Board& board_of_all, const Call& call_of_rank,
-                       std::uint64_t number, std::optional<BufferPlace> place)
+                       const Numbered& numbered)
     : Operation(board_of_all, call_of_rank),
-      number_(number),
-      place_(std::move(place)),
-      rounds_(make_rounds(board, call, number)) {}
+      number_(numbered.number),
+      place_(numbered.place),
+      rounds_(make_rounds(board, call, number_)) {}
 
 void Collective::announce() {
   auto& a = board.announcement(board.rank(), number_);
@@ -187,8 +187,8 @@ void Collective::work_on_block(std::uint64_t begin, std::uint64_t num_bytes) con
   if (call.kind == Kind::all_reduce) {
     const auto outs = places_at(begin);
     const std::vector<const char*> parts(outs.begin(), outs.end());
-    reduce({call.out[0].scalar_type(), call.op}, parts, outs,
-           num_bytes / call.out[0].element_size());
+    reduce({call.out[0].scalar_type(), call.op},
+           {parts, outs, num_bytes / call.out[0].element_size()});
     return;
   }
   const auto slice = whole_bytes() / static_cast<std::uint64_t>(board.size());
@@ -207,8 +207,8 @@ void Collective::work_on_slice(int owner, std::uint64_t begin,
   auto* own = places[static_cast<std::size_t>(owner)];
   if (call.kind == Kind::reduce_scatter) {
     const std::vector<const char*> parts(places.begin(), places.end());
-    reduce({call.in.scalar_type(), call.op}, parts, std::span<char* const>(&own, 1),
-           num_bytes / call.in.element_size());
+    reduce({call.in.scalar_type(), call.op}, {parts, std::span<char* const>(&own, 1),
+                                              num_bytes / call.in.element_size()});
     return;
   }
   for (auto* place : places) {

@@ -47,8 +47,8 @@ std::shared_ptr<Operation> Engine::start(const Call& call,
     if (call.kind == Kind::send || call.kind == Kind::recv) {
       operation = new_messages_.emplace_back(std::make_shared<Operation>(board_, call));
     } else {
-      auto collective =
-          std::make_shared<Collective>(board_, call, next_number_++, std::move(place));
+      auto collective = std::make_shared<Collective>(
+          board_, call, Collective::Numbered{next_number_++, std::move(place)});
       new_collectives_.push_back(collective);
       unannounced_.push_back(collective);
       announce_due();

@@ -69,7 +69,7 @@ class Sum : public Rounds {
       parts.push_back(r == shape_.own ? own : round.chunk(r) + at);
     }
     const std::array<char*, 2> outs = {own, round.own() + at};
-    reduce(shape_.reduction, parts, outs, slice.length());
+    reduce(shape_.reduction, {parts, outs, slice.length()});
   }
 
   void take(const Round& round) override {
@@ -129,7 +129,7 @@ class SmallSum : public Rounds {
   void take(const Round& round) override {
     std::vector<const char*> parts;
     for (int r = 0; r < shape_.size; ++r) parts.push_back(round.chunk(r));
-    reduce(shape_.reduction, parts, std::span<char* const>(&data_, 1), length_);
+    reduce(shape_.reduction, {parts, std::span<char* const>(&data_, 1), length_});
   }
 
  private:
@@ -164,7 +164,7 @@ class Scatter : public Rounds {
                                       : piece_of(round.chunk(r), shape_.own));
     }
     auto* out = out_ + round.index * piece_ * shape_.item;
-    reduce(shape_.reduction, parts, std::span<char* const>(&out, 1), elements(round));
+    reduce(shape_.reduction, {parts, std::span<char* const>(&out, 1), elements(round)});
   }
 
  private:

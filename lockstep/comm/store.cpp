@@ -54,12 +54,12 @@ bool try_listen(const files::Descriptor& socket, const addrinfo& at) {
 // Returns whether a store of this process may hold the port on its way out: a group
 // that was aborted lets go of its store when its threads have ended.
 bool is_being_freed(int port) {
-  const auto holder = holder_of(port);
+  const auto holder = find_port_holder(port);
   return !holder || holder->pid <= 0 || holder->pid == ::getpid();
 }
 
 [[noreturn]] void port_is_taken(int port) {
-  const auto holder = holder_of(port);
+  const auto holder = find_port_holder(port);
   throw Error(Fault::io, "comm: port ", port, " is taken",
               holder && holder->pid > 0
                   ? str(" by pid ", holder->pid, " (", holder->program, ")")

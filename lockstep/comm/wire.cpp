@@ -13,7 +13,7 @@ constexpr std::string_view kVerdict = "lockstep verdict 1";
               "; another job uses the same address and port?");
 }
 
-class Writer {
+class WireWriter {
  public:
   void number(std::int64_t value) {
     for (int byte = 0; byte < 8; ++byte) {
@@ -31,9 +31,9 @@ class Writer {
   std::string bytes_;
 };
 
-class Reader {
+class WireReader {
  public:
-  Reader(std::string_view bytes, std::string_view magic) : rest_(bytes) {
+  WireReader(std::string_view bytes, std::string_view magic) : rest_(bytes) {
     if (bytes.size() > kLongestMessage) malformed("it is too long");
     if (text() != magic) malformed(str("it does not start with '", magic, "'"));
   }
@@ -88,7 +88,7 @@ std::string encode(const Hello& hello) {
     throw Error(Fault::config, "comm: the fact '", fact.name, "' has ",
                 fact.value.size(), " bytes; give a hash of it");
   }
-  Writer out;
+  WireWriter out;
   out.text(kHello);
   for (const std::int64_t value :
        {static_cast<std::int64_t>(hello.rank),
@@ -107,7 +107,7 @@ std::string encode(const Hello& hello) {
 }
 
 Hello decode_hello(std::string_view bytes) {
-  Reader in(bytes, kHello);
+  WireReader in(bytes, kHello);
   Hello hello;
   hello.rank = in.small_number();
   hello.world_size = in.small_number();
@@ -129,7 +129,7 @@ Hello decode_hello(std::string_view bytes) {
 }
 
 std::string encode(const Verdict& verdict) {
-  Writer out;
+  WireWriter out;
   out.text(kVerdict);
   out.text(verdict.problem);
   out.number(exit_status(verdict.fault));
@@ -138,7 +138,7 @@ std::string encode(const Verdict& verdict) {
 }
 
 Verdict decode_verdict(std::string_view bytes) {
-  Reader in(bytes, kVerdict);
+  WireReader in(bytes, kVerdict);
   Verdict verdict;
   verdict.problem = in.text();
   verdict.fault = fault_of(in.small_number());

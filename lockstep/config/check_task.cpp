@@ -23,22 +23,27 @@ void check_parts(Checker& check, const TaskConfig& task) {
   }
 }
 
+struct PartWeights {
+  std::string key;
+  const std::map<std::string, double>& weights;
+};
+
 // Refuses weights of parts that do not exist.
-void check_weights(Checker& check, const TaskConfig& task, const std::string& key,
-                   const std::map<std::string, double>& weights) {
+void check_weights(Checker& check, const TaskConfig& task, const PartWeights& given) {
   std::vector<std::string> parts;
   for (const auto& [name, kind] : task.parts) parts.push_back(name);
-  for (const auto& [name, weight] : weights) {
+  for (const auto& [name, weight] : given.weights) {
     if (task.parts.contains(name)) continue;
-    check.refuse(key, str("'", name, "' is not one of task.parts, which ",
-                          parts.empty() ? "is empty" : "has ", text::join(parts, ", "),
-                          text::did_you_mean(name, parts)));
+    check.refuse(given.key,
+                 str("'", name, "' is not one of task.parts, which ",
+                     parts.empty() ? "is empty" : "has ", text::join(parts, ", "),
+                     text::did_you_mean(name, parts)));
   }
 }
 
 void check_coefficients(Checker& check, const TaskConfig& task) {
-  check_weights(check, task, "task.loss", task.loss);
-  check_weights(check, task, "task.loss_final", task.loss_final);
+  check_weights(check, task, {.key = "task.loss", .weights = task.loss});
+  check_weights(check, task, {.key = "task.loss_final", .weights = task.loss_final});
   if (!task.loss_final.empty() && task.loss_ramp_steps == 0) {
     check.refuse("task.loss_final",
                  "is given, but task.loss_ramp_steps is 0; set the steps in which "

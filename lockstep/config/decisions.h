@@ -15,6 +15,7 @@ namespace lockstep::config {
 // update itself takes a part of the time then. Over a network the way back can not be
 // hidden behind the backward pass, as that of a sum can.
 inline bool shards_update(const ParallelConfig& parallel, bool ranks_share_memory) {
+  if (parallel.strategy == Strategy::zero) return true;
   if (parallel.shard_update == ShardUpdate::on) return true;
   if (parallel.shard_update == ShardUpdate::off) return false;
   return ranks_share_memory && parallel.gradient_as_bucket_view;

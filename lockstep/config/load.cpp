@@ -145,7 +145,7 @@ void finish(Loading& loading, Loaded& loaded, const Beside& beside) {
   const auto& [overrides, environment] = beside;
   apply_environment(loading, environment);
   for (const auto& [key, value] : overrides) {
-    apply_override(loading, key, value, {Origin::override_, str(key, "=", value)});
+    apply_override(loading, {key, value}, {Origin::override_, str(key, "=", value)});
   }
   loading.problems.throw_if_any();
   settle_size(loading, loaded);
@@ -209,10 +209,9 @@ Loaded defaults(std::span<const Override> overrides, const Environment& environm
   return loaded;
 }
 
-void set(Loaded& loaded, std::string_view key, std::string_view value,
-         const Source& source) {
+void set(Loaded& loaded, const Override& given, const Source& source) {
   auto loading = loading_of(loaded);
-  apply_override(loading, key, value, source);
+  apply_override(loading, given, source);
   loading.problems.throw_if_any();
 }
 

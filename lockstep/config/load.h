@@ -76,8 +76,7 @@ Loaded defaults(std::span<const Override> overrides, const Environment& environm
 
 // Sets one knob from its text and remembers its source; Fault::config if the key is
 // unknown or the value is not for it. Does not validate().
-void set(Loaded& loaded, std::string_view key, std::string_view value,
-         const Source& source);
+void set(Loaded& loaded, const Override& given, const Source& source);
 
 // Returns the knob's value as a recipe spells it; Fault::config if there is no such
 // key.

@@ -12,14 +12,20 @@ std::string place(const std::string& file, const Mark& mark) {
   return str(file, ":", mark.line, ":", mark.column);
 }
 
+// A map of a recipe.
+struct MapInFile {
+  const Node& node;
+  const std::string& file;
+};
+
 // Visits the entries of a map once each; a key that is no text, or is there for the
 // second time, is a problem.
 template <typename Visit>
-void for_each_entry(const Node& map, const std::string& file, Problems& problems,
-                    const Visit& visit) {
+void for_each_entry(const MapInFile& map, Problems& problems, const Visit& visit) {
+  const auto& [node, file] = map;
   std::map<std::string, int> first_lines;
-  for (std::size_t i = 0; i + 1 < map.items.size(); i += 2) {
-    const Node& key = map.items[i];
+  for (std::size_t i = 0; i + 1 < node.items.size(); i += 2) {
+    const Node& key = node.items[i];
     const auto where = place(file, key.mark);
     if (key.kind != Node::Kind::scalar) {
       problems.add(where, "", str("a key is a name, not ", name_of(key.kind)));
@@ -32,23 +38,23 @@ void for_each_entry(const Node& map, const std::string& file, Problems& problems
                        " and in line ", key.mark.line, "; remove one"));
       continue;
     }
-    visit(key, map.items[i + 1]);
+    visit(key, node.items[i + 1]);
   }
 }
 
-void apply_section(Loading& loading, const std::string& file,
-                   const std::string& section, const Node& fields) {
-  for_each_entry(
-      fields, file, loading.problems, [&](const Node& key, const Node& value) {
-        const auto* knob = loading.knobs.find(str(section, ".", key.text));
-        if (knob == nullptr) {
-          const auto problem = unknown_key(loading.knobs, section, key.text);
-          return loading.problems.add(place(file, key.mark), "", problem);
-        }
-        // An empty value has no place of its own.
-        const auto& mark = value.kind == Node::Kind::null ? key.mark : value.mark;
-        loading.assign(*knob, value, {Origin::recipe, place(file, mark)});
-      });
+void apply_section(Loading& loading, const std::string& section,
+                   const MapInFile& fields) {
+  const auto& file = fields.file;
+  for_each_entry(fields, loading.problems, [&](const Node& key, const Node& value) {
+    const auto* knob = loading.knobs.find(str(section, ".", key.text));
+    if (knob == nullptr) {
+      const auto problem = unknown_key(loading.knobs, section, key.text);
+      return loading.problems.add(place(file, key.mark), "", problem);
+    }
+    // An empty value has no place of its own.
+    const auto& mark = value.kind == Node::Kind::null ? key.mark : value.mark;
+    loading.assign(*knob, value, {Origin::recipe, place(file, mark)});
+  });
 }
 
 void apply_recipe(Loading& loading, const std::string& file, const Node& root) {
@@ -62,7 +68,7 @@ void apply_recipe(Loading& loading, const std::string& file, const Node& root) {
                 name_of(root.kind),
                 "; write sections, for example 'optim: {lr: 1e-3}'");
   }
-  for_each_entry(root, file, loading.problems,
+  for_each_entry({root, file}, loading.problems,
                  [&](const Node& key, const Node& fields) {
                    const auto where = place(file, key.mark);
                    if (!loading.knobs.has_section(key.text)) {
@@ -74,7 +80,7 @@ void apply_recipe(Loading& loading, const std::string& file, const Node& root) {
                              text::join(loading.knobs.names_in(key.text), ", "));
                      loading.problems.add(where, key.text, problem);
                    } else {
-                     apply_section(loading, file, key.text, fields);
+                     apply_section(loading, key.text, {fields, file});
                    }
                  });
 }
@@ -128,12 +134,11 @@ std::string unknown(const Knobs& knobs, std::string_view key) {
   return unknown_key(knobs, section, key.substr(dot + 1));
 }
 
-void apply_override(Loading& loading, std::string_view key, std::string_view value,
-                    const Source& source) {
-  if (const auto* knob = loading.knobs.find(key)) {
-    loading.assign_text(*knob, value, source);
+void apply_override(Loading& loading, const Override& given, const Source& source) {
+  if (const auto* knob = loading.knobs.find(given.key)) {
+    loading.assign_text(*knob, given.value, source);
   } else {
-    loading.problems.add(place_of(source), "", unknown(loading.knobs, key));
+    loading.problems.add(place_of(source), "", unknown(loading.knobs, given.key));
   }
 }
 

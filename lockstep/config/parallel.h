@@ -48,7 +48,8 @@ struct ParallelConfig {
   Strategy strategy = Strategy::automatic;
   Auto<int> ranks;
   std::vector<int> device_ids;
-  int zero_stage = 1;
+  Auto<int> zero_stage;
+  int live_buckets = 2;
   Auto<std::int64_t> bucket_bytes;
   Auto<double> bucket_cap_mb;
   std::int64_t first_bucket_bytes = 1 << 20;
@@ -85,10 +86,17 @@ void describe(ParallelConfig& c, Visitor& v) {
            .affects = Affects::speed,
            .needs = "parallel.device=cuda"});
   v.field("zero_stage", c.zero_stage,
-          {.help = "What zero shards: 1 optimizer, 2 and gradients, 3 and parameters.",
+          {.help = "What zero shards: 1 the optimizer's state, 2 gradients as well, 3 "
+                   "parameters as well (not in this version).",
            .range = between(1, 3),
            .affects = Affects::speed,
            .needs = "parallel.strategy=zero"});
+  v.field("live_buckets", c.live_buckets,
+          {.help = "Buckets of gradients that a rank has memory for at a time, from "
+                   "zero_stage 2 on: more hide more of their sums, and take more.",
+           .range = between(1, 1024),
+           .affects = Affects::speed,
+           .needs = "parallel.zero_stage>1"});
   v.field(
       "bucket_bytes", c.bucket_bytes,
       {.help = "The most gradient bytes that are sent in one collective; small models "

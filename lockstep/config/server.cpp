@@ -36,7 +36,7 @@ LoadedServer load_server(const std::filesystem::path& file,
     detail::apply_text(loading, file.string(), files::read(file, kLargestServerFile));
   }
   for (const auto& [key, value] : overrides) {
-    detail::apply_override(loading, key, value,
+    detail::apply_override(loading, {key, value},
                            {Origin::override_, str(key, "=", value)});
   }
   loading.problems.throw_if_any();

@@ -190,6 +190,21 @@ void check_length(Checker& check, const Config& config) {
   }
 }
 
+void check_zero(Checker& check, const ParallelConfig& parallel) {
+  if (parallel.strategy != Strategy::zero) return;
+  if (!parallel.gradient_as_bucket_view) {
+    check.refuse("parallel.gradient_as_bucket_view",
+                 "false promises whole gradients, but with parallel.strategy=zero each "
+                 "rank has sums of its shard only; leave it true, or set "
+                 "parallel.strategy=ddp");
+  }
+  if (parallel.shard_update == ShardUpdate::off) {
+    check.refuse("parallel.shard_update",
+                 "off, but sharding the update is what parallel.strategy=zero does; "
+                 "leave it auto, or set parallel.strategy=ddp");
+  }
+}
+
 void check_strategy(Checker& check, const ParallelConfig& parallel) {
   const auto ranks = count_of(parallel.ranks).value_or(1);
   if (parallel.strategy == Strategy::single && ranks > 1) {
@@ -208,6 +223,7 @@ void check_strategy(Checker& check, const ParallelConfig& parallel) {
                  "parallel.gradient_as_bucket_view=false promises whole ones; switch "
                  "one of them off");
   }
+  check_zero(check, parallel);
   const auto ids = static_cast<std::int64_t>(parallel.device_ids.size());
   if (ids == 0) return;
   if (parallel.strategy != Strategy::data_parallel) {
@@ -299,11 +315,11 @@ void check_planner(Checker& check, const PlannerConfig& planner) {
 }
 
 void check_version(Checker& check, const Config& config) {
-  const auto strategy = config.parallel.strategy;
-  if (strategy == Strategy::zero) {
-    check.refuse("parallel.strategy",
-                 "zero was asked for, but this version has single, data_parallel and "
-                 "ddp; set parallel.strategy=ddp");
+  const auto& parallel = config.parallel;
+  if (parallel.strategy == Strategy::zero && parallel.zero_stage.value_or(2) == 3) {
+    check.refuse("parallel.zero_stage",
+                 "3 was asked for, but this version shards the optimizer's state and "
+                 "gradients; set parallel.zero_stage=2");
   }
   if (config.checkpoint.resume.empty()) {
     check.refuse("checkpoint.resume", "is empty; set it to auto, never or a path");

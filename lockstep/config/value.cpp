@@ -97,9 +97,7 @@ bool is_plain(const std::string& text) {
 }
 
 template <typename T>
-Problem read_list(const Node& node, const Field& field, std::string_view expected,
-                  std::vector<T>& out) {
-  const auto items = items_of(node, expected);
+Problem read_list(const Items& items, const Field& field, std::vector<T>& out) {
   if (items.problem) return items.problem;
   std::vector<T> values;
   for (const auto& item : items.nodes) {
@@ -249,15 +247,15 @@ Problem read(const Node& node, const Field&, units::Duration& out) {
 }
 
 Problem read(const Node& node, const Field& field, std::vector<int>& out) {
-  return read_list(node, field, "a list like [0, 1]", out);
+  return read_list(items_of(node, "a list like [0, 1]"), field, out);
 }
 
 Problem read(const Node& node, const Field& field, std::vector<double>& out) {
-  return read_list(node, field, "a list like [0.5, 1]", out);
+  return read_list(items_of(node, "a list like [0.5, 1]"), field, out);
 }
 
 Problem read(const Node& node, const Field& field, std::vector<std::string>& out) {
-  return read_list(node, field, "a list like [a, b]", out);
+  return read_list(items_of(node, "a list like [a, b]"), field, out);
 }
 
 Written write(bool value, const Field&) {

@@ -65,18 +65,19 @@ class Builder : public YAML::EventHandler {
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
-    if (anchor != YAML::NullAnchor) refuse_reference(mark);
-    refuse_tag(mark, tag);
+    refuse_reference_and_tag(mark, tag, anchor);
     refuse_open_quote(mark);
     add({.kind = Node::Kind::scalar, .mark = mark_of(mark), .text = value});
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag,
                        YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
-    open(mark, tag, anchor, Node::Kind::sequence);
+    refuse_reference_and_tag(mark, tag, anchor);
+    open({.kind = Node::Kind::sequence, .mark = mark_of(mark)});
   }
   void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value) override {
-    open(mark, tag, anchor, Node::Kind::map);
+    refuse_reference_and_tag(mark, tag, anchor);
+    open({.kind = Node::Kind::map, .mark = mark_of(mark)});
   }
   void OnSequenceEnd() override { open_.pop_back(); }
   void OnMapEnd() override { open_.pop_back(); }
@@ -102,21 +103,20 @@ class Builder : public YAML::EventHandler {
   }
 
   // yaml-cpp calls a plain node "?" and a quoted one "!".
-  static void refuse_tag(const YAML::Mark& mark, const std::string& tag) {
+  static void refuse_reference_and_tag(const YAML::Mark& mark, const std::string& tag,
+                                       YAML::anchor_t anchor) {
+    if (anchor != YAML::NullAnchor) refuse_reference(mark);
     if (tag.empty() || tag == "?" || tag == "!") return;
     throw SyntaxError{mark_of(mark),
                       str("tags are not used in recipes; remove '", tag, "'")};
   }
 
-  void open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
-            Node::Kind kind) {
-    if (anchor != YAML::NullAnchor) refuse_reference(mark);
-    refuse_tag(mark, tag);
+  void open(Node node) {
     if (open_.size() >= kMaxDepth) {
-      throw SyntaxError{mark_of(mark), str("nested deeper than ", kMaxDepth,
-                                           " levels; a recipe has sections and keys")};
+      throw SyntaxError{node.mark, str("nested deeper than ", kMaxDepth,
+                                       " levels; a recipe has sections and keys")};
     }
-    open_.push_back(add({.kind = kind, .mark = mark_of(mark)}));
+    open_.push_back(add(std::move(node)));
   }
 
   // Pointers to open nodes stay valid: only the innermost one grows.

@@ -110,9 +110,8 @@ class Checked : public Dataset {
   void read_sample(const Visit& visit, const SampleBuffer& room) const override {
     dataset_->read_sample(visit, room);
     for (const auto& rule : rules_) {
-      const auto count = num_targets(rule.target, room);
-      if (rule.looks_at_values) check_values(rule, visit, room, count);
-      if (rule.weight) check_weights(rule, room, count);
+      if (rule.looks_at_values) check_values(rule, visit, room);
+      if (rule.weight) check_weights(rule, room, num_targets(rule.target, room));
     }
   }
 
@@ -133,10 +132,16 @@ class Checked : public Dataset {
     return all / static_cast<std::size_t>(longest) * static_cast<std::size_t>(length);
   }
 
-  // Returns whether one of the targets [first, last) of `count` counts. An entry of a
-  // mask is that of all targets below it.
-  bool any_counts(const Rule& rule, const SampleBuffer& room, std::size_t count,
-                  std::size_t first, std::size_t last) const {
+  struct TargetRange {
+    std::size_t first, last;
+    std::size_t count;  // of all targets of the sample
+  };
+
+  // Returns whether one of the targets [first, last) counts. An entry of a mask is that
+  // of all targets below it.
+  bool any_counts(const Rule& rule, const SampleBuffer& room,
+                  const TargetRange& range) const {
+    const auto& [first, last, count] = range;
     if (!rule.mask) return first < last;
     const auto& mask = specs_[*rule.mask];
     const auto entries = static_cast<std::size_t>(mask.num_elements());
@@ -148,8 +153,9 @@ class Checked : public Dataset {
     return false;
   }
 
-  void check_values(const Rule& rule, const Visit& visit, const SampleBuffer& room,
-                    std::size_t count) const {
+  void check_values(const Rule& rule, const Visit& visit,
+                    const SampleBuffer& room) const {
+    const auto count = num_targets(rule.target, room);
     const auto& spec = specs_[rule.target];
     const auto& ignored = spec_.ignore_index;
     const auto is_wrong = [&](double value) {
@@ -163,7 +169,7 @@ class Checked : public Dataset {
       const auto values = detail::numbers_in<T>(bytes_of(rule.target, room));
       for (std::size_t i = 0; i < std::min(count, values.size()); ++i) {
         const auto value = static_cast<double>(values[i]);
-        if (is_wrong(value) && any_counts(rule, room, count, i, i + 1)) {
+        if (is_wrong(value) && any_counts(rule, room, {i, i + 1, count})) {
           refuse(rule, visit, value);
         }
       }
@@ -201,7 +207,7 @@ class Checked : public Dataset {
       for (std::size_t i = 0; i < entries; ++i) {
         const auto weight = static_cast<double>(weights[i]);
         if (std::isfinite(weight) && weight >= 0) continue;
-        if (!any_counts(rule, room, count, i * below, (i + 1) * below)) continue;
+        if (!any_counts(rule, room, {i * below, (i + 1) * below, count})) continue;
         throw Error(Fault::io, "its '", spec.name, "' is ", weight,
                     "; weights are at least 0 and finite");
       }

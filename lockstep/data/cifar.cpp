@@ -115,8 +115,9 @@ class Cifar : public Dataset {
 };
 
 Opened open_kind(const config::DataConfig& config, Split split, const Kind& kind) {
-  const Path dir = folder_of(config, "a folder of the binary version's files");
-  return std::make_unique<Cifar>(find_folder(dir, kind), kind, limit_of(config, split));
+  const Path dir = require_folder(config, "a folder of the binary version's files");
+  return std::make_unique<Cifar>(find_folder(dir, kind), kind,
+                                 sample_limit(config, split));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/tokenizer/chat_template.h"
 #include "lockstep/tokenizer/documents.h"
 
 namespace lockstep::data {
@@ -13,45 +14,12 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kContent = "{content}";
-constexpr std::string_view kRole = "{role}";
 constexpr std::array<std::string_view, 4> kRoles = {"system", "user", "assistant",
                                                     "tool"};
 
-std::string with_role(std::string_view text, std::string_view role) {
-  std::string filled(text);
-  for (auto at = filled.find(kRole); at != std::string::npos;
-       at = filled.find(kRole, at + role.size())) {
-    filled.replace(at, kRole.size(), role);
-  }
-  return filled;
-}
-
-// A recipe has no line breaks in its values: the template spells them.
-std::string with_line_breaks(std::string_view text) {
-  std::string filled;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool is_break = text[i] == '\\' && i + 1 < text.size() && text[i + 1] == 'n';
-    filled += is_break ? '\n' : text[i];
-    if (is_break) ++i;
-  }
-  return filled;
-}
-
-// The parts of a message around its content.
-struct Frame {
-  std::string before, behind;
-};
-
-Frame frame_of(const config::TextData& config, std::string_view role) {
-  const auto text = with_line_breaks(config.chat_template);
-  const auto at = text.find(kContent);
-  if (at == std::string::npos) {
-    throw Error(Fault::config, "data.chat_template: '", config.chat_template,
-                "' has no {content}; write it where the text of a message goes");
-  }
-  return {with_role(text.substr(0, at), role),
-          with_role(text.substr(at + kContent.size()), role)};
+tokenizer::MessageFrame frame_of(const config::TextData& config,
+                                 std::string_view role) {
+  return tokenizer::message_frame(config.chat_template, role);
 }
 
 std::string text_at(const json& object, const char* key) {

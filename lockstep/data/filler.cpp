@@ -51,12 +51,11 @@ BatchSlot::Kind Filler::slot_kind() const noexcept {
   return {.soft_targets = mixes, .spare = mixes ? 1 : 0};
 }
 
-void Filler::fill(BatchSlot& slot, std::int64_t epoch, std::int64_t first,
-                  std::int64_t size) {
-  for (std::int64_t i = 0; i < size; ++i) {
-    read(sampler_.at(epoch, first + i), slot.room(i));
+void Filler::fill(BatchSlot& slot, const EpochRange& range) {
+  for (std::int64_t i = 0; i < range.size; ++i) {
+    read(sampler_.at(range.epoch, range.first + i), slot.room(i));
   }
-  if (options_.mixing.any()) mix_pairs(slot, epoch, first, size);
+  if (options_.mixing.any()) mix_pairs(slot, range);
 }
 
 void Filler::read_checked(const Visit& visit, const SampleBuffer& room) const {
@@ -138,8 +137,8 @@ void Filler::note_skipped(std::int64_t index, const Error& error) {
 
 // Places 2k and 2k + 1 of an epoch are a pair on any rank: where a share begins or ends
 // inside of one, the other half is read as well.
-void Filler::mix_pairs(BatchSlot& slot, std::int64_t epoch, std::int64_t first,
-                       std::int64_t size) {
+void Filler::mix_pairs(BatchSlot& slot, const EpochRange& range) {
+  const auto [epoch, first, size] = range;
   const auto& shape = dataset_.spec().shape;
   const auto spare = slot.capacity();
   for (std::int64_t i = 0; i < size; ++i) {
@@ -152,7 +151,8 @@ void Filler::mix_pairs(BatchSlot& slot, std::int64_t epoch, std::int64_t first,
       const auto visit = sampler_.at(epoch, place);
       Random random({.seed = visit.seed, .epoch = epoch, .draw = place / 2},
                     kMixPurpose);
-      blend = draw_blend(random, options_.mixing, shape[1], shape[2]);
+      blend =
+          draw_blend(random, options_.mixing, {.height = shape[1], .width = shape[2]});
       if (partner < place || other == size) {
         other = spare;
         read(sampler_.at(epoch, partner), slot.room(spare));
@@ -160,12 +160,12 @@ void Filler::mix_pairs(BatchSlot& slot, std::int64_t epoch, std::int64_t first,
     } else {
       other = i;  // the last of an odd epoch stays as it is
     }
-    mix_rows(slot, i, other, blend);
+    mix_rows(slot, {i, other}, blend);
   }
 }
 
-void Filler::mix_rows(BatchSlot& slot, std::int64_t a, std::int64_t b,
-                      const Blend& blend) const {
+void Filler::mix_rows(BatchSlot& slot, const RowPair& rows, const Blend& blend) const {
+  const auto a = rows.a, b = rows.b;
   const auto& spec = dataset_.spec();
   const auto write_target = [&](std::int64_t row, std::int64_t other) {
     const auto soft = slot.soft_target(row);

@@ -169,7 +169,7 @@ class ImageFolder : public Dataset {
     resizer.resize(square, Image<std::uint8_t>{out, 3, side_, side_});
   }
 
-  detail::ImageSize size_of(const std::string& path) const {
+  ImageSize size_of(const std::string& path) const {
     const auto tools = tools_.take();
     try {
       return tools->decoder.size_of(tools->load(path));
@@ -210,13 +210,14 @@ std::vector<Sample> list_samples(const Path& folder,
 }  // namespace
 
 Opened open_image_folder(const config::DataConfig& config, Split split) {
-  const Path dir = folder_of(config, "a folder with a folder of images for each class");
+  const Path dir =
+      require_folder(config, "a folder with a folder of images for each class");
   const auto train = folder_of_split(dir, Split::train);
   const auto classes = classes_in(train);
   auto samples = list_samples(folder_of_split(dir, split), classes, train);
   auto all = std::make_unique<ImageFolder>(
       std::move(samples), static_cast<std::int64_t>(classes.size()), config.resize);
-  return thinned(std::move(all), limit_of(config, split));
+  return thinned(std::move(all), sample_limit(config, split));
 }
 
 }  // namespace lockstep::data

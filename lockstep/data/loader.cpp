@@ -28,7 +28,7 @@ struct Cut {
   }
 };
 
-Cut cut_of(std::int64_t from, const std::vector<std::int64_t>& weights) {
+Cut cut_by_weights(std::int64_t from, const std::vector<std::int64_t>& weights) {
   Cut cut{from, {0}};
   for (const auto weight : weights) {
     LOCKSTEP_CHECK(weight >= 0 && weight <= Loader::kLargestWeight, weight);
@@ -77,7 +77,7 @@ class Loader::Impl {
     if (options.epochs) {
       end_ = first_epoch_batches_ + (*options.epochs - 1) * batches_per_epoch_;
     }
-    cuts_.push_back(cut_of(
+    cuts_.push_back(cut_by_weights(
         0, std::vector<std::int64_t>(static_cast<std::size_t>(options.ranks), 1)));
     make_slots();
     start_workers();
@@ -87,7 +87,7 @@ class Loader::Impl {
     const std::lock_guard lock(mutex_);
     LOCKSTEP_CHECK(from >= started_, "batch ", from, " is filled already: ", started_);
     LOCKSTEP_CHECK(static_cast<int>(weights.size()) == options_.ranks);
-    cuts_.push_back(cut_of(from, weights));
+    cuts_.push_back(cut_by_weights(from, weights));
     // Batches that are being filled are not older than the one in use.
     while (cuts_.size() > 1 && cuts_[1].from <= current_) cuts_.erase(cuts_.begin());
   }
@@ -229,7 +229,9 @@ class Loader::Impl {
     const auto global = std::min(options_.batch, epoch_samples_ - begin.consumed);
     const auto share = share_of(number, global);
     auto& batch = slot.view(share.size);
-    filler_.fill(slot, begin.epoch, begin.consumed + share.first, share.size);
+    filler_.fill(slot, {.epoch = begin.epoch,
+                        .first = begin.consumed + share.first,
+                        .size = share.size});
     slot.pad();
     batch.begin = begin;
     batch.global_size = global;

@@ -34,13 +34,18 @@ Path find_file(const Path& folder, std::string_view name, std::string_view remed
               "' is missing (nor is it there without .gz); ", remedy);
 }
 
-Opened open_mnist_like(const config::DataConfig& config, Split split,
-                       const Path& folder, std::string_view remedy, IdxFiles files) {
+// The folder of the four files, and what to do if one is missing.
+struct IdxFolder {
+  Path path;
+  std::string remedy;
+};
+
+// `files` has the facts that the files do not have.
+IdxFiles files_in(const IdxFolder& folder, Split split, IdxFiles files) {
   const auto names = names_of(split);
-  files.images = find_file(folder, names.images, remedy);
-  files.labels = find_file(folder, names.labels, remedy);
-  files.limit = limit_of(config, split);
-  return open_idx(files);
+  files.images = find_file(folder.path, names.images, folder.remedy);
+  files.labels = find_file(folder.path, names.labels, folder.remedy);
+  return files;
 }
 
 }  // namespace
@@ -55,16 +60,19 @@ Opened open_fashion_mnist(const config::DataConfig& config, Split split) {
           : "set data.dir to the folder of the four IDX files, or leave it "
             "empty to use the package dataset-fashion-mnist";
   // Mean and deviation of the pixels of the training images.
-  return open_mnist_like(config, split, folder, remedy,
-                         {.num_classes = 10, .mean = 0.2860F, .deviation = 0.3530F});
+  return open_idx(files_in({folder, remedy}, split,
+                           {.limit = sample_limit(config, split),
+                            .num_classes = 10,
+                            .mean = 0.2860F,
+                            .deviation = 0.3530F}));
 }
 
 Opened open_idx(const config::DataConfig& config, Split split) {
-  const Path folder = folder_of(
+  const Path folder = require_folder(
       config, "a folder of four IDX files (train-images-idx3-ubyte[.gz] and so on)");
-  return open_mnist_like(config, split, folder,
-                         "set data.dir to the folder of the four IDX files",
-                         {.mean = 0.5F, .deviation = 0.5F});
+  return open_idx(files_in(
+      {folder, "set data.dir to the folder of the four IDX files"}, split,
+      {.limit = sample_limit(config, split), .mean = 0.5F, .deviation = 0.5F}));
 }
 
 }  // namespace lockstep::data

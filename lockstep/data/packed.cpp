@@ -22,7 +22,7 @@ struct Piece {
 
 using Tokens = std::vector<std::int64_t>;
 
-struct Scratch {
+struct PackedScratch {
   Tokens input, target;
   std::vector<Tokens> fields;
   std::vector<std::span<std::byte>> rooms;  // of these
@@ -118,7 +118,7 @@ class Packed : public Dataset {
   }
 
   void read_sequence(const Visit& visit, std::int64_t sequence,
-                     Scratch& scratch) const {
+                     PackedScratch& scratch) const {
     const auto longest = static_cast<std::size_t>(sequences_->spec().shape[0]);
     scratch.input.resize(longest);
     scratch.target.resize(longest);
@@ -141,7 +141,7 @@ class Packed : public Dataset {
   std::int64_t length_;
   SampleSpec spec_;
   std::vector<std::vector<Piece>> rows_;
-  mutable detail::Pool<Scratch> scratch_;
+  mutable detail::Pool<PackedScratch> scratch_;
 };
 
 }  // namespace

@@ -32,17 +32,17 @@ const LibPng& libpng() {
 }
 
 // libpng's simple interface; the destructor frees its memory.
-class Reader {
+class PngReader {
  public:
-  explicit Reader(Bytes file) {
+  explicit PngReader(Bytes file) {
     std::memset(&image_, 0, sizeof image_);
     image_.version = PNG_IMAGE_VERSION;
     if (libpng().begin(&image_, file.data(), file.size()) == 0) fail();
     image_.format = PNG_FORMAT_RGB;
   }
-  ~Reader() { libpng().free(&image_); }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
+  ~PngReader() { libpng().free(&image_); }
+  PngReader(const PngReader&) = delete;
+  PngReader& operator=(const PngReader&) = delete;
 
   ImageSize size() const { return {image_.height, image_.width}; }
 
@@ -69,11 +69,11 @@ bool is_png(Bytes file) noexcept {
 }
 
 ImageSize png_size(Bytes file) {
-  return Reader(file).size();
+  return PngReader(file).size();
 }
 
 ImageSize decode_png(Bytes file, std::vector<std::uint8_t>& memory) {
-  Reader reader(file);
+  PngReader reader(file);
   const auto size = reader.size();
   const auto bytes = static_cast<std::size_t>(size.height * size.width * 3);
   if (memory.size() < bytes) memory.resize(bytes);

@@ -22,7 +22,7 @@ class Synthetic : public Dataset {
                   ? config.synthetic_samples
                   : std::max<std::int64_t>(config.synthetic_samples / 10, 1)),
         salt_(split == Split::train ? 1 : 2) {
-    const auto limit = limit_of(config, split);
+    const auto limit = sample_limit(config, split);
     if (limit > 0) size_ = std::min(size_, limit);
     spec_.shape.assign(config.shape.begin(), config.shape.end());
     spec_.num_classes = config.classes > 0 ? config.classes : 10;
@@ -58,9 +58,10 @@ class Synthetic : public Dataset {
     const auto pattern = static_cast<std::int64_t>(
         scramble(static_cast<std::uint64_t>(room.target[0])) % kNoise);
     if (spec_.dtype == torch::kUInt8) {
-      average(bytes_, at, pattern, reinterpret_cast<std::uint8_t*>(room.input.data()));
+      average(bytes_, {at, pattern},
+              reinterpret_cast<std::uint8_t*>(room.input.data()));
     } else {
-      average(floats_, at, pattern, reinterpret_cast<float*>(room.input.data()));
+      average(floats_, {at, pattern}, reinterpret_cast<float*>(room.input.data()));
     }
   }
 
@@ -76,10 +77,15 @@ class Synthetic : public Dataset {
     }
   }
 
-  // Computes out = (noise + pattern) / 2, both read in a circle.
+  // Where a sample and its pattern begin in the noise.
+  struct Begins {
+    std::int64_t sample, pattern;
+  };
+
+  // Computes out = (sample + pattern) / 2, both read in a circle.
   template <typename T>
-  void average(const std::vector<T>& noise, std::int64_t a, std::int64_t b,
-               T* out) const {
+  void average(const std::vector<T>& noise, const Begins& begins, T* out) const {
+    auto [a, b] = begins;
     const auto count = spec_.num_elements();
     for (std::int64_t done = 0; done < count;) {
       const auto run = std::min({count - done, kNoise - a, kNoise - b});

@@ -3,7 +3,6 @@
 #include "lockstep/base/text.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -30,7 +29,7 @@ constexpr std::int64_t kIgnored = -100;  // the default of PyTorch's cross-entro
 // Above it, starting takes minutes, on every rank.
 constexpr std::int64_t kLargeBytes = 200 << 20;
 
-Token end_of(const tokenizer::Tokenizer& words, const std::string& path) {
+Token end_token(const tokenizer::Tokenizer& words, const std::string& path) {
   if (const auto token = words.end_of_text()) return *token;
   throw Error(Fault::config, "data.tokenizer: '", path, "' has no ",
               tokenizer::kEndOfText, ", which stands between documents; add it");
@@ -136,35 +135,19 @@ bool is_examples(const Path& file) {
   return file.extension() == ".jsonl";
 }
 
-// Returns whether a file is of this split. One whose name, or whose folder's, has a
-// word such as "val" or "test" is to evaluate on; "testament" is another word.
-bool fits(const Path& file, const Path& folder, const config::DataConfig& config,
-          Split split) {
-  if (config.split > 0) return split == Split::train;
-  constexpr std::array<std::string_view, 6> kEval = {"val",  "valid", "validation",
-                                                     "test", "eval",  "dev"};
-  std::string word;
-  bool is_eval = false;
-  for (const char letter :
-       text::lower(file.lexically_relative(folder).string()) + "/") {
-    if (letter >= 'a' && letter <= 'z') {
-      word += letter;
-      continue;
-    }
-    is_eval = is_eval || std::find(kEval.begin(), kEval.end(), word) != kEval.end();
-    word.clear();
-  }
-  return is_eval == (split == Split::eval);
-}
-
 std::vector<Path> files_in(const config::DataConfig& config, Split split) {
-  const Path folder = folder_of(config, "a folder of texts (.txt or .jsonl)");
+  const Path folder = require_folder(config, "a folder of texts (.txt or .jsonl)");
   if (std::filesystem::is_regular_file(folder)) {
     if (split == Split::train) return {folder};
     throw Error(Fault::config, "data.dir: '", folder.string(),
                 "' is one file, and there is none to evaluate on; hold samples back "
                 "with data.split=0.1");
   }
+  const auto fits = [&](const Path& file) {
+    if (config.split > 0) return split == Split::train;
+    return names_eval(file.lexically_relative(folder).string()) ==
+           (split == Split::eval);
+  };
   std::vector<Path> files;
   std::error_code error;
   using Walk = std::filesystem::recursive_directory_iterator;
@@ -173,8 +156,7 @@ std::vector<Path> files_in(const config::DataConfig& config, Split split) {
     const auto kind = path.extension();
     const bool is_text = kind == ".txt" || kind == ".jsonl";
     std::error_code ignored;
-    if (is_text && std::filesystem::is_regular_file(path, ignored) &&
-        fits(path, folder, config, split)) {
+    if (is_text && std::filesystem::is_regular_file(path, ignored) && fits(path)) {
       files.push_back(path);
     }
   }
@@ -205,7 +187,7 @@ class Reader {
   explicit Reader(const config::DataConfig& config)
       : config_(config),
         words_(tokenizer::Tokenizer::load(config.text.tokenizer)),
-        end_(end_of(words_, config.text.tokenizer)),
+        end_(end_token(words_, config.text.tokenizer)),
         encoder_(words_) {}
 
   Opened windows(const std::vector<Path>& files) {
@@ -324,7 +306,7 @@ Opened open_text(const config::DataConfig& config, Split split) {
   warn_if_large(files);
   Reader reader(config);
   auto opened = is_examples(files[0]) ? reader.examples(files) : reader.windows(files);
-  return thinned(std::move(opened), limit_of(config, split));
+  return thinned(std::move(opened), sample_limit(config, split));
 }
 
 }  // namespace lockstep::data

@@ -123,7 +123,7 @@ class Tokens : public Dataset {
     spec_.dtype = torch::kInt64;
     spec_.num_classes = config.classes > 0 ? config.classes : largest + 1;
     if (!config.text.tokenizer.empty()) add_bytes(config.text.tokenizer);
-    const auto limit = limit_of(config, split);
+    const auto limit = sample_limit(config, split);
     limit_ = limit > 0 ? std::min(limit, size()) : size();
   }
 
@@ -181,15 +181,15 @@ class Tokens : public Dataset {
 };
 
 // Returns the files of a split by their names, in the order of the names.
-std::vector<Path> files_of(const Path& folder, Split split) {
+std::vector<Path> list_files(const Path& folder, Split split) {
   std::vector<Path> files;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const auto name = text::lower(entry.path().filename().string());
     if (entry.path().extension() != ".bin") continue;
-    const auto has = [&](const char* word) { return name.find(word) != name.npos; };
-    const bool eval = has("val") || has("test");
-    const bool fits = split == Split::eval ? eval : has("train") && !eval;
+    const bool eval = names_eval(name);
+    const bool train = !eval && name.find("train") != name.npos;
+    const bool fits = split == Split::eval ? eval : train;
     if (fits) files.push_back(entry.path());
   }
   if (files.empty()) {
@@ -206,9 +206,9 @@ std::vector<Path> files_of(const Path& folder, Split split) {
 }  // namespace
 
 Opened open_tokens(const config::DataConfig& config, Split split) {
-  const Path folder = folder_of(config, "a folder of token files (*train*.bin)");
+  const Path folder = require_folder(config, "a folder of token files (*train*.bin)");
   std::vector<Shard> shards;
-  for (const auto& file : files_of(folder, split)) {
+  for (const auto& file : list_files(folder, split)) {
     shards.emplace_back(file, config.token_type);
   }
   return std::make_unique<Tokens>(std::move(shards), config, split);

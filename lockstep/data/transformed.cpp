@@ -58,7 +58,7 @@ const char* wanted(const Transforms& t) {
   return t.mean.empty() ? nullptr : "data.mean";
 }
 
-struct Scratch {
+struct ResizeScratch {
   std::vector<std::byte> stored, resized;
   Resizer resizer;
 };
@@ -113,8 +113,9 @@ class Transformed : public Dataset {
       if (crops_) {
         const auto pad = transforms_.crop_padding;
         const auto down = random.below(2 * pad + 1) - pad;
-        crop(Image<const T>{in.data, in.channels, in.height, in.width}, out, down,
-             random.below(2 * pad + 1) - pad);
+        const auto right = random.below(2 * pad + 1) - pad;
+        crop(Image<const T>{in.data, in.channels, in.height, in.width}, out,
+             {.down = down, .right = right});
       }
     } else {
       dataset_->read_sample(visit, room);
@@ -126,7 +127,7 @@ class Transformed : public Dataset {
   // Returns the image before it is cropped: in the scratch memory, or in the batch.
   template <typename T>
   Image<T> resized(const Visit& visit, const SampleBuffer& room,
-                   Scratch& scratch) const {
+                   ResizeScratch& scratch) const {
     scratch.stored.resize(static_cast<std::size_t>(stored_.num_bytes()));
     auto aside = room;
     aside.input = scratch.stored;
@@ -144,11 +145,11 @@ class Transformed : public Dataset {
   template <typename T>
   void hide(const Image<T>& image, Random& random) const {
     if (transforms_.cutout > 0) {
-      erase(image, cutout_box(random, image.height, image.width, transforms_.cutout),
+      erase(image, cutout_box(random, {image.height, image.width}, transforms_.cutout),
             std::span(hidden_));
     }
     if (transforms_.erase > 0 && random.uniform() < transforms_.erase) {
-      const auto box = erasing_box(random, image.height, image.width);
+      const auto box = erasing_box(random, {image.height, image.width});
       if (box) erase(image, *box, std::span(hidden_));
     }
   }
@@ -158,7 +159,7 @@ class Transformed : public Dataset {
   SampleSpec stored_, spec_;
   bool resizes_ = false, crops_ = false;
   std::vector<float> hidden_;  // the value that the model sees as 0, by channel
-  mutable detail::Pool<Scratch> scratch_;
+  mutable detail::Pool<ResizeScratch> scratch_;
 };
 
 }  // namespace

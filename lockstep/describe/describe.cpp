@@ -262,8 +262,13 @@ std::int64_t count_buffers(const torch::nn::Module& module) {
   return bytes;
 }
 
-run::Unit unit_of_block(const models::Model& model, std::size_t i, const Pair& fp32,
-                        const Pair& half) {
+// The same passes in both precisions.
+struct Pairs {
+  const Pair &fp32, &half;
+};
+
+run::Unit unit_of_block(const models::Model& model, std::size_t i, const Pairs& pairs) {
+  const auto& [fp32, half] = pairs;
   const auto between = [i](const Passes& p) {
     return p.marks[i + 1].bytes - p.marks[i].bytes;
   };
@@ -284,8 +289,9 @@ run::Unit unit_of_block(const models::Model& model, std::size_t i, const Pair& f
 }
 
 // Returns the part of a model before, after and besides the blocks.
-run::Unit rest_of(const models::Model& model, const std::vector<run::Unit>& blocks,
-                  const Pair& fp32, const Pair& half) {
+run::Unit outside_of_blocks(const models::Model& model,
+                            const std::vector<run::Unit>& blocks, const Pairs& pairs) {
+  const auto& [fp32, half] = pairs;
   const auto outside = [&](const Passes& p) {
     const auto inside =
         blocks.empty() ? 0 : p.marks.back().bytes - p.marks.front().bytes;
@@ -355,9 +361,9 @@ run::ModelDescription describe_model(models::Model& model, const data::SampleSpe
   described.backward = {fp32.line(backward), half.line(backward)};
   described.forward = {fp32.line(evaluation), half.line(evaluation)};
   for (std::size_t i = 0; i < model.num_blocks(); ++i) {
-    described.units.push_back(unit_of_block(model, i, fp32, half));
+    described.units.push_back(unit_of_block(model, i, {fp32, half}));
   }
-  described.units.push_back(rest_of(model, described.units, fp32, half));
+  described.units.push_back(outside_of_blocks(model, described.units, {fp32, half}));
   model.zero_grad(/*set_to_none=*/true);
   if (!deferred) return described;
   for (auto& unit : described.units) halve(unit.kept.half, unit.num_parameters);

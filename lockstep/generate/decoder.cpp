@@ -11,6 +11,7 @@ using torch::Tensor;
 namespace {
 
 constexpr double kEpsilon = 1e-5;
+constexpr std::int64_t kRoomUnit = 128;
 
 Tensor norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return torch::layer_norm(x, {x.size(-1)}, weight, bias, kEpsilon);
@@ -69,6 +70,12 @@ Decoder::Decoder(GptWeights weights) : weights_(std::move(weights)) {
 void Decoder::begin(std::int64_t rows, std::int64_t room) {
   LOCKSTEP_CHECK(rows > 0 && room > 0 && room <= context_, rows, " ", room);
   lengths_.assign(static_cast<std::size_t>(rows), 0);
+  if (stream_) {
+    // A graph is captured for one size: texts of about one length share it.
+    room = std::min(context_, (room + kRoomUnit - 1) / kRoomUnit * kRoomUnit);
+    const auto& keys = layers_[0].keys;
+    if (held_ && keys.size(0) == rows && keys.size(2) == room) return;
+  }
   held_.reset();
   for (auto& layer : layers_) {
     layer.keys = torch::zeros({rows, weights_.heads, room, hidden_ / weights_.heads},

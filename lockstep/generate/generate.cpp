@@ -34,7 +34,7 @@ class Text {
     const auto token = sampler_.next(logits, tokens_);
     tokens_.push_back(token);
     out_.tokens.push_back(token);
-    if (words_.end_of_text() && token == *words_.end_of_text()) {
+    if (is_end(token)) {
       end(Ended::end_of_text);
     } else {
       out_.text += words_.token_bytes(static_cast<Token>(token));
@@ -51,6 +51,12 @@ class Text {
   }
 
  private:
+  bool is_end(std::int64_t token) const {
+    const auto& ends = options_.end_tokens;
+    return (words_.end_of_text() && token == *words_.end_of_text()) ||
+           std::find(ends.begin(), ends.end(), token) != ends.end();
+  }
+
   void end(Ended ended) {
     over_ = true;
     out_.ended = ended;

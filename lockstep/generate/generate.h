@@ -17,6 +17,8 @@ struct Options {
   SamplerOptions sampling;
   // A text ends before the first of these that it comes to.
   std::vector<std::string> stop_words;
+  // Tokens that end a text, beside the tokenizer's end of text.
+  std::vector<std::int64_t> end_tokens = {};
 };
 
 // Why a text ends where it does.

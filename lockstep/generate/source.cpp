@@ -3,6 +3,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
 #include "lockstep/checkpoint/pieces.h"
+#include "lockstep/config/decisions.h"
+#include "lockstep/hf/base_digest.h"
+#include "lockstep/hf/export.h"
 #include "lockstep/hf/weights.h"
 #include "lockstep/models/lora.h"
 #include "lockstep/run/run_directory.h"
@@ -90,6 +93,13 @@ void merge_adapters(Tensors& tensors, const config::LoraConfig& lora) {
   }
 }
 
+void check_base_is_there(const config::Config& config) {
+  if (is_there(config.model.weights)) return;
+  throw Error(Fault::config, "generate: the run has trained adapters, and the weights ",
+              "that they belong to, '", config.model.weights,
+              "', are not there; put them back");
+}
+
 Tensors base_of(const config::Config& config) {
   const Path path = config.model.weights;
   if (std::filesystem::is_directory(path)) return from_folder(hf::Weights(path));
@@ -139,7 +149,11 @@ config::Config config_in(const Path& checkpoint, const SourceOptions& options) {
 }
 
 Source of_checkpoint(const Path& path, const SourceOptions& options) {
-  return of_config(config_in(path, options), from_checkpoint(path));
+  const auto config = config_in(path, options);
+  // Adapters that were trained beside other weights would say nonsense.
+  if (!config::saves_frozen(config.lora, config.model)) check_base_is_there(config);
+  hf::check_base("generate: ", storage::Reader(path).manifest(), config);
+  return of_config(config, from_checkpoint(path));
 }
 
 Source of_run(const Path& path, const SourceOptions& options) {
@@ -165,11 +179,16 @@ Source of_run(const Path& path, const SourceOptions& options) {
 Source of_folder(const Path& path) {
   const hf::Weights weights(path);
   weights.check({});
+  const auto chats = hf::read_chat_template(path);
+  config::TextData text;
+  if (chats) text.chat_template = *chats;
   return {.weights = {.heads = weights.model().heads,
                       .vocabulary = weights.model().vocabulary,
                       .tensors = from_folder(weights)},
           .tokenizer = path,
-          .text = {}};
+          .text = text,
+          .end_tokens = hf::end_tokens(path),
+          .knows_chats = chats.has_value()};
 }
 
 }  // namespace

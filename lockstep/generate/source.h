@@ -16,8 +16,10 @@ struct Source {
   // True if the tokenizer has as many tokens as the vocabulary; that of a model from
   // elsewhere may have fewer.
   bool is_exact = false;
-  std::filesystem::path tokenizer;  // empty: not known
-  config::TextData text;            // how its run has written chats
+  std::filesystem::path tokenizer;       // empty: not known
+  config::TextData text;                 // how its run has written chats
+  std::vector<std::int64_t> end_tokens;  // of a text, beside the tokenizer's
+  bool knows_chats = true;               // false: its chat template is one of others
 };
 
 struct SourceOptions {

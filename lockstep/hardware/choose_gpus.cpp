@@ -85,9 +85,16 @@ class Links {
   std::map<std::pair<int, int>, int> scores_;
 };
 
-// Returns the first of the best-linked sets of `sure` and `missing` ones of `equals`.
-std::vector<int> best_linked(const Links& links, std::vector<int> sure,
-                             const std::vector<int>& equals, std::size_t missing) {
+// A set that is half decided: `sure` and as many as are `missing` of the `equals`.
+struct PartialChoice {
+  std::vector<int> sure;
+  std::vector<int> equals;
+  std::size_t missing = 0;
+};
+
+// Returns the first of the best-linked sets.
+std::vector<int> best_linked(const Links& links, const PartialChoice& choice) {
+  auto [sure, equals, missing] = choice;
   constexpr std::size_t kMostEquals = 20;  // 184,756 sets of 10
   if (missing >= equals.size() || equals.size() > kMostEquals) {
     sure.insert(
@@ -145,13 +152,13 @@ GpuChoice choose_gpus(const Machine& machine, const GpuWish& wish) {
       fit.size(), static_cast<std::size_t>(std::max(0, wish.count.value_or(1 << 20))));
   if (count == 0) return choice;
   const auto last = fit[count - 1].first;
-  std::vector<int> sure, equals;
+  PartialChoice partial;
   for (const auto& [key, index] : fit) {
-    if (key < last) sure.push_back(index);
-    if (key == last) equals.push_back(index);
+    if (key < last) partial.sure.push_back(index);
+    if (key == last) partial.equals.push_back(index);
   }
-  const auto missing = count - sure.size();
-  choice.chosen = best_linked(Links(machine), std::move(sure), equals, missing);
+  partial.missing = count - partial.sure.size();
+  choice.chosen = best_linked(Links(machine), partial);
   return choice;
 }
 

@@ -20,8 +20,9 @@ GpuMeter::GpuMeter(const Path& root, const std::optional<std::vector<int>>& only
                                    impl_->note);
   if (!impl_->nvml) return;
   Machine machine;
-  for (auto& found :
-       detail::usable_gpus(*impl_->nvml, root, detail::Depth::basic, machine)) {
+  const detail::GpuSearch search{
+      .nvml = *impl_->nvml, .root = root, .depth = detail::Depth::basic};
+  for (auto& found : detail::usable_gpus(search, machine)) {
     const int index = found.gpu.index;
     if (only && std::find(only->begin(), only->end(), index) == only->end()) continue;
     detail::add_details(*impl_->nvml, root, found);

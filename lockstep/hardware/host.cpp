@@ -40,7 +40,7 @@ std::vector<std::string> extensions_of(const std::string& cpuinfo) {
   return found;
 }
 
-std::vector<Path> entries_of(const Path& directory, std::string_view prefix) {
+std::vector<Path> list_entries(const Path& directory, std::string_view prefix) {
   std::vector<Path> entries;
   std::error_code error;
   for (std::filesystem::directory_iterator at(directory, error), end;
@@ -64,11 +64,11 @@ std::int64_t cache_bytes(const std::string& size) {
   return text::to_integer(size).value_or(0);
 }
 
-std::vector<CpuCache> caches_of(const Path& root) {
+std::vector<CpuCache> read_caches(const Path& root) {
   // Level, type and size, with the CPUs that share one: each set is one cache.
   std::map<std::tuple<int, std::string, std::int64_t>, std::set<std::string>> found;
-  for (const auto& cpu : entries_of(root / "sys/devices/system/cpu", "cpu")) {
-    for (const auto& cache : entries_of(cpu / "cache", "index")) {
+  for (const auto& cpu : list_entries(root / "sys/devices/system/cpu", "cpu")) {
+    for (const auto& cache : list_entries(cpu / "cache", "index")) {
       const auto level = number_at(cache / "level");
       if (!level) continue;
       found[{static_cast<int>(*level), text::lower(text_at(cache / "type")),
@@ -99,7 +99,7 @@ std::int64_t node_bytes(const std::string& meminfo, int node, std::string_view k
   return text::to_integer(value.substr(0, value.find(' '))).value_or(0) * 1024;
 }
 
-std::vector<NumaNode> nodes_of(const Path& root) {
+std::vector<NumaNode> read_numa_nodes(const Path& root) {
   std::vector<NumaNode> nodes;
   const Path all = root / "sys/devices/system/node";
   for (const int number : cpu_list(text_at(all / "online"))) {
@@ -118,9 +118,9 @@ std::vector<NumaNode> nodes_of(const Path& root) {
 void add_cpu_facts(const Path& root, Machine& machine) {
   const auto cpuinfo = read_or_empty(root / "proc/cpuinfo");
   machine.cpu_extensions = extensions_of(cpuinfo);
-  machine.cpu_caches = caches_of(root);
+  machine.cpu_caches = read_caches(root);
   machine.max_cpu_mhz = max_mhz(root, cpuinfo);
-  machine.numa_nodes = nodes_of(root);
+  machine.numa_nodes = read_numa_nodes(root);
   machine.cgroup_cores = cgroup_limits(root).cores;
 }
 

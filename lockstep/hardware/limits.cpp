@@ -39,12 +39,19 @@ void tighten(std::optional<T>& limit, T value) {
   limit = limit ? std::min(*limit, value) : value;
 }
 
-void apply_memory(CgroupLimits& limits, long long maximum, long long used,
-                  const Path& statistics) {
+struct MemoryFiles {
+  Path maximum;
+  Path used;
+  Path statistics;
+};
+
+void apply_memory(CgroupLimits& limits, const MemoryFiles& files) {
+  const auto maximum = integer_at(files.maximum).value_or(0);
+  const auto used = integer_at(files.used).value_or(0);
   // Version 1 writes a huge number for "no limit".
   if (maximum <= 0 || maximum >= (1LL << 60)) return;
   long long cache = 0;  // the kernel takes file cache back when it is needed
-  for (const auto& line : text::split(read_or_empty(statistics), '\n')) {
+  for (const auto& line : text::split(read_or_empty(files.statistics), '\n')) {
     const auto words = text::split(line, ' ');
     if (words.size() == 2 && words[0] == "inactive_file") {
       cache = text::to_integer(words[1]).value_or(0);
@@ -62,9 +69,9 @@ void apply_version_2(CgroupLimits& limits, const Path& directory) {
     const auto period = text::to_double(quota[1]);
     if (allowed && period && *period > 0) tighten(limits.cores, *allowed / *period);
   }
-  apply_memory(limits, integer_at(directory / "memory.max").value_or(0),
-               integer_at(directory / "memory.current").value_or(0),
-               directory / "memory.stat");
+  apply_memory(limits, {.maximum = directory / "memory.max",
+                        .used = directory / "memory.current",
+                        .statistics = directory / "memory.stat"});
 }
 
 void apply_version_1(CgroupLimits& limits, std::string_view controller,
@@ -77,9 +84,9 @@ void apply_version_1(CgroupLimits& limits, std::string_view controller,
     }
   }
   if (controller == "memory") {
-    apply_memory(limits, integer_at(directory / "memory.limit_in_bytes").value_or(0),
-                 integer_at(directory / "memory.usage_in_bytes").value_or(0),
-                 directory / "memory.stat");
+    apply_memory(limits, {.maximum = directory / "memory.limit_in_bytes",
+                          .used = directory / "memory.usage_in_bytes",
+                          .statistics = directory / "memory.stat"});
   }
 }
 

@@ -77,7 +77,7 @@ Machine inspect(const Path& run_directory, const Path& root) {
   detail::add_gpus(root, detail::Depth::full, machine);
   detail::add_cpu_facts(root, machine);
   detail::add_memory_facts(root, machine);
-  machine.disk = detail::disk_of(run_directory, root);
+  machine.disk = detail::read_disk(run_directory, root);
   machine.network = detail::network_interfaces(root);
   machine.rdma_devices = detail::rdma_devices(root);
   return machine;

@@ -48,7 +48,7 @@ int identify(const Nvml& nvml, NvmlDevice device, Gpu& gpu) {
   return code == kLost || code == kResetRequired ? code : kNvmlSuccess;
 }
 
-std::vector<FoundGpu> instances_of(const Nvml& nvml, const FoundGpu& whole) {
+std::vector<FoundGpu> mig_instances(const Nvml& nvml, const FoundGpu& whole) {
   std::vector<FoundGpu> instances;
   unsigned capacity = 0;
   if (nvml.mig_capacity(whole.device, &capacity) != kNvmlSuccess) return instances;
@@ -68,7 +68,7 @@ std::vector<FoundGpu> instances_of(const Nvml& nvml, const FoundGpu& whole) {
   return instances;
 }
 
-const FoundGpu* shown_of(const GpuFamily& family) {
+const FoundGpu* find_shown(const GpuFamily& family) {
   if (!family.mig) return &family.whole;
   return family.instances.empty() ? nullptr : &family.instances.front();
 }
@@ -77,14 +77,14 @@ const FoundGpu* shown_of(const GpuFamily& family) {
 const FoundGpu* named_by(const std::string& entry, const std::vector<GpuFamily>& all) {
   if (const auto index = text::to_integer(entry)) {
     if (*index < 0 || *index >= static_cast<long long>(all.size())) return nullptr;
-    return shown_of(all[static_cast<std::size_t>(*index)]);
+    return find_shown(all[static_cast<std::size_t>(*index)]);
   }
   if (entry.empty()) return nullptr;
   for (const auto& family : all) {
     for (const auto& instance : family.instances) {
       if (text::starts_with(instance.gpu.uuid, entry)) return &instance;
     }
-    if (text::starts_with(family.whole.gpu.uuid, entry)) return shown_of(family);
+    if (text::starts_with(family.whole.gpu.uuid, entry)) return find_shown(family);
   }
   return nullptr;
 }
@@ -182,7 +182,7 @@ std::vector<GpuFamily> all_gpus(const Nvml& nvml, std::vector<UnusableGpu>& unus
     unsigned now = 0, after_reset = 0;
     family.mig =
         nvml.mig_mode(whole.device, &now, &after_reset) == kNvmlSuccess && now == 1;
-    if (family.mig) family.instances = instances_of(nvml, whole);
+    if (family.mig) family.instances = mig_instances(nvml, whole);
     all.push_back(std::move(family));
   }
   return all;
@@ -195,7 +195,7 @@ std::vector<FoundGpu> visible_gpus(const std::vector<GpuFamily>& all,
   std::vector<FoundGpu> chosen;
   if (!wanted) {
     for (const auto& family : all) {
-      if (const auto* shown = shown_of(family)) chosen.push_back(*shown);
+      if (const auto* shown = find_shown(family)) chosen.push_back(*shown);
     }
   } else {
     // CUDA's own rule: the list ends at the first entry that names no device.
@@ -213,8 +213,8 @@ std::vector<FoundGpu> visible_gpus(const std::vector<GpuFamily>& all,
   return chosen;
 }
 
-std::vector<FoundGpu> usable_gpus(const Nvml& nvml, const Path& root, Depth depth,
-                                  Machine& machine) {
+std::vector<FoundGpu> usable_gpus(const GpuSearch& search, Machine& machine) {
+  const auto& [nvml, root, depth] = search;
   machine.driver_version = driver_version(nvml);
   machine.cuda_driver_version = cuda_version(nvml);
   const auto all = all_gpus(nvml, machine.unusable_gpus);
@@ -233,7 +233,7 @@ void add_gpus(const Path& root, Depth depth, Machine& machine) {
   const auto nvml =
       Nvml::load(nvidia_library(root, "libnvidia-ml.so.1"), machine.gpu_note);
   if (!nvml) return;
-  auto gpus = usable_gpus(*nvml, root, depth, machine);
+  auto gpus = usable_gpus({.nvml = *nvml, .root = root, .depth = depth}, machine);
   if (depth == Depth::full) {
     for (auto& found : gpus) add_details(*nvml, root, found);
     machine.gpu_pairs = read_pairs(*nvml, gpus);

@@ -130,7 +130,7 @@ std::string user_name(const Path& root, const std::string& uid) {
   return uid;
 }
 
-GpuProcess process_of(const Path& root, const NvmlProcess& from) {
+GpuProcess read_process(const Path& root, const NvmlProcess& from) {
   constexpr auto kUnknown = std::numeric_limits<unsigned long long>::max();
   const auto about = root / "proc" / str(from.pid);
   GpuProcess process{
@@ -150,7 +150,7 @@ std::vector<GpuProcess> read_processes(const Nvml& nvml, NvmlDevice device,
   std::map<unsigned, GpuProcess> by_pid;  // one may compute and draw
   for (const auto* function : {&nvml.compute_processes, &nvml.graphics_processes}) {
     for (const auto& process : process_list(*function, device)) {
-      by_pid.try_emplace(process.pid, process_of(root, process));
+      by_pid.try_emplace(process.pid, read_process(root, process));
     }
   }
   std::vector<GpuProcess> processes;

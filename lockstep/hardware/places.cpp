@@ -64,7 +64,7 @@ bool is_below(const std::string& path, const std::string& point) {
 
 // "36 35 98:0 /root /mnt/x rw - ext4 /dev/sda1 rw": the longest mount point above
 // `path` counts, and the last one mounted among equals.
-Mount mount_of(const std::string& path, const Path& root) {
+Mount find_mount(const std::string& path, const Path& root) {
   Mount best;
   for (const auto& line :
        text::split(read_or_empty(root / "proc/self/mountinfo"), '\n')) {
@@ -121,10 +121,10 @@ std::string kind_of(const Path& about) {
 
 }  // namespace
 
-Disk disk_of(const Path& directory, const Path& root) {
+Disk read_disk(const Path& directory, const Path& root) {
   const auto place = nearest_existing(directory);
   Disk disk{.path = place.string(), .mount = "", .filesystem = "", .rotational = {}};
-  const auto mount = mount_of(disk.path, root);
+  const auto mount = find_mount(disk.path, root);
   disk.mount = mount.point;
   disk.filesystem = mount.filesystem;
   if (!mount.device.empty()) disk.rotational = is_rotational(mount.device, root);

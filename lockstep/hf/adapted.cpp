@@ -5,6 +5,7 @@
 #include <span>
 
 #include "lockstep/base/error.h"
+#include "lockstep/hf/base_digest.h"
 #include "lockstep/hf/weights.h"
 #include "lockstep/storage/numbers.h"
 #include "lockstep/storage/weights_file.h"
@@ -106,6 +107,7 @@ AdaptedWeights::AdaptedWeights(const config::Config& config,
   } else {
     impl_->take_file(path);
   }
+  check_base("checkpoint export: ", reader.manifest(), config);
   impl_->scale = config.lora.alpha / static_cast<double>(config.lora.rank);
 }
 

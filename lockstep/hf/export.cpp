@@ -218,6 +218,9 @@ Exported export_gpt2(const Export& job, const Path& folder) {
                           generation_config_json(model));
   if (!job.tokenizer.empty()) {
     exported.tokenizer_files = copy_tokenizer(job.tokenizer, folder);
+    if (job.config.data.name == "text" && !exported.tokenizer_files.empty()) {
+      write_chat_template(job.config.data.text, folder);
+    }
   }
   // It makes a folder a model, so it comes last.
   files::write_atomically(folder / kConfigName, config_json(model, dtype));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,5 +38,14 @@ Exported export_gpt2(const Export& job, const Path& folder);
 
 // Copies the files of a tokenizer that are in a folder; returns their names.
 std::vector<std::string> copy_tokenizer(const Path& from, const Path& to);
+
+// Writes how a run has written chats into the files of a tokenizer, for transformers'
+// apply_chat_template(). A tokenizer's own template stays where the recipe did not ask
+// for another.
+void write_chat_template(const config::TextData& text, const Path& folder);
+
+// Returns data.chat_template of a folder that write_chat_template() has written, the
+// default one if there is none; nothing for a template of others.
+std::optional<std::string> read_chat_template(const Path& folder);
 
 }  // namespace lockstep::hf

@@ -181,11 +181,36 @@ Gpt2 gpt2_from_json(std::string_view text, const std::string& place) {
 Gpt2 read_gpt2(const Path& folder) {
   const auto file = folder / kConfigName;
   std::error_code ignored;
+  if (std::filesystem::exists(folder / "adapter_config.json", ignored) &&
+      !std::filesystem::exists(file, ignored)) {
+    throw Error(Fault::config, folder.string(),
+                ": it holds adapters of PEFT; name it as lora.weights, and the model "
+                "that they belong to as model.weights");
+  }
   if (!std::filesystem::exists(file, ignored)) {
     throw Error(Fault::config, folder.string(), ": there is no ", kConfigName,
                 " in it; name the folder of a Hugging Face model, or a file");
   }
   return gpt2_from_json(files::read(file, kLargestConfigBytes), file.string());
+}
+
+std::vector<std::int64_t> end_tokens(const Path& folder) {
+  const auto file = folder / "generation_config.json";
+  const auto last = read_gpt2(folder).last_token;
+  std::error_code ignored;
+  std::vector<std::int64_t> tokens;
+  if (last) tokens.push_back(*last);
+  if (!std::filesystem::exists(file, ignored)) return tokens;
+  try {
+    const auto json = Json::parse(files::read(file, kLargestConfigBytes));
+    const auto found = json.find("eos_token_id");
+    if (found == json.end() || found->is_null()) return tokens;
+    if (found->is_array()) return found->get<std::vector<std::int64_t>>();
+    return {found->get<std::int64_t>()};
+  } catch (const Json::exception& error) {
+    throw Error(Fault::config, file.string(), ": ", json_problem(error),
+                "; copy it again from where the weights are from");
+  }
 }
 
 std::string config_json(const Gpt2& model, std::string_view dtype) {

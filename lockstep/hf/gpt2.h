@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 // GPT-2 as Hugging Face's transformers keeps it: a folder of config.json and weights.
 namespace lockstep::hf {
@@ -27,6 +28,10 @@ Gpt2 gpt2_from_json(std::string_view text, const std::string& place);
 
 // Reads config.json of a folder; Fault::config if it is not there.
 Gpt2 read_gpt2(const Path& folder);
+
+// Returns the tokens that end a text, as transformers' generate() takes them: those of
+// generation_config.json, if it names any, else that of config.json.
+std::vector<std::int64_t> end_tokens(const Path& folder);
 
 // Returns the text of config.json. `dtype` is that of the weights in safetensors:
 // "F32".

@@ -1,9 +1,13 @@
 #include "lockstep/hf/peft.h"
 
+#include <algorithm>
+#include <array>
+
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
+#include "lockstep/base/text.h"
 #include "lockstep/hf/tensors.h"
 
 namespace lockstep::hf {
@@ -22,7 +26,35 @@ bool is_set(const Json& value) {
   return true;
 }
 
-// Keys that change what an adapter computes, or which weights it needs.
+// Keys that do not change what a plain adapter computes, or that are read. A key that
+// is set and not among them may: it is refused.
+constexpr auto kKnown = std::to_array<std::string_view>(
+    {"peft_type", "task_type", "base_model_name_or_path", "revision", "inference_mode",
+     "auto_mapping", "peft_version", "r", "lora_alpha", "lora_dropout",
+     "target_modules", "bias", "fan_in_fan_out", "init_lora_weights",
+     // The names of the tensors say which layers are adapted.
+     "exclude_modules", "layers_to_transform", "layers_pattern",
+     // How the adapters began, or how they are merged at run time.
+     "eva_config", "qalora_group_size", "runtime_config", "ephemeral_gpu_offload",
+     "megatron_core"});
+
+constexpr std::string_view kMerge =
+    "; merge such adapters with PEFT (merge_and_unload) and load the result as "
+    "model.weights";
+
+// Some ways to begin take a part out of the weights of the model: the adapters fit only
+// what is left of them.
+void check_init(const Json& init, const std::string& place) {
+  if (init.is_boolean() || init.is_null()) return;
+  const auto name = init.is_string() ? text::lower(init.get<std::string>()) : "";
+  if (name == "gaussian" || name == "eva" || name == "orthogonal") return;
+  throw Error(Fault::config, place, ": init_lora_weights is ", init.dump(),
+              ", which is none of those that leave the weights under the adapters as "
+              "they are (true, false, gaussian, eva, orthogonal)",
+              kMerge);
+}
+
+// Refuses what changes what an adapter computes, or which weights it needs.
 void refuse_other_kinds(const Json& json, const std::string& place) {
   if (json.value("peft_type", "") != "LORA") {
     throw Error(Fault::config, place, ": peft_type is ",
@@ -33,13 +65,12 @@ void refuse_other_kinds(const Json& json, const std::string& place) {
     throw Error(Fault::config, place, ": bias is ", json["bias"].dump(),
                 "; adapters that train biases, too, are not supported");
   }
-  for (const char* key : {"use_rslora", "use_dora", "rank_pattern", "alpha_pattern",
-                          "modules_to_save", "layer_replication", "lora_bias",
-                          "trainable_token_indices", "alora_invocation_tokens"}) {
-    if (!json.contains(key) || !is_set(json[key])) continue;
-    throw Error(Fault::config, place, ": ", key, " is ", json[key].dump(),
-                ", which is not supported; merge such adapters with PEFT "
-                "(merge_and_unload) and load the result as model.weights");
+  if (json.contains("init_lora_weights")) check_init(json["init_lora_weights"], place);
+  for (const auto& [key, value] : json.items()) {
+    const bool is_known = std::find(kKnown.begin(), kKnown.end(), key) != kKnown.end();
+    if (is_known || !is_set(value)) continue;
+    throw Error(Fault::config, place, ": ", key, " is ", value.dump(),
+                ", which is not supported", kMerge);
   }
 }
 

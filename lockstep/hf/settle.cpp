@@ -6,7 +6,9 @@
 #include "lockstep/base/text.h"
 #include "lockstep/hf/detail/settled.h"
 #include "lockstep/hf/model_folders.h"
+#include "lockstep/hf/tensors.h"
 #include "lockstep/hf/weights.h"
+#include "lockstep/storage/weights_file.h"
 #include "lockstep/tokenizer/tokenizer.h"
 
 namespace lockstep::hf {
@@ -122,6 +124,40 @@ class Settling {
   const std::string file_;
 };
 
+// Returns whether a file holds a GPT-2 in the layout of transformers, which only
+// config.json beside it explains.
+bool is_of_transformers(const Path& file) {
+  std::optional<std::int64_t> width;
+  std::optional<storage::Shape> attention;
+  try {
+    const storage::WeightsFile weights(file);
+    for (const auto& entry : weights.tensors()) {
+      const bool has_prefix = entry.name.starts_with(kPrefix);
+      const auto name = entry.name.substr(has_prefix ? kPrefix.size() : 0);
+      if (name == kEmbedding && has_prefix) return true;
+      if (name == kEmbedding && entry.shape.size() == 2) width = entry.shape[1];
+      if (name == "h.0.attn.c_attn.weight") attention = entry.shape;
+    }
+  } catch (const Error&) {
+    return false;  // whoever loads it says what is wrong with it
+  }
+  return width && attention && attention->size() == 2 && attention->at(0) == *width;
+}
+
+void refuse_file_of_folder(const Path& file) {
+  if (!is_of_transformers(file)) return;
+  const auto folder = file.parent_path();
+  std::error_code ignored;
+  const bool has_config = std::filesystem::exists(folder / kConfigName, ignored);
+  throw Error(Fault::config, "model.weights: '", file.string(),
+              "' is a file out of a folder of Hugging Face, whose config.json has to "
+              "be read with it; ",
+              has_config ? "name the folder: model.weights="
+                         : "copy config.json beside it and name the folder: "
+                           "model.weights=",
+              folder.string());
+}
+
 }  // namespace
 
 std::vector<std::string> settle(config::Loaded& loaded, const Path& models) {
@@ -140,6 +176,7 @@ std::vector<std::string> settle(config::Loaded& loaded, const Path& models) {
   }
   weights = found;
   if (!is_folder(weights)) {
+    refuse_file_of_folder(weights);
     check_padding(loaded.config);
     return {};
   }

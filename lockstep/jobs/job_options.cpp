@@ -65,7 +65,7 @@ launcher::HangLimits hang_limits(const config::WatchConfig& watch) {
 }
 
 launcher::Job training_job(const planner::Plan& plan, const OpenedRun& opened,
-                           const StartOptions& options, const Caller& caller) {
+                           const StartOptions& options) {
   const auto& config = plan.config.config;
   const auto& run = opened.directory;
   launcher::Job job;
@@ -74,7 +74,7 @@ launcher::Job training_job(const planner::Plan& plan, const OpenedRun& opened,
   }
   job.environment.insert(job.environment.end(), options.environment.begin(),
                          options.environment.end());
-  job.command = {find_worker(caller).string(), "--run-dir", run.path().string()};
+  job.command = {options.worker.string(), "--run-dir", run.path().string()};
   job.ranks = rank_options(options.binding, config.parallel);
   job.first.world_size = static_cast<int>(job.ranks.size());
   job.first.job_id = run.read_record().id;

@@ -19,6 +19,7 @@ std::vector<std::vector<int>> near_gpus(launcher::Binding binding, int ranks);
 
 // The choices of the process that starts a run, beside its config.
 struct StartOptions {
+  std::filesystem::path worker;  // find_worker()
   launcher::Binding binding = launcher::Binding::none;
   int max_restarts = 0;
   std::chrono::milliseconds grace{30'000};  // for a stop
@@ -29,6 +30,6 @@ struct StartOptions {
 
 // Returns what starts the ranks of a run that was opened. `opened` outlives it.
 launcher::Job training_job(const planner::Plan& plan, const OpenedRun& opened,
-                           const StartOptions& options, const Caller& caller);
+                           const StartOptions& options);
 
 }  // namespace lockstep::jobs

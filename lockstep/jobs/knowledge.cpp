@@ -166,30 +166,28 @@ std::vector<std::string> set_variables(const Caller& caller) {
   return names;
 }
 
-planner::Correction correction_for(const run::ModelDescription& model,
-                                   const config::Config& config,
-                                   const hardware::Machine& machine,
-                                   const Caller& caller) {
+planner::Correction correction_for(const PredictedRun& run, const Caller& caller) {
+  const auto& [model, config, machine] = run;
   const auto state = state_directory(caller);
   if (state.empty()) return {};
   try {
     const auto file = hardware::machine_directory(state, machine) / "predictions.json";
     const auto runs = planner::past_from_json(files::read(file, kLargestFile));
-    return planner::correction_of(runs, model.name,
-                                  planner::kind_of_memory(config, machine));
+    return planner::estimate_correction(runs, model.name,
+                                        planner::kind_of_memory(config, machine));
   } catch (const std::exception&) {
     return {};  // there was no run yet
   }
 }
 
-planner::Knowledge knowledge_of(const config::Loaded& wanted,
-                                const hardware::Machine& machine,
-                                const Caller& caller) {
+planner::Knowledge gather_knowledge(const config::Loaded& wanted,
+                                    const hardware::Machine& machine,
+                                    const Caller& caller) {
   planner::Knowledge knowledge{.set_variables = set_variables(caller)};
   try {
     knowledge.model = describe_model(wanted, caller);
     knowledge.correction =
-        correction_for(*knowledge.model, wanted.config, machine, caller);
+        correction_for({*knowledge.model, wanted.config, machine}, caller);
   } catch (const WorkerDied& problem) {
     knowledge.no_model = str("the model is not known: ", problem.what());
     knowledge.worker_died = true;

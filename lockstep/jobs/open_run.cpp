@@ -9,13 +9,14 @@
 #include "lockstep/config/print.h"
 #include "lockstep/hardware/json.h"
 #include "lockstep/run/events.h"
+#include "lockstep/run/proposed.h"
 #include "lockstep/storage/catalog.h"
 #include "lockstep/storage/file_system.h"
 
 namespace lockstep::jobs {
 namespace {
 
-std::filesystem::path path_of(const config::Config& config) {
+std::filesystem::path run_path(const config::Config& config) {
   return std::filesystem::path(config.run.dir) / config.run.name;
 }
 
@@ -57,7 +58,7 @@ std::string why_again(const std::filesystem::path& run, const planner::Plan& pla
 
 run::RunDirectory take_up(const planner::Plan& plan, const run::NewRun& wanted,
                           const Caller& caller) {
-  const auto path = path_of(plan.config.config);
+  const auto path = run_path(plan.config.config);
   auto run = run::RunDirectory::open(path);
   const auto before = run.read_record();
   if (const auto why = why_again(path, plan, before.state); !why.empty()) {
@@ -73,8 +74,8 @@ run::RunDirectory take_up(const planner::Plan& plan, const run::NewRun& wanted,
   auto record = wanted.record;
   record.id = before.id;
   record.started = before.started;
-  files::write_atomically(run.config(), wanted.config_yaml);
-  files::write_atomically(run.plan(), wanted.plan_json);
+  run::propose(run, {wanted.config_yaml, wanted.plan_json});
+  if (!has_checkpoint(path)) run::accept_proposed(run);  // nothing was trained before
   files::write_atomically(run.record_file(), run::to_json(record));
   remove_errors(run);
   return run;
@@ -90,12 +91,12 @@ bool is_over(const run::RunDirectory& run, run::RunStatus state) {
 
 bool names_resumable_run(const config::Config& config) {
   return !config.run.name.empty() && config::resumes(config.checkpoint) &&
-         has_checkpoint(path_of(config));
+         has_checkpoint(run_path(config));
 }
 
 std::optional<run::RunLock> lock_existing_run(const config::Config& config,
                                               bool take_over, const Caller& caller) {
-  const auto path = path_of(config);
+  const auto path = run_path(config);
   if (!can_be_taken_up(path, config)) return std::nullopt;
   run::LockOptions options;
   options.take_over = take_over;
@@ -103,15 +104,16 @@ std::optional<run::RunLock> lock_existing_run(const config::Config& config,
   return run::RunLock::take(path, options);
 }
 
-OpenedRun open_run(const planner::Plan& plan, std::optional<run::RunLock> lock,
-                   const Caller& caller, bool watched) {
+OpenedRun open_run(const planner::Plan& plan, OpenOptions options,
+                   const Caller& caller) {
+  auto& lock = options.lock;
   const auto& config = plan.config.config;
   run::NewRun wanted{.name = config.run.name,
                      .record = run::record_of_this_process(),
                      .config_yaml = config::to_yaml(plan.config, true),
                      .plan_json = planner::to_json(plan),
                      .lock = nullptr};
-  if (!watched) wanted.record.pid = 0;
+  if (!options.watched) wanted.record.pid = 0;
   wanted.record.recipe = plan.config.recipe;
   wanted.record.command = caller.command_line;
   if (lock) return {take_up(plan, wanted, caller), std::move(*lock)};

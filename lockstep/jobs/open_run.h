@@ -24,10 +24,14 @@ struct OpenedRun {
   run::RunLock lock;
 };
 
-// Resumes the run that `lock` is of, with the current knobs, or makes a new one. With
-// `watched` this process looks after the run.
-OpenedRun open_run(const planner::Plan& plan, std::optional<run::RunLock> lock,
-                   const Caller& caller, bool watched = true);
+struct OpenOptions {
+  std::optional<run::RunLock> lock;  // lock_existing_run()
+  bool watched = true;               // this process looks after the run
+};
+
+// Resumes the run that the lock is of, with the current knobs, or makes a new one.
+OpenedRun open_run(const planner::Plan& plan, OpenOptions options,
+                   const Caller& caller);
 
 // Keeps what the run was made on, for `lockstep report`.
 void keep_machine(const run::RunDirectory& run, const hardware::Machine& machine);

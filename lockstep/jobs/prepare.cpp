@@ -13,8 +13,9 @@ namespace lockstep::jobs {
 Prepared prepare(const config::Loaded& recipe, bool chooses, const Caller& caller) {
   const auto wanted = settle_model(recipe, caller);
   auto machine = known_machine(caller, wanted.config.run.dir);
-  auto knowledge = knowledge_of(wanted, machine, caller);
-  auto plan = planner::resolve(wanted, machine, chooses, knowledge);
+  auto knowledge = gather_knowledge(wanted, machine, caller);
+  auto plan = planner::resolve(wanted, machine, knowledge);
+  if (!chooses) planner::refuse_auto(plan);
   return {std::move(machine), std::move(knowledge), std::move(plan)};
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::optional<run::Beat> beat_of(const run::RunDirectory& run) {
+std::optional<run::Beat> last_beat(const run::RunDirectory& run) {
   try {
     return run::HeartbeatReader(run.heartbeat()).read(0);
   } catch (const Error&) {
@@ -22,7 +22,7 @@ std::optional<run::Beat> beat_of(const run::RunDirectory& run) {
 
 // The worker says when it starts how far it means to go; one that went on may mean to
 // go further than before.
-std::optional<std::int64_t> total_steps_of(const run::RunDirectory& run) {
+std::optional<std::int64_t> planned_steps(const run::RunDirectory& run) {
   std::optional<std::int64_t> total;
   for (const auto& event : run::last_events(run.events(), 1000)) {
     for (const auto& field : event.fields) {
@@ -75,10 +75,10 @@ RunView view_of(const run::RunDirectory& run, const Clock& clock) {
   view.path = run.path().string();
   view.record = run.read_record();
   view.gone = !run::is_final(view.record.state) && !run::may_be_alive(run, view.record);
-  view.beat = beat_of(run);
+  view.beat = last_beat(run);
   view.train = monitor::last_metrics(run.metrics(), monitor::Split::train);
   view.eval = monitor::last_metrics(run.metrics(), monitor::Split::eval);
-  view.total_steps = total_steps_of(run);
+  view.total_steps = planned_steps(run);
   if (view.beat) {
     view.beat_age_seconds = unix_seconds(clock.wall()) - view.beat->time;
     view.step = view.beat->step;

@@ -27,7 +27,7 @@ void Settings::set(const std::string& key, const std::string& value,
                 ", because ", because, "; leave it out");
   }
   const bool said = loaded_.sources[key].origin != Origin::standard;
-  config::set(loaded_, key, value, {Origin::override_, command_ + ": " + because});
+  config::set(loaded_, {key, value}, {Origin::override_, command_ + ": " + because});
   if (said) made_.push_back({key, value, str("not ", before, ": ", because)});
 }
 
@@ -54,9 +54,8 @@ run::RunDirectory make_trial(const Trials& trials, const planner::Plan& plan) {
   return run::RunDirectory::create(trials.directory, wanted);
 }
 
-launcher::JobResult run_trial(const Trials& trials, const planner::Plan& plan,
-                              const run::RunDirectory& run,
-                              const std::vector<std::string>& more) {
+launcher::JobResult run_trial(const Trials& trials, const Trial& trial) {
+  const auto& [plan, run, more] = trial;
   const auto& config = plan.config.config;
   const auto path = std::filesystem::absolute(run.path());
   launcher::Job job;

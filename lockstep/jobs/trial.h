@@ -49,10 +49,13 @@ struct Trials {
 
 run::RunDirectory make_trial(const Trials& trials, const planner::Plan& plan);
 
-// Runs the ranks to their end, with `more` after the worker's own arguments; what they
-// print goes to their logs.
-launcher::JobResult run_trial(const Trials& trials, const planner::Plan& plan,
-                              const run::RunDirectory& run,
-                              const std::vector<std::string>& more = {});
+struct Trial {
+  const planner::Plan& plan;
+  const run::RunDirectory& run;
+  std::vector<std::string> arguments = {};  // behind the worker's own
+};
+
+// Runs the ranks to their end; what they print goes to their logs.
+launcher::JobResult run_trial(const Trials& trials, const Trial& trial);
 
 }  // namespace lockstep::jobs

@@ -27,8 +27,12 @@ void in_any_case(const Do& what) {
 
 // LibTorch ends a capture by the driver's first, and if that fails leaves its
 // allocators and its generator in the middle of it.
+struct GeneratorState {
+  std::uint64_t seed, offset;
+};
+
 void end_what_failed(c10::DeviceIndex device, const at::cuda::MempoolId_t& pool,
-                     std::uint64_t seed, std::uint64_t offset) {
+                     const GeneratorState& before) {
   namespace allocator = c10::cuda::CUDACachingAllocator;
   in_any_case([&] { allocator::endAllocateToPool(device, pool); });
   in_any_case([&] { allocator::releasePool(device, pool); });
@@ -36,7 +40,7 @@ void end_what_failed(c10::DeviceIndex device, const at::cuda::MempoolId_t& pool,
   in_any_case([&] { host->end_allocate_to_pool(pool); });
   in_any_case([&] { host->release_pool(pool); });
   generator_of(device).graphsafe_set_state(c10::make_intrusive<at::CUDAGeneratorImpl>(
-      device, c10::make_intrusive<at::CUDAGeneratorState>(seed, offset)));
+      device, c10::make_intrusive<at::CUDAGeneratorState>(before.seed, before.offset)));
   static_cast<void>(cudaGetLastError());  // the next launch is no part of it
 }
 
@@ -65,7 +69,7 @@ class CudaGraph::Impl {
       graph_.capture_end();
     } catch (...) {
       if (!failure) failure = std::current_exception();
-      end_what_failed(device, pool_, seed, offset);
+      end_what_failed(device, pool_, {seed, offset});
     }
     if (!failure) return;
     graph_.reset();

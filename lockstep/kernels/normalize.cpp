@@ -89,8 +89,7 @@ void normalize(torch::Tensor& out, const torch::Tensor& in,
   }
 }
 
-void normalize(torch::Tensor& out, const torch::Tensor& in, float scale, float shift) {
-  const ScaleShift all{scale, shift};
+void normalize(torch::Tensor& out, const torch::Tensor& in, const ScaleShift& all) {
   normalize(out, in, std::span(&all, 1));
 }
 

@@ -79,7 +79,7 @@ char process_state(pid_t pid, const std::filesystem::path& proc) {
   }
 }
 
-std::optional<Activity> activity_of(pid_t pid, const std::filesystem::path& proc) {
+std::optional<Activity> read_activity(pid_t pid, const std::filesystem::path& proc) {
   // The state is the third word of the file.
   constexpr std::size_t kMajorFaults = 12 - 3, kUserTime = 14 - 3;
   const auto process = proc / std::to_string(pid);

@@ -30,8 +30,8 @@ char process_state(pid_t pid, const std::filesystem::path& proc = "/proc");
 
 // Returns nothing where it can not be read: the process has ended, or is another
 // user's.
-std::optional<Activity> activity_of(pid_t pid,
-                                    const std::filesystem::path& proc = "/proc");
+std::optional<Activity> read_activity(pid_t pid,
+                                      const std::filesystem::path& proc = "/proc");
 
 // Watches whether the GPUs of ranks compute. They are asked by a thread of its own: a
 // driver that hangs must not hold up a caller.

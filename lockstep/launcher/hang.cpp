@@ -81,12 +81,11 @@ bool waits(const std::optional<run::Beat>& beat) {
 
 }  // namespace
 
-HangJudge::HangJudge(const HangLimits& limits, int ranks, bool several_nodes,
-                     const Clock& clock)
+HangJudge::HangJudge(const HangLimits& limits, const Group& group, const Clock& clock)
     : limits_(limits),
-      several_nodes_(several_nodes),
+      several_nodes_(group.several_nodes),
       clock_(clock),
-      ranks_(static_cast<std::size_t>(ranks)) {}
+      ranks_(static_cast<std::size_t>(group.local_ranks)) {}
 
 void HangJudge::note(Rank& rank, const RankLook& look, nanoseconds passed) const {
   if (look.state == 't') return;  // a user looks at it with a debugger
@@ -200,7 +199,8 @@ bool HangJudge::is_within_steps(const Rank& rank, bool all_wait) const {
 // Returns whether the rank and all that it may wait for were idle: those that wait with
 // it, if all do, else those that do not.
 bool HangJudge::is_idle_for(std::size_t index, nanoseconds limit,
-                            const std::vector<RankLook>& looks, bool all_wait) const {
+                            const Scene& scene) const {
+  const auto& [looks, all_wait] = scene;
   if (ranks_[index].idle < limit) return false;
   // Ranks of other machines are not seen here.
   if (several_nodes_ && !all_wait) return false;
@@ -227,7 +227,7 @@ bool HangJudge::is_late(std::size_t index, const std::vector<RankLook>& looks,
   }
   if (rank.quiet < allowed) return false;
   if (!is_within_steps(rank, all_wait)) return true;
-  return is_idle_for(index, std::max(allowed, kEvidence), looks, all_wait) ||
+  return is_idle_for(index, std::max(allowed, kEvidence), {looks, all_wait}) ||
          rank.quiet >= step_timeout(rank);
 }
 

@@ -71,8 +71,11 @@ struct Verdict {
 // is stopped, or when it did nothing at all for the short limit, or after the long one.
 class HangJudge {
  public:
-  // `several_nodes` means that ranks of other machines, not seen here, take part.
-  HangJudge(const HangLimits& limits, int ranks, bool several_nodes,
+  struct Group {
+    int local_ranks = 1;         // of this machine
+    bool several_nodes = false;  // ranks of other machines, not seen here, take part
+  };
+  HangJudge(const HangLimits& limits, const Group& group,
             const Clock& clock = Clock::system());
 
   Verdict look(const std::vector<RankLook>& ranks);
@@ -106,8 +109,13 @@ class HangJudge {
   std::chrono::nanoseconds step_timeout(const Rank& rank) const;
   std::chrono::nanoseconds limit(const Rank& rank, bool all_wait) const;
   bool is_within_steps(const Rank& rank, bool all_wait) const;
+  // What is seen of all ranks at once.
+  struct Scene {
+    const std::vector<RankLook>& looks;
+    bool all_wait;
+  };
   bool is_idle_for(std::size_t index, std::chrono::nanoseconds limit,
-                   const std::vector<RankLook>& looks, bool all_wait) const;
+                   const Scene& scene) const;
   bool is_late(std::size_t index, const std::vector<RankLook>& looks,
                bool all_wait) const;
   // The time for which a rank is quiet before it is named as slow, and ended.

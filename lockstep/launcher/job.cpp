@@ -75,19 +75,19 @@ bool is_homeless(const JobResult& result) {
 // Runs all attempts of a job.
 class Runner {
  public:
-  Runner(const run::RunDirectory& run, const Job& job, Signals& signals,
-         const Clock& clock)
+  Runner(const run::RunDirectory& run, const Job& job, Signals& signals)
       : run_(run),
         job_(completed(job)),
         signals_(signals),
-        clock_(clock),
-        notes_(run, job_, clock) {
+        clock_(*job.clock),
+        notes_(run, job_, clock_) {
     check(job_);
     run::check_host(job_.first);
     port_ = hold_port(job_);
     if (job_.hang_limits && job_.hang_limits->step_floor.count() > 0) {
-      hang_.emplace(*job_.hang_limits, static_cast<int>(job_.ranks.size()),
-                    job_.first.nodes > 1, clock_);
+      const HangJudge::Group group{.local_ranks = static_cast<int>(job_.ranks.size()),
+                                   .several_nodes = job_.first.nodes > 1};
+      hang_.emplace(*job_.hang_limits, group, clock_);
     }
     guard_.emplace(mark_, job_.lock);  // before the pump's threads
     if (captures(job_)) pump_.emplace(LogPump::Options{.show = job_.show});
@@ -219,21 +219,20 @@ class Runner {
 
 }  // namespace
 
-JobResult run_job(const run::RunDirectory& run, const Job& job, Signals& signals,
-                  const Clock& clock) {
+JobResult run_job(const run::RunDirectory& run, const Job& job, Signals& signals) {
   files::sweep_leftovers(run.path());
   // This comes before a rank exists: if it fails, there is nothing to clean up.
-  run.update_record(RunStatus::running, std::nullopt, "");
+  run.update_record({RunStatus::running, std::nullopt, ""});
   JobResult result;
   try {
-    result = Runner(run, job, signals, clock).run();
+    result = Runner(run, job, signals).run();
   } catch (const std::exception& error) {
     // This includes a lack of memory or threads: in any case nothing runs any more.
     const auto* known = dynamic_cast<const Error*>(&error);
     try {
-      run.update_record(RunStatus::failed,
-                        known == nullptr ? kExitFailed : shell_status(known->fault()),
-                        error.what());
+      run.update_record({RunStatus::failed,
+                         known == nullptr ? kExitFailed : shell_status(known->fault()),
+                         error.what()});
     } catch (const std::exception&) {  // the first one says more
     }
     throw;
@@ -244,7 +243,7 @@ JobResult run_job(const run::RunDirectory& run, const Job& job, Signals& signals
   // These are files that killed ranks were about to write.
   files::sweep_leftovers(run.path());
   try {
-    run.update_record(result.state, result.exit, result.message);
+    run.update_record({result.state, result.exit, result.message});
   } catch (const Error& error) {
     result.message += str(result.message.empty() ? "" : "\n", error.what());
   }

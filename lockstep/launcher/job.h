@@ -79,6 +79,7 @@ struct Job {
   std::function<void(std::string_view)> say;
   // Gets captured lines for the terminal; empty: standard output and standard error.
   LogPump::Show show;
+  const Clock* clock = &Clock::system();
 };
 
 // The end of a rank, and the launcher's part in it.
@@ -128,7 +129,6 @@ struct JobResult {
 //
 // Throws Fault::hardware if the program is not there, Fault::io if it does not start
 // and Fault::config if the port is taken; run.json then says failed.
-JobResult run_job(const run::RunDirectory& run, const Job& job, Signals& signals,
-                  const Clock& clock = Clock::system());
+JobResult run_job(const run::RunDirectory& run, const Job& job, Signals& signals);
 
 }  // namespace lockstep::launcher

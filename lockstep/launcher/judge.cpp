@@ -64,14 +64,6 @@ int exit_of_failure(const run::RunDirectory& run, const Job& job, const RankEnd&
   return fault ? shell_status(*fault) : kExitFailed;
 }
 
-JobResult result(RunStatus state, int exit, std::string message,
-                 std::vector<RankEnd> ends) {
-  return {.state = state,
-          .exit = exit,
-          .message = std::move(message),
-          .ends = std::move(ends)};
-}
-
 // Judges a job in which no rank failed: all were stopped, by a signal or by themselves.
 JobResult judge_stop(const run::RunDirectory& run, const Job& job,
                      std::vector<RankEnd> ends) {
@@ -84,8 +76,10 @@ JobResult judge_stop(const run::RunDirectory& run, const Job& job,
     const int number = killed->asked_by;
     auto message = str("rank ", killed->rank, " was killed after ", signal_name(number),
                        ", before it had stopped by itself");
-    return result(RunStatus::stopped, run::exit_of_stop(run, job.resumes, number),
-                  std::move(message), std::move(ends));
+    return {.state = RunStatus::stopped,
+            .exit = run::exit_of_stop(run, job.resumes, number),
+            .message = std::move(message),
+            .ends = std::move(ends)};
   }
   const int status = is(Ending::stopped)->end.shell_status();
   const int exit = status == kExitStopped
@@ -93,7 +87,10 @@ JobResult judge_stop(const run::RunDirectory& run, const Job& job,
                        : run::exit_of_stop(run, job.resumes, status - 128);
   auto message = exit == kExitStopped ? "stopped by request; a rerun resumes"
                                       : str("stopped by ", signal_name(exit - 128));
-  return result(RunStatus::stopped, exit, std::move(message), std::move(ends));
+  return {.state = RunStatus::stopped,
+          .exit = exit,
+          .message = std::move(message),
+          .ends = std::move(ends)};
 }
 
 }  // namespace
@@ -141,14 +138,17 @@ JobResult judge(const run::RunDirectory& run, const Job& job,
   const auto stopping = [](const RankEnd& end) { return end.asked_by != 0; };
   if (!ends.empty() && !ends[0].lost_to.empty()) {
     auto message = str("the run was taken over by ", ends[0].lost_to);
-    return result(RunStatus::failed, kExitFailed, std::move(message), std::move(ends));
+    return {.state = RunStatus::failed,
+            .exit = kExitFailed,
+            .message = std::move(message),
+            .ends = std::move(ends)};
   }
   if (!ends.empty() && ends[0].homeless) {
-    auto gone = result(RunStatus::failed, shell_status(Fault::io),
-                       str("the run directory ", run.path().string(), " is gone"),
-                       std::move(ends));
-    gone.fault = Fault::io;
-    return gone;
+    return {.state = RunStatus::failed,
+            .exit = shell_status(Fault::io),
+            .message = str("the run directory ", run.path().string(), " is gone"),
+            .ends = std::move(ends),
+            .fault = Fault::io};
   }
   const auto first = first_failure(run, job, ends);
   // Ranks that were asked to stop may lose each other on the way.
@@ -157,16 +157,20 @@ JobResult judge(const run::RunDirectory& run, const Job& job,
                             ends.size() > 1;
   if (lost_in_stop) {
     const int number = std::find_if(ends.begin(), ends.end(), stopping)->asked_by;
-    return result(RunStatus::stopped, run::exit_of_stop(run, job.resumes, number),
-                  str("stopped by ", signal_name(number)), std::move(ends));
+    return {.state = RunStatus::stopped,
+            .exit = run::exit_of_stop(run, job.resumes, number),
+            .message = str("stopped by ", signal_name(number)),
+            .ends = std::move(ends)};
   }
   if (first) {
     const int exit = exit_of_failure(run, job, ends[*first]);
     const auto fault = known_fault(run, job, ends[*first]);
-    auto message = failure_report(run, job, ends, *first);
-    auto failed = result(RunStatus::failed, exit, std::move(message), std::move(ends));
-    failed.fault = fault;
-    return failed;
+    auto message = failure_report(run, job, {.ends = ends, .first = *first});
+    return {.state = RunStatus::failed,
+            .exit = exit,
+            .message = std::move(message),
+            .ends = std::move(ends),
+            .fault = fault};
   }
   const auto well = [&](const RankEnd& end) {
     return ending_of(job, end) == Ending::well;
@@ -175,8 +179,10 @@ JobResult judge(const run::RunDirectory& run, const Job& job,
     const bool printed = std::none_of(ends.begin(), ends.end(), [&](const auto& end) {
       return is_unprinted(job, end.end);
     });
-    return result(RunStatus::done, printed ? kExitOk : kExitEnvironment, "",
-                  std::move(ends));
+    return {.state = RunStatus::done,
+            .exit = printed ? kExitOk : kExitEnvironment,
+            .message = "",
+            .ends = std::move(ends)};
   }
   return judge_stop(run, job, std::move(ends));
 }

@@ -10,7 +10,7 @@ void Notes::say(std::string_view sentence) const {
 
 void Notes::state(run::RunStatus state, const std::string& message) {
   try {
-    run_.update_record(state, std::nullopt, message);
+    run_.update_record({state, std::nullopt, message});
   } catch (const Error& error) {
     say(error.what());
   }

@@ -110,9 +110,16 @@ std::optional<run::RankError> own_words(const run::RunDirectory& run,
   return run::read_error(run.error(end.rank));
 }
 
-// `said` is the text of another rank: ranks often fail in the same words.
-std::string fate(const run::RunDirectory& run, const Job& job, const RankEnd& end,
-                 const std::string& said) {
+// Returns ": ..."; "" if the rank left no error. `said` is the text of another rank:
+// ranks often fail in the same words.
+std::string in_short(const std::optional<run::RankError>& error,
+                     const std::string& said) {
+  if (!error) return "";
+  return str(": ", error->message == said ? "the same" : first_line(error->message));
+}
+
+// `words` are the rank's own about a failure.
+std::string fate(const Job& job, const RankEnd& end, const std::string& words) {
   switch (ending_of(job, end)) {
     case Ending::well:
       return "had ended well";
@@ -125,10 +132,7 @@ std::string fate(const run::RunDirectory& run, const Job& job, const RankEnd& en
     case Ending::failed:
       break;
   }
-  const auto error = own_words(run, end);
-  if (!error) return how_it_ended(end);
-  return str(how_it_ended(end), ": ",
-             error->message == said ? "the same" : first_line(error->message));
+  return how_it_ended(end) + words;
 }
 
 }  // namespace
@@ -149,15 +153,18 @@ std::string failure_line(const run::RunDirectory& run, const Job& job,
 }
 
 std::string failure_report(const run::RunDirectory& run, const Job& job,
-                           std::span<const RankEnd> ends, std::size_t first) {
+                           const FailedRanks& ranks) {
+  const auto& [ends, first] = ranks;
   auto text = failure_line(run, job, ends[first]);
   const auto words = own_words(run, ends[first]);
   const bool words_are_enough = is_alone(job) && words;
   if (!words_are_enough) text += last_lines(run.log(ends[first].rank));
   for (std::size_t i = 0; i < ends.size(); ++i) {
     if (i == first) continue;
+    const auto own =
+        in_short(own_words(run, ends[i]), words ? words->message : std::string());
     text += str("\nrank ", ends[i].rank, " (pid ", ends[i].pid, ") ",
-                fate(run, job, ends[i], words ? words->message : ""));
+                fate(job, ends[i], own));
   }
   return text;
 }

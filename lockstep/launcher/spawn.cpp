@@ -30,12 +30,12 @@ bool has_called(const std::string& state) {
   return state == str(::getppid(), " called");
 }
 
-int fail(const run::RankEnvironment& rank, Fault fault, int status,
-         const std::string& message) {
+int fail(const run::RankEnvironment& rank, const Error& error, int status) {
   if (rank.error_file.empty()) return status;
   try {
-    run::write_error(rank.error_file,
-                     {.fault = fault, .message = message, .rank = rank.rank});
+    run::write_error(
+        rank.error_file,
+        {.fault = error.fault(), .message = error.what(), .rank = rank.rank});
   } catch (const Error&) {
     // The disk may be full: the status still says what kind of failure it is.
   }
@@ -49,12 +49,13 @@ int call(const std::function<void(const run::RankEnvironment&)>& function) {
     function(rank);
     return kExitOk;
   } catch (const Error& error) {
-    return fail(rank, error.fault(), exit_status(error.fault()), error.what());
+    return fail(rank, error, exit_status(error.fault()));
   } catch (const std::exception& error) {
-    return fail(rank, Fault::internal, kExitFailed, error.what());
+    return fail(rank, Error(Fault::internal, error.what()), kExitFailed);
   } catch (...) {
-    return fail(rank, Fault::internal, kExitFailed,
-                "spawn: the function threw something that is no std::exception");
+    const Error error(Fault::internal,
+                      "spawn: the function threw something that is no std::exception");
+    return fail(rank, error, kExitFailed);
   }
 }
 

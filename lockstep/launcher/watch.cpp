@@ -72,7 +72,7 @@ RankLook Attempt::look_at(Rank& rank) {
   const bool due = !rank.evidence_at || now - *rank.evidence_at >= kEvidenceInterval;
   if (wanted && due) {
     rank.evidence_at = now;
-    rank.activity = activity_of(pid);
+    rank.activity = read_activity(pid);
     rank.gpu_busy = gpus_.is_busy(rank.end.local_rank);
   }
   look.activity = rank.activity;

@@ -103,19 +103,19 @@ FoundMicroBatch find_micro_batch(const MicroBatchSearch& wanted) {
   StepStart start(wanted.model, device);
   start.take();
   start_count();
-  const auto available = comm::extremes_of(meter.available_bytes(), cpu).smallest;
+  const auto available = comm::gather_extremes(meter.available_bytes(), cpu).smallest;
   const auto target =
       static_cast<std::int64_t>(std::min(wanted.config.target, wanted.config.fraction) *
                                 static_cast<double>(available));
-  const auto used = comm::extremes_of(meter.peak_bytes(), cpu).largest;
+  const auto used = comm::gather_extremes(meter.peak_bytes(), cpu).largest;
   MicroSearch search(
       {.most = wanted.most, .free_bytes = available - used, .target_bytes = target});
   while (const auto size = search.next()) {
     start_count();
     const bool here = wanted.try_step(*size);
-    const bool everywhere = comm::extremes_of(here ? 1 : 0, cpu).smallest == 1;
+    const bool everywhere = comm::gather_extremes(here ? 1 : 0, cpu).smallest == 1;
     const auto peak =
-        everywhere ? comm::extremes_of(meter.peak_bytes(), cpu).largest : 0;
+        everywhere ? comm::gather_extremes(meter.peak_bytes(), cpu).largest : 0;
     search.observe({*size, everywhere && peak <= target, peak});
     start.restore();
   }

@@ -106,7 +106,7 @@ Tensor DropoutImpl::forward(const Tensor& input) {
                             .call = call});
 }
 
-std::vector<DropoutImpl*> dropouts_of(const torch::nn::Module& module) {
+std::vector<DropoutImpl*> find_dropouts(const torch::nn::Module& module) {
   std::vector<DropoutImpl*> found;
   for (const auto& part : module.modules(/*include_self=*/false)) {
     if (auto* dropout = part->as<DropoutImpl>()) found.push_back(dropout);
@@ -127,7 +127,7 @@ std::shared_ptr<SamplePass> draw_by_sample(const torch::nn::Module& model,
                                            std::uint64_t seed) {
   auto pass = std::make_shared<SamplePass>(seed);
   std::uint64_t layer = 0;
-  for (auto* dropout : dropouts_of(model)) dropout->follow(pass, layer++);
+  for (auto* dropout : find_dropouts(model)) dropout->follow(pass, layer++);
   return pass;
 }
 

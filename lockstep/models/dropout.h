@@ -72,7 +72,7 @@ class DropoutImpl : public torch::nn::Cloneable<DropoutImpl> {
 };
 TORCH_MODULE(Dropout);
 
-std::vector<DropoutImpl*> dropouts_of(const torch::nn::Module& module);
+std::vector<DropoutImpl*> find_dropouts(const torch::nn::Module& module);
 
 // Returns whether a dropout of it, ours or LibTorch's, draws from torch's default
 // generator.

@@ -126,7 +126,7 @@ class Gpt : public Model {
  public:
   Gpt(const Sizes& sizes, bool packed)
       : sizes_(sizes), packed_(packed), dropout_(sizes.dropout) {
-    wte_ = register_module("wte", embedding_of(sizes));
+    wte_ = register_module("wte", make_embedding(sizes));
     wpe_ = register_module("wpe", nn::Embedding(sizes.context, sizes.hidden));
     register_module("dropout", dropout_);
     std::vector<Layer> blocks;
@@ -157,14 +157,14 @@ class Gpt : public Model {
 
   Named forward_named(const Named& inputs) override {
     if (!packed_) return Model::forward_named(inputs);
-    mask_ = mask_of(inputs.at("segment"));
+    mask_ = segment_mask(inputs.at("segment"));
     return {{"output", logits(inputs.at("input"), inputs.at("position"))}};
   }
 
  private:
   // Rows of no token are zeros, and draw no numbers: with or without them, a model
   // begins with the same weights.
-  static nn::Embedding embedding_of(const Sizes& sizes) {
+  static nn::Embedding make_embedding(const Sizes& sizes) {
     nn::Embedding embedding(sizes.vocabulary, sizes.hidden);
     if (sizes.rows == sizes.vocabulary) return embedding;
     return nn::Embedding::from_pretrained(
@@ -175,7 +175,7 @@ class Gpt : public Model {
 
   // No token looks beyond its segment, nor ahead. A token of none sees itself, so that
   // it has something to average.
-  static Tensor mask_of(const Tensor& segment) {
+  static Tensor segment_mask(const Tensor& segment) {
     const auto length = segment.size(1);
     const auto same = segment.unsqueeze(2).eq(segment.unsqueeze(1));
     const auto causal =
@@ -245,7 +245,7 @@ void check_size(const config::ModelConfig& config) {
               ", heads=", config.heads, "; leave one of them out");
 }
 
-std::int64_t context_of(const config::ModelConfig& config, const Shape& shape) {
+std::int64_t context_length(const config::ModelConfig& config, const Shape& shape) {
   if (config.context == 0) return shape.input[0];
   if (config.context >= shape.input[0]) return config.context;
   throw Error(Fault::config, "model.context: ", config.context,
@@ -272,7 +272,7 @@ std::shared_ptr<Model> make_gpt(const config::ModelConfig& config, const Shape& 
   const auto multiple = config.pad_vocabulary;
   const Sizes sizes{.vocabulary = shape.num_classes,
                     .rows = (shape.num_classes + multiple - 1) / multiple * multiple,
-                    .context = context_of(config, shape),
+                    .context = context_length(config, shape),
                     .hidden = config.hidden,
                     .layers = config.layers,
                     .heads = config.heads,

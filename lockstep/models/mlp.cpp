@@ -46,20 +46,25 @@ class Mlp : public Model, public OwnBackward {
 
   void backward(const Named& gradients, GradientSink& sink) override {
     auto gradient = gradients.at("output");  // (B, classes)
-    add_gradients(*output_, gradient, kept_[hidden_.size()], sink);
+    add_gradients(*output_, {kept_[hidden_.size()], gradient}, sink);
     auto* above = &output_;
     for (auto i = hidden_.size(); i-- > 0;) {
       gradient = gradient.mm((*above)->weight);
       gradient = at::threshold_backward(gradient, kept_[i + 1], 0);
-      add_gradients(*hidden_[i], gradient, kept_[i], sink);
+      add_gradients(*hidden_[i], {kept_[i], gradient}, sink);
       above = &hidden_[i];
     }
     kept_.clear();
   }
 
  private:
-  static void add_gradients(const nn::LinearImpl& layer, const Tensor& gradient,
-                            const Tensor& input, GradientSink& sink) {
+  struct LayerPass {
+    const Tensor& input;
+    const Tensor& gradient;  // of the output
+  };
+  static void add_gradients(const nn::LinearImpl& layer, const LayerPass& pass,
+                            GradientSink& sink) {
+    const auto& [input, gradient] = pass;
     if (auto bias = sink.destination_of(layer.bias); bias.memory.defined()) {
       if (bias.adds) {
         bias.memory.add_(gradient.sum(0));

@@ -21,7 +21,7 @@ using torch::autograd::variable_list;
 // process and draw from them.
 std::vector<at::Generator> generators_of(const torch::nn::Module& block,
                                          const torch::Device& device) {
-  if (!dropouts_of(block).empty() && !draws_from_torch(block)) return {};
+  if (!find_dropouts(block).empty() && !draws_from_torch(block)) return {};
   std::vector<at::Generator> generators;
   generators.push_back(at::globalContext().defaultGenerator(torch::kCPU));
   if (!device.is_cpu()) {
@@ -34,7 +34,7 @@ std::vector<at::Generator> generators_of(const torch::nn::Module& block,
 class Calls {
  public:
   explicit Calls(const torch::nn::Module& block) {
-    for (auto* dropout : dropouts_of(block))
+    for (auto* dropout : find_dropouts(block))
       places_.emplace_back(dropout, dropout->calls());
   }
   void restore() const {

@@ -16,10 +16,16 @@ namespace nn = torch::nn;
 // Below this a stem that reduces the image to a quarter would leave nothing to see.
 constexpr std::int64_t kSmallImage = 65;
 
-nn::Conv2d conv(std::int64_t in, std::int64_t out, std::int64_t size,
-                std::int64_t stride = 1) {
-  return nn::Conv2d(
-      nn::Conv2dOptions(in, out, size).stride(stride).padding(size / 2).bias(false));
+struct ConvKernel {
+  std::int64_t size;
+  std::int64_t stride = 1;
+};
+
+nn::Conv2d conv(std::int64_t in, std::int64_t out, const ConvKernel& kernel) {
+  return nn::Conv2d(nn::Conv2dOptions(in, out, kernel.size)
+                        .stride(kernel.stride)
+                        .padding(kernel.size / 2)
+                        .bias(false));
 }
 
 // Draws He's initial values for layers that are followed by relu.
@@ -42,18 +48,19 @@ class ResidualBlock : public nn::Module {
       : bottleneck_(bottleneck) {
     const auto [in, middle, out] = widths;
     conv1_ = register_module(
-        "conv1", bottleneck ? conv(in, middle, 1) : conv(in, middle, 3, stride));
+        "conv1", bottleneck ? conv(in, middle, {1}) : conv(in, middle, {3, stride}));
     bn1_ = register_module("bn1", nn::BatchNorm2d(middle));
-    conv2_ = register_module(
-        "conv2", bottleneck ? conv(middle, middle, 3, stride) : conv(middle, out, 3));
+    conv2_ = register_module("conv2", bottleneck ? conv(middle, middle, {3, stride})
+                                                 : conv(middle, out, {3}));
     bn2_ = register_module("bn2", nn::BatchNorm2d(bottleneck ? middle : out));
     if (bottleneck) {
-      conv3_ = register_module("conv3", conv(middle, out, 1));
+      conv3_ = register_module("conv3", conv(middle, out, {1}));
       bn3_ = register_module("bn3", nn::BatchNorm2d(out));
     }
     if (stride != 1 || in != out) {
       shortcut_ = register_module(
-          "downsample", nn::Sequential(conv(in, out, 1, stride), nn::BatchNorm2d(out)));
+          "downsample",
+          nn::Sequential(conv(in, out, {1, stride}), nn::BatchNorm2d(out)));
     }
   }
 
@@ -80,8 +87,8 @@ class ResNet : public Model {
   ResNet(const Depth& depth, const Shape& shape)
       : small_(std::min(shape.input[1], shape.input[2]) < kSmallImage) {
     constexpr std::int64_t kStem = 64;
-    conv1_ = register_module("conv1", small_ ? conv(shape.input[0], kStem, 3)
-                                             : conv(shape.input[0], kStem, 7, 2));
+    conv1_ = register_module("conv1", small_ ? conv(shape.input[0], kStem, {3})
+                                             : conv(shape.input[0], kStem, {7, 2}));
     bn1_ = register_module("bn1", nn::BatchNorm2d(kStem));
     auto in = kStem;
     for (std::size_t stage = 0; stage < 4; ++stage) {
@@ -126,7 +133,7 @@ class ResNet : public Model {
 class Layer : public nn::Module {
  public:
   Layer(std::int64_t in, std::int64_t out, bool pools) : pools_(pools) {
-    conv_ = register_module("conv", conv(in, out, 3));
+    conv_ = register_module("conv", conv(in, out, {3}));
     norm_ = register_module("norm", nn::BatchNorm2d(out));
   }
   torch::Tensor forward(const torch::Tensor& x) {

@@ -17,11 +17,16 @@ using Json = nlohmann::ordered_json;
 constexpr int kStepTrack = 0;
 constexpr int kTravelTrack = 1;
 
-Json named(const char* what, int rank, int track, const std::string& name) {
+struct Track {
+  int rank;
+  int number = 0;
+};
+
+Json named(const char* what, const Track& track, const std::string& name) {
   return {{"ph", "M"},
           {"name", what},
-          {"pid", rank},
-          {"tid", track},
+          {"pid", track.rank},
+          {"tid", track.number},
           {"args", {{"name", name}}}};
 }
 
@@ -99,15 +104,16 @@ std::vector<Span> drawn(std::vector<Span> spans) {
   return spans;
 }
 
-void add_rank(Json& events, const Timeline& timeline, int rank, double zero) {
+void add_rank(Json& events, const Timeline& timeline, int rank) {
+  const auto zero = timeline.begin();
   events.push_back(
-      named("process_name", rank, 0, str("rank ", rank, " (", timeline.device, ")")));
+      named("process_name", {rank}, str("rank ", rank, " (", timeline.device, ")")));
   events.push_back({{"ph", "M"},
                     {"name", "process_sort_index"},
                     {"pid", rank},
                     {"args", {{"sort_index", rank}}}});
-  events.push_back(named("thread_name", rank, kStepTrack, "steps"));
-  events.push_back(named("thread_name", rank, kTravelTrack, "communication"));
+  events.push_back(named("thread_name", {rank, kStepTrack}, "steps"));
+  events.push_back(named("thread_name", {rank, kTravelTrack}, "communication"));
   for (const auto& span : drawn(timeline.ranks[static_cast<std::size_t>(rank)].spans)) {
     events.push_back(event_of(span, rank, zero));
   }
@@ -161,7 +167,7 @@ std::string to_chrome_trace(const Timeline& timeline) {
   Json ranks = Json::array();
   const auto zero = timeline.begin();
   for (std::size_t r = 0; r < timeline.ranks.size(); ++r) {
-    add_rank(events, timeline, static_cast<int>(r), zero);
+    add_rank(events, timeline, static_cast<int>(r));
     ranks.push_back({{"rank", r},
                      {"cpu_seconds", timeline.ranks[r].cpu_seconds},
                      {"peak_memory_bytes", timeline.ranks[r].peak_memory_bytes}});

@@ -79,8 +79,8 @@ class PrometheusSink : public Sink {
   void set(std::string_view metric, const Labels& labels, double value) {
     const auto* info = find_metric(metric);
     text_.set(
-        prometheus_name(metric),
-        {.help = info != nullptr ? std::string(info->help) : "A metric of the run.",
+        {.name = prometheus_name(metric),
+         .help = info != nullptr ? std::string(info->help) : "A metric of the run.",
          .type =
              std::string(name_of(info != nullptr ? info->kind : MetricKind::gauge))},
         labels, value);
@@ -102,16 +102,16 @@ class PrometheusSink : public Sink {
   void add_dcgm(const Reading& reading, const hardware::Gpu& gpu) {
     const auto* info = find_metric(reading.name);
     if (info == nullptr || info->dcgm.empty()) return;
-    text_.set(
-        std::string(info->dcgm),
-        {.help = std::string(info->help), .type = std::string(name_of(info->kind))},
-        {{"gpu", str(gpu.nvml_index)},
-         {"UUID", gpu.uuid},
-         {"pci_bus_id", gpu.pci_id},
-         {"device", str("nvidia", gpu.nvml_index)},
-         {"modelName", gpu.name},
-         {"hostname", host_}},
-        reading.value * info->dcgm_factor);
+    text_.set({.name = std::string(info->dcgm),
+               .help = std::string(info->help),
+               .type = std::string(name_of(info->kind))},
+              {{"gpu", str(gpu.nvml_index)},
+               {"UUID", gpu.uuid},
+               {"pci_bus_id", gpu.pci_id},
+               {"device", str("nvidia", gpu.nvml_index)},
+               {"modelName", gpu.name},
+               {"hostname", host_}},
+              reading.value * info->dcgm_factor);
   }
 
   // The file is renamed into place, so that a collector never sees half of it; not

@@ -40,9 +40,8 @@ std::string text_of(const Labels& labels) {
 
 }  // namespace
 
-void PrometheusText::set(const std::string& name, const Family& family,
-                         const Labels& labels, double value) {
-  auto& entry = entries_[name];
+void PrometheusText::set(const Family& family, const Labels& labels, double value) {
+  auto& entry = entries_[family.name];
   entry.family = family;
   entry.values[text_of(labels)] = value;
 }

@@ -36,12 +36,21 @@ std::optional<double> number_after(const std::string& text, std::string_view key
   return std::nullopt;
 }
 
-template <typename T>
-void add(SystemSample& sample, std::string_view name, int gpu,
-         const std::optional<T>& value, double factor = 1) {
-  if (!value) return;
-  sample.readings.push_back({name, gpu, static_cast<double>(*value) * factor});
-}
+// Adds what is known of one GPU.
+class GpuReadings {
+ public:
+  GpuReadings(SystemSample& sample, int gpu) : sample_(sample), gpu_(gpu) {}
+
+  template <typename T>
+  void add(std::string_view name, const std::optional<T>& value, double factor = 1) {
+    if (!value) return;
+    sample_.readings.push_back({name, gpu_, static_cast<double>(*value) * factor});
+  }
+
+ private:
+  SystemSample& sample_;
+  int gpu_;
+};
 
 bool is_throttled(const std::vector<std::string>& reasons) {
   return std::any_of(reasons.begin(), reasons.end(), [](const std::string& reason) {
@@ -51,37 +60,35 @@ bool is_throttled(const std::vector<std::string>& reasons) {
 }
 
 void add_gpu(SystemSample& sample, int gpu, const hardware::GpuStatus& status) {
-  add(sample, "gpu_utilization_ratio", gpu, status.utilization_percent, 0.01);
-  add(sample, "gpu_memory_utilization_ratio", gpu, status.memory_utilization_percent,
-      0.01);
-  add(sample, "gpu_memory_used_bytes", gpu, status.memory_used_bytes);
-  add(sample, "gpu_memory_free_bytes", gpu, status.memory_free_bytes);
-  add(sample, "gpu_memory_reserved_bytes", gpu, status.memory_reserved_bytes);
-  add(sample, "gpu_temperature_celsius", gpu, status.temperature_celsius);
-  add(sample, "gpu_power_watts", gpu, status.power_watts);
-  add(sample, "gpu_energy_joules", gpu, status.energy_joules);
-  add(sample, "gpu_sm_clock_hertz", gpu, status.sm_clock_mhz, 1e6);
-  add(sample, "gpu_memory_clock_hertz", gpu, status.memory_clock_mhz, 1e6);
+  GpuReadings readings(sample, gpu);
+  readings.add("gpu_utilization_ratio", status.utilization_percent, 0.01);
+  readings.add("gpu_memory_utilization_ratio", status.memory_utilization_percent, 0.01);
+  readings.add("gpu_memory_used_bytes", status.memory_used_bytes);
+  readings.add("gpu_memory_free_bytes", status.memory_free_bytes);
+  readings.add("gpu_memory_reserved_bytes", status.memory_reserved_bytes);
+  readings.add("gpu_temperature_celsius", status.temperature_celsius);
+  readings.add("gpu_power_watts", status.power_watts);
+  readings.add("gpu_energy_joules", status.energy_joules);
+  readings.add("gpu_sm_clock_hertz", status.sm_clock_mhz, 1e6);
+  readings.add("gpu_memory_clock_hertz", status.memory_clock_mhz, 1e6);
   if (status.throttle_reasons) {
-    add(sample, "gpu_throttled", gpu,
-        std::optional(is_throttled(*status.throttle_reasons) ? 1 : 0));
+    readings.add("gpu_throttled",
+                 std::optional(is_throttled(*status.throttle_reasons) ? 1 : 0));
   }
-  add(sample, "gpu_ecc_corrected", gpu, status.ecc_corrected);
-  add(sample, "gpu_ecc_uncorrected", gpu, status.ecc_uncorrected);
-  add(sample, "gpu_pcie_replays", gpu, status.pcie_replays);
-  add(sample, "gpu_nvlink_sent_bytes", gpu, status.nvlink_sent_bytes);
-  add(sample, "gpu_nvlink_received_bytes", gpu, status.nvlink_received_bytes);
+  readings.add("gpu_ecc_corrected", status.ecc_corrected);
+  readings.add("gpu_ecc_uncorrected", status.ecc_uncorrected);
+  readings.add("gpu_pcie_replays", status.pcie_replays);
+  readings.add("gpu_nvlink_sent_bytes", status.nvlink_sent_bytes);
+  readings.add("gpu_nvlink_received_bytes", status.nvlink_received_bytes);
 }
 
 }  // namespace
 
-SystemProbe::SystemProbe(hardware::Path run_directory, const hardware::Path& root,
-                         const Clock& clock,
-                         const std::optional<std::vector<int>>& gpus)
-    : run_directory_(std::move(run_directory)),
-      root_(root),
-      clock_(clock),
-      meter_(root, gpus) {}
+SystemProbe::SystemProbe(const Options& options)
+    : run_directory_(options.run_directory),
+      root_(options.root),
+      clock_(options.clock),
+      meter_(options.root, options.gpus) {}
 
 void SystemProbe::read_gpus(SystemSample& sample, hardware::Counters counters) {
   sample.gpus = meter_.read(counters);

@@ -29,10 +29,14 @@ struct SystemSample {
 // Threads: one at a time.
 class SystemProbe {
  public:
-  // Looks at GPUs with these Gpu::index; without a list, at all.
-  explicit SystemProbe(hardware::Path run_directory, const hardware::Path& root = "/",
-                       const Clock& clock = Clock::system(),
-                       const std::optional<std::vector<int>>& gpus = std::nullopt);
+  struct Options {
+    hardware::Path run_directory;
+    hardware::Path root = "/";
+    const Clock& clock = Clock::system();
+    // Looks at GPUs with these Gpu::index; without a list, at all.
+    std::optional<std::vector<int>> gpus = std::nullopt;
+  };
+  explicit SystemProbe(const Options& options);
 
   // CPU times are those since the reading before, so the first has none. Counters that
   // are not asked for keep their last value.

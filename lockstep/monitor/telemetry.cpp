@@ -38,7 +38,10 @@ Telemetry::Telemetry(const run::RunDirectory& run, const config::MonitorConfig& 
       clock_(site.clock),
       events_(run.events(), clock_),
       attempt_(1 + run::count_events(run.events(), "started")),
-      probe_(run.path(), site.root, clock_, site.gpus),
+      probe_({.run_directory = run.path(),
+              .root = site.root,
+              .clock = clock_,
+              .gpus = site.gpus}),
       alerts_(config, probe_.gpus()) {
   for (const auto kind : config_.sinks) {
     try {

@@ -12,7 +12,7 @@ namespace lockstep::monitor {
 namespace {
 
 // Returns the sum of spans that do not overlap: of one kind, or of all that travels.
-double sum_of(const std::vector<Span>& spans, bool (*counts)(const Span&)) {
+double total_seconds(const std::vector<Span>& spans, bool (*counts)(const Span&)) {
   double sum = 0;
   for (const auto& span : spans) sum += counts(span) ? span.end - span.begin : 0;
   return sum;
@@ -27,7 +27,7 @@ bool travels(const Span& span) {
 }
 
 // Returns the time in which at least one of them was under way.
-double union_of(std::vector<Span> spans) {
+double union_seconds(std::vector<Span> spans) {
   std::erase_if(spans, [](const Span& span) { return !travels(span); });
   std::sort(spans.begin(), spans.end(),
             [](const Span& a, const Span& b) { return a.begin < b.begin; });
@@ -79,8 +79,8 @@ PhaseSplit split_of(const Timeline& timeline) {
     const auto steps = std::count_if(rank.spans.begin(), rank.spans.end(), is_step);
     split.steps = std::max<std::int64_t>(split.steps, steps);
     count += steps;
-    split.step_seconds += sum_of(rank.spans, is_step);
-    split.travel_seconds += union_of(rank.spans);
+    split.step_seconds += total_seconds(rank.spans, is_step);
+    split.travel_seconds += union_seconds(rank.spans);
     for (const auto& span : rank.spans) {
       if (span.kind != Span::Kind::phase) continue;
       split.phases[static_cast<std::size_t>(span.phase)] += span.end - span.begin;

@@ -20,6 +20,18 @@ std::vector<torch::Tensor> tensors_of(const std::vector<Parameter>& parameters) 
   return tensors;
 }
 
+std::vector<std::size_t> checked_order(std::vector<std::size_t> order,
+                                       std::size_t parameters) {
+  if (order.empty()) return reversed_order(parameters);
+  auto sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  for (std::size_t i = 0; i < parameters; ++i) {
+    LOCKSTEP_CHECK(sorted.size() == parameters && sorted[i] == i,
+                   "the order is of other parameters");
+  }
+  return order;
+}
+
 }  // namespace
 
 Engine::Engine(torch::nn::Module& module, comm::Communicator& data,
@@ -30,8 +42,10 @@ Engine::Engine(torch::nn::Module& module, comm::Communicator& data,
       options_(options),
       parameters_(trainable_parameters(module)),
       tensors_(tensors_of(parameters_)),
+      order_(checked_order(options.order, parameters_.size())),
       shards_(data.size() > 1 && options.stage.shards_update()),
-      collects_(!data.device().is_cpu() && options.gradient_as_bucket_view),
+      pools_(data.size() > 1 && options.stage.shards_gradients()),
+      collects_(pools_ || (!data.device().is_cpu() && options.gradient_as_bucket_view)),
       peers_share_autograd_(data.size() > 1 && data.traits().peers_are_threads &&
                             !data.device().is_cpu()),
       use_(std::make_unique<detail::UseTracker>(
@@ -45,7 +59,7 @@ Engine::Engine(torch::nn::Module& module, comm::Communicator& data,
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     index_of_[tensors_[i].unsafeGetTensorImpl()] = i;
   }
-  lay_out(reversed_order(parameters_.size()));
+  lay_out();
   for (std::size_t g = 0; g < buffers_->groups().size(); ++g) {
     if (data.size() > 1) data.broadcast(buffers_->values(g), 0).wait();
   }
@@ -84,12 +98,16 @@ const std::vector<std::size_t>& Engine::captured_unused() const noexcept {
 }
 
 void Engine::check_stage_supported() const {
-  const bool known =
-      options_.stage.gradients == Held::whole && options_.stage.values == Held::whole;
-  if (!known) {
+  if (options_.stage.shards_values()) {
     throw Error(Fault::config,
-                "parallel: this engine shards the optimizer's state only (stages 0 and "
-                "1), not gradients or parameters");
+                "parallel: this engine shards the optimizer's state and gradients "
+                "(stages 0 to 2), not parameters");
+  }
+  if (pools_ && peers_share_autograd_) {
+    throw Error(Fault::config,
+                "parallel: ranks that are threads and share a GPU wait for each other "
+                "between backward passes only, but sharded gradients need it within "
+                "one; use processes, or stages 0 and 1");
   }
   if (shards_ && !options_.gradient_as_bucket_view) {
     throw Error(Fault::config,
@@ -119,7 +137,7 @@ void Engine::forget_captured() noexcept {
 
 // Leaves the memory alone: the first gradient of a step is copied over it, which is
 // cheaper than to fill it with zeros and to add to them.
-void Engine::zero_gradients() {
+void Engine::zero_gradients(std::int64_t passes) {
   if (running_) {
     throw Error(Fault::internal,
                 "parallel: gradients were zeroed in the middle of a backward pass; "
@@ -129,6 +147,8 @@ void Engine::zero_gradients() {
   use_->reset();
   exchange_->forget_sums();
   finished_ = false;
+  passes_ = passes;
+  passes_done_ = 0;
   exchange_->stamps().begin_step();
 }
 
@@ -140,6 +160,7 @@ class Engine::Sink : public GradientSink {
   Destination destination_of(const torch::Tensor& parameter) override {
     const auto i = index_of(parameter);
     if (i == kNotTrained) return {};
+    if (engine_.pools_) return destination_outside(i);
     engine_.make_way(i);
     const bool used = engine_.use_->is_used(i);
     // A gradient of autograd's may not be in the bucket yet.
@@ -150,13 +171,22 @@ class Engine::Sink : public GradientSink {
   void ready(const torch::Tensor& parameter) override {
     const auto i = index_of(parameter);
     if (i == kNotTrained) return;
-    if (engine_.options_.gradient_as_bucket_view) {
+    if (engine_.options_.gradient_as_bucket_view && !engine_.pools_) {
       engine_.tensors_[i].mutable_grad() = engine_.buffers_->gradient_of(i);
     }
     engine_.arrived(i);
   }
 
  private:
+  // There is no bucket before all of it is there.
+  Destination destination_outside(std::size_t i) const {
+    const auto& tensor = engine_.tensors_[i];
+    auto& grad = tensor.mutable_grad();
+    if (grad.defined()) return {grad, true};
+    grad = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
+    return {grad, false};
+  }
+
   static constexpr auto kNotTrained = static_cast<std::size_t>(-1);
   std::size_t index_of(const torch::Tensor& parameter) const {
     const auto found = engine_.index_of_.find(parameter.unsafeGetTensorImpl());
@@ -182,7 +212,6 @@ void Engine::backward(const std::function<void(GradientSink&)>& compute) {
 void Engine::begin() {
   running_ = true;
   ended_ = false;
-  order_.clear();
   exchange_->begin();
 }
 
@@ -219,6 +248,7 @@ void Engine::before(std::size_t parameter) {
 
 // A gradient that is computed now is added to this pass's, not to an earlier sum.
 void Engine::make_way(std::size_t parameter) {
+  if (pools_) return;
   exchange_->stash(parameter);
   // The user has begun anew with this one: zero_grad() sets it to none.
   if (!tensors_[parameter].grad().defined()) exchange_->drop_stash(parameter);
@@ -235,7 +265,6 @@ void Engine::arrived(std::size_t parameter) {
   use_->set(parameter);
   if (!sync_) return;
   if (exchange_->has_arrived(parameter)) refuse_second_gradient(parameter);
-  if (!settled_) order_.push_back(parameter);
   exchange_->ready(parameter, use_->used());
 }
 
@@ -244,22 +273,60 @@ void Engine::arrived(std::size_t parameter) {
 void Engine::end_of_backward() {
   ended_ = true;
   exchange_->start_rest(use_->used(), /*as_if_used=*/false);
-  if (options_.waits_in_backward && !peers_share_autograd_) {
-    complete(/*excused=*/false, /*failed=*/false);
-  }
+  if (!options_.waits_in_backward || peers_share_autograd_) return;
+  if (pools_) return end_pass();
+  complete(/*excused=*/false);
 }
 
 void Engine::finish(bool failed) {
   if (!sync_ || (finished_ && !running_)) return;
+  if (pools_) return finish_passes(failed);
   // Nothing of this step was computed here: the rank has no samples, and that is fine.
   // Neither does a pass that failed show what is unused.
   failed |= running_ && !ended_;
   const bool excused = (use_->none() || failed) && !options_.find_unused_parameters;
   if (!running_) begin();
-  complete(excused, failed);
+  complete(excused);
 }
 
-void Engine::complete(bool excused, bool failed) {
+void Engine::end_pass() {
+  if (!pools_ || !running_) return;
+  running_ = false;  // set first: a communicator that failed ends every pass
+  exchange_->start_rest(use_->used(), /*as_if_used=*/false);
+  exchange_->complete();
+  passes_done_ += 1;
+}
+
+void Engine::empty_pass() {
+  LOCKSTEP_CHECK(pools_);
+  end_pass();
+  begin();
+  ended_ = true;
+  exchange_->start_rest(use_->used(), /*as_if_used=*/false);
+}
+
+// Every rank takes part in all passes of a step: one that failed, or had no samples,
+// with zeros.
+void Engine::finish_passes(bool failed) {
+  failed |= running_ && !ended_;
+  const bool excused = (use_->none() || failed) && !options_.find_unused_parameters;
+  end_pass();
+  if (failed) {
+    for (const auto& tensor : tensors_) tensor.mutable_grad().reset();
+  }
+  while (passes_done_ < passes_) {
+    begin();
+    end_pass();
+  }
+  exchange_->start_counts(use_->used(), excused);
+  exchange_->wait_for_counts();
+  times_ = exchange_->stamps().host();
+  device_times_ = exchange_->stamps().device();
+  finished_ = true;
+  use_->check(*exchange_, excused);
+}
+
+void Engine::complete(bool excused) {
   running_ = false;  // set first: a communicator that failed ends every pass
   exchange_->start_rest(use_->used(), excused);
   exchange_->complete();
@@ -268,7 +335,6 @@ void Engine::complete(bool excused, bool failed) {
   put_gradients_back();
   finished_ = true;
   use_->check(*exchange_, excused);
-  rebuild_once(failed);
 }
 
 void Engine::broadcast_buffers() {

@@ -31,9 +31,16 @@ enum class Compression { none, fp16, bf16 };
 
 struct EngineOptions {
   // The row of the table of stages: 0 sums whole gradients on every rank (DDP), 1 each
-  // rank's shard of them, which it alone changes the parameters by (ZeRO-1).
+  // rank's shard of them, which it alone changes the parameters by (ZeRO-1), 2 keeps
+  // these shards only (ZeRO-2).
   Stage stage = kStages[0];
   LayoutOptions layout;
+  // The order in which gradients become ready, by index in trainable_parameters(), the
+  // same on every rank (backward_order() finds it); buckets are cut along it. Empty:
+  // last to first.
+  std::vector<std::size_t> order = {};
+  // Buckets of gradients that a rank has memory for at a time, from stage 2 on.
+  std::size_t live_buckets = 2;
   // A parameter that took no part in a backward pass is an error that names it, unless
   // this is set: then its gradient is what the other ranks have.
   bool find_unused_parameters = false;
@@ -64,10 +71,10 @@ struct EngineOptions {
 // The loss is a sum over this rank's samples divided by the number of samples of all
 // ranks, so that gradients add up.
 //
-// With on_relayout() on every rank the order of the buckets follows rank 0's first
-// backward pass: it is agreed over the ranks and the buffers are laid out again, once,
-// at the end of that pass. Without it an optimizer could not learn that its state
-// belongs elsewhere now: they stay as they are, last parameters first.
+// From stage 2 on gradients are whole in no rank's memory. Autograd's own are copied
+// into a bucket when all of it are there, the bucket is summed into the shards, and its
+// memory serves the next one; every backward pass of a step adds to the shards. Then
+// finish() ends each step, and parameters have no grad().
 //
 // Sparse gradients (of an embedding) are made dense: they travel, and are remembered,
 // in full size.
@@ -101,6 +108,10 @@ class Engine : public ExchangeMonitor {
   // its shards, in which alone the gradients are sums then.
   const std::vector<Shard>& owned() const noexcept { return owned_; }
 
+  // Return the elements of owned()[index], as one flat tensor.
+  torch::Tensor owned_values(std::size_t index);
+  torch::Tensor owned_gradients(std::size_t index);
+
   // Call it when the values in owned()[index] have been changed: they start on their
   // way to the ranks that do not change them themselves. In the order of owned().
   void updated(std::size_t index);
@@ -108,20 +119,14 @@ class Engine : public ExchangeMonitor {
   void wait_for_values();
 
   // Makes gradients whole where they are sums in shards only, for a caller that looks.
+  // Not from stage 2 on, where visit_gradients() shows them one bucket at a time.
   void gather_gradients();
+  // Shows every gradient, as a whole, after finish(). Collective.
+  using Visit = std::function<void(std::size_t parameter, const torch::Tensor&)>;
+  void visit_gradients(const Visit& visit);
 
-  // Returns the order in which the parameters lie in the buffers, by index; use_order()
-  // sets that of an earlier run, before the first backward pass, on every rank. Views
-  // of the buffers from before are of the old places.
-  const std::vector<std::size_t>& order() const noexcept { return laid_out_; }
-  void use_order(const std::vector<std::size_t>& order);
-
-  // Called when the buffers have been laid out again; `values`, `gradients` and owned()
-  // are new then, and the state of their elements has to move. Set it before the first
-  // backward pass, on every rank: else they are never laid out again.
-  void on_relayout(std::function<void()> callback) {
-    on_relayout_ = std::move(callback);
-  }
+  // Returns the order in which the parameters lie in the buffers, by index.
+  const std::vector<std::size_t>& order() const noexcept { return order_; }
 
   // Backward passes in its scope only accumulate; the first one after it exchanges the
   // sum of all.
@@ -158,8 +163,17 @@ class Engine : public ExchangeMonitor {
 
   // Begins a step, on every rank. Gradients are written over by its first backward
   // pass, not now: until then they are undefined, and the flat buffers hold those of
-  // before.
-  void zero_gradients();
+  // before. `passes` is the number of backward passes that exchange, the same on every
+  // rank, for a loop whose ranks may make fewer (stage 2): finish() takes part in those
+  // that this rank has not made.
+  void zero_gradients(std::int64_t passes = 1);
+
+  // From stage 2 on: waits for the sums of the backward pass before this one, which
+  // has not waited itself (waits_in_backward). Does nothing otherwise.
+  void end_pass();
+  bool sums_every_pass() const noexcept { return pools_; }
+  // Takes part in a backward pass of the other ranks with zeros.
+  void empty_pass();
 
   // Returns the parameters that no rank has used in this step; their gradients are
   // zero. Empty unless find_unused_parameters is set.
@@ -193,9 +207,7 @@ class Engine : public ExchangeMonitor {
   struct Pass {};
 
   void check_stage_supported() const;
-  void lay_out(const std::vector<std::size_t>& order);
-  void rebuild_once(bool failed);
-  void settle();
+  void lay_out();
   comm::Pending gather(const torch::Tensor& flat, const Shard& shard);
   void broadcast_frozen();
 
@@ -208,9 +220,11 @@ class Engine : public ExchangeMonitor {
   void after(std::size_t parameter);
   void arrived(std::size_t parameter);
   void end_of_backward();
-  void complete(bool excused, bool failed);
+  void complete(bool excused);
+  void finish_passes(bool failed);
   void keep_view(std::size_t parameter);
   void collect(const std::vector<std::size_t>& parameters);
+  void move_into_bucket(const std::vector<std::size_t>& parameters);
   void put_gradients_back();
 
   torch::nn::Module& module_;
@@ -220,7 +234,9 @@ class Engine : public ExchangeMonitor {
   const std::vector<Parameter> parameters_;
   const std::vector<torch::Tensor> tensors_;  // of the parameters
   std::unordered_map<const c10::TensorImpl*, std::size_t> index_of_;  // of tensors_
+  const std::vector<std::size_t> order_;
   const bool shards_;    // of gradients, each rank has the sums of its own
+  const bool pools_;     // and these only: buckets live for a while
   const bool collects_;  // gradients come into the bucket when it is sent
   // If set, waiting in a backward pass could keep another rank's from running.
   const bool peers_share_autograd_;
@@ -229,7 +245,6 @@ class Engine : public ExchangeMonitor {
   std::unique_ptr<detail::Exchange> exchange_;
   std::vector<Shard> owned_;
   std::vector<comm::Pending> travelling_;  // values
-  std::function<void()> on_relayout_;
   ExchangeObserver* observer_ = nullptr;
 
   bool sync_ = true;
@@ -237,9 +252,8 @@ class Engine : public ExchangeMonitor {
   bool ended_ = false;        // the backward pass itself is over
   bool finished_ = false;     // since zero_gradients()
   std::weak_ptr<Pass> pass_;  // gone, and not ended_: it failed
-  bool settled_ = false;      // buckets stay as they are
-  std::vector<std::size_t> order_;  // of the gradients of the first pass
-  std::vector<std::size_t> laid_out_;
+  std::int64_t passes_ = 1;   // of a step
+  std::int64_t passes_done_ = 0;  // of these
   ExchangeTimes times_, device_times_;
   std::unique_ptr<detail::GradientHooks> hooks_;  // last: no callback may come after it
 };

@@ -1,6 +1,6 @@
-// The engine's flat buffers: how parameters and gradients lie in them, which are on
-// their way, and how they are laid out again once.
-#include <algorithm>
+// The engine's flat buffers: how parameters and gradients lie in them, and which are on
+// their way.
+#include <ATen/ops/_foreach_copy.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/detail/exchange.h"
@@ -11,19 +11,29 @@
 
 namespace lockstep::parallel {
 
-void Engine::lay_out(const std::vector<std::size_t>& order) {
-  laid_out_ = order;
+void Engine::lay_out() {
   auto layout = options_.layout;
   layout.shards = shards_ ? data_.size() : 1;
+  auto groups = plan_layout(parameters_, order_, layout);
+  owned_ = owned_shards(groups, options_.stage, data_.rank(), data_.size());
   buffers_ = std::make_unique<detail::FlatBuffers>(
-      parameters_, plan_layout(parameters_, order, layout), data_, shards_);
-  owned_ = owned_shards(buffers_->groups(), options_.stage, data_.rank(), data_.size());
+      parameters_, std::move(groups), data_,
+      detail::FlatBuffers::Kind{.values_travel = shards_, .has_gradients = !pools_});
   exchange_ = std::make_unique<detail::Exchange>(
-      *buffers_, data_, order, options_,
+      *buffers_, data_, order_, options_,
       [this](const std::vector<std::size_t>& parameters) { collect(parameters); });
-  exchange_->observe(observer_);
-  exchange_->wait_for_counts(!settled_);
   exchange_->tell_absences(use_->asks());
+}
+
+torch::Tensor Engine::owned_values(std::size_t index) {
+  const auto& shard = owned_[index];
+  return shard.of(buffers_->values(shard.group));
+}
+
+torch::Tensor Engine::owned_gradients(std::size_t index) {
+  const auto& shard = owned_[index];
+  return pools_ ? exchange_->shard_sum(index)
+                : shard.of(buffers_->gradients(shard.group));
 }
 
 // Copies the first gradient of a step, or one that the user has replaced, into the
@@ -52,6 +62,7 @@ void Engine::keep_view(std::size_t parameter) {
 // starting a copy costs more than the copy: there the copies of a bucket start
 // together, now.
 void Engine::collect(const std::vector<std::size_t>& parameters) {
+  if (pools_) return move_into_bucket(parameters);
   for (const auto i : parameters) {
     const bool dropped = !tensors_[i].grad().defined();
     if (dropped && exchange_->drop_stash(i)) use_->clear(i);
@@ -71,6 +82,24 @@ void Engine::collect(const std::vector<std::size_t>& parameters) {
     grad = view;
   }
   buffers_->fill_gradients(there, from);
+}
+
+// The bucket has just been given memory, and autograd's gradients give theirs back.
+void Engine::move_into_bucket(const std::vector<std::size_t>& parameters) {
+  std::vector<torch::Tensor> to, from;
+  for (const auto i : parameters) {
+    auto& grad = tensors_[i].mutable_grad();
+    if (tensors_[i].numel() == 0) continue;
+    to.push_back(exchange_->view_of(i));
+    if (!grad.defined()) {
+      to.back().zero_();
+      to.pop_back();
+      continue;
+    }
+    from.push_back(grad.layout() == torch::kStrided ? grad : grad.to_dense());
+  }
+  if (!to.empty()) at::_foreach_copy_(to, from);
+  for (const auto i : parameters) tensors_[i].mutable_grad().reset();
 }
 
 // Shows every gradient to the optimizer and the user.
@@ -112,6 +141,11 @@ void Engine::wait_for_values() {
 }
 
 void Engine::gather_gradients() {
+  if (pools_) {
+    throw Error(Fault::config,
+                "parallel: gradients are whole on no rank at this stage; "
+                "visit_gradients() shows them one bucket at a time");
+  }
   if (!shards_) return;
   std::vector<comm::Pending> pending;
   for (const auto& shard : owned_) {
@@ -120,50 +154,25 @@ void Engine::gather_gradients() {
   for (auto& one : pending) one.wait();
 }
 
-void Engine::settle() {
-  settled_ = true;
-  exchange_->wait_for_counts(false);
-}
-
-// The order in which rank 0 has seen its gradients becomes that of the buckets.
-void Engine::rebuild_once(bool failed) {
-  // With a single rank nothing travels, and new buffers would only take memory.
-  if (settled_ || cpu_.size() == 1) return;
-  const auto count = static_cast<std::int64_t>(parameters_.size());
-  const auto word = torch::full({count}, -1, torch::kInt64);
-  const auto against =
-      torch::tensor({failed ? 1 : 0, on_relayout_ ? 0 : 1}, torch::kInt32);
-  cpu_.all_reduce(against, comm::Reduce::max).wait();
-  // An optimizer would go on with its state of the old places.
-  if (against[1].item<int>() != 0) return settle();
-  // A rank that has no memory has none for new buffers: the next step will show.
-  if (against[0].item<int>() != 0) return;
-  auto* agreed = word.mutable_data_ptr<std::int64_t>();
-  if (!order_.empty()) {
-    auto order = order_;
-    for (const auto i : reversed_order(parameters_.size())) {
-      if (std::find(order_.begin(), order_.end(), i) == order_.end())
-        order.push_back(i);
-    }
-    LOCKSTEP_CHECK(order.size() == parameters_.size());
-    std::copy(order.begin(), order.end(), agreed);
+void Engine::visit_gradients(const Visit& visit) {
+  const torch::NoGradGuard no_grad;
+  if (!pools_) {
+    gather_gradients();
+    for (std::size_t i = 0; i < tensors_.size(); ++i) visit(i, tensors_[i].grad());
+    return;
   }
-  cpu_.broadcast(word, 0).wait();
-  if (agreed[0] < 0) return;  // rank 0 had no samples: the next step will show
-  settled_ = true;
-  gather_gradients();  // the shards will be others
-  lay_out({agreed, agreed + count});
-  put_gradients_back();
-  exchange_->remember_sums();
-  if (on_relayout_) on_relayout_();
-}
-
-void Engine::use_order(const std::vector<std::size_t>& order) {
-  LOCKSTEP_CHECK(!settled_ && order.size() == parameters_.size(), order.size(), " of ",
-                 parameters_.size());
-  settled_ = true;
-  lay_out(order);
-  if (on_relayout_) on_relayout_();
+  for (std::size_t index = 0; index < owned_.size(); ++index) {
+    const auto own = owned_gradients(index);
+    const auto whole = torch::empty({data_.size() * own.numel()}, own.options());
+    data_.all_gather(whole, own).wait();
+    const auto begin = owned_[index].offset - data_.rank() * own.numel();
+    for (const auto& slot : buffers_->groups()[owned_[index].group].slots) {
+      if (slot.offset < begin || slot.offset >= begin + whole.numel()) continue;
+      const auto& like = tensors_[slot.parameter];
+      visit(slot.parameter,
+            whole.as_strided(like.sizes(), like.strides(), slot.offset - begin));
+    }
+  }
 }
 
 }  // namespace lockstep::parallel

@@ -1,6 +1,7 @@
 #include "lockstep/parallel/detail/exchange.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/Dispatch.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -39,6 +40,7 @@ Exchange::Exchange(FlatBuffers& buffers, comm::Communicator& data,
       options_(options),
       collect_(std::move(collect)),
       scatters_(data.size() > 1 && options.stage.shards_update()),
+      pools_(data.size() > 1 && options.stage.shards_gradients()),
       work_of_(order.size()),
       arrived_(order.size()),
       absences_(order.size()),
@@ -57,24 +59,27 @@ Exchange::Exchange(FlatBuffers& buffers, comm::Communicator& data,
   for (std::size_t w = 0; w < works_.size(); ++w) {
     for (const auto parameter : works_[w].parameters) work_of_[parameter] = w;
   }
+  if (pools_) make_pool();
 }
 
 void Exchange::add_work(std::size_t group, const Bucket& bucket) {
   Work work;
+  work.group = group;
+  work.index = works_.size();
   work.bucket = bucket;
   if (scatters_) {
     work.shard = shard_of(group, bucket, data_.rank(), data_.size());
     work.shard.offset -= bucket.begin;
   }
-  work.gradients = buffers_.bucket(group, bucket);
+  if (!pools_) work.gradients = buffers_.bucket(group, bucket);
   for (std::size_t s = bucket.first_slot; s < bucket.last_slot; ++s) {
     const auto& slot = buffers_.groups()[group].slots[s];
     work.parameters.push_back(slot.parameter);
     work.counters.push_back(slot.counter() - bucket.begin);
   }
-  if (!work.gradients.device().is_cpu()) {
-    work.device_counters =
-        torch::tensor(work.counters, torch::kInt64).to(work.gradients.device());
+  const auto device = buffers_.groups()[group].device;
+  if (!device.is_cpu()) {
+    work.device_counters = torch::tensor(work.counters, torch::kInt64).to(device);
   }
   works_.push_back(std::move(work));
 }
@@ -155,9 +160,13 @@ void Exchange::start(std::size_t index, const Flags& used, bool as_if_used) {
   auto& work = works_[index];
   stamps_.ready(index);
   const torch::NoGradGuard no_grad;
-  if (work.holds_sum) put_aside(work);
+  if (pools_) {
+    take_slot(index);
+  } else if (work.holds_sum) {
+    put_aside(work);
+  }
   collect_(work.parameters);
-  zero_what_is_missing(work, used, as_if_used);
+  if (!pools_) zero_what_is_missing(work, used, as_if_used);
   if (data_.size() == 1) return;
   if (observer_ != nullptr) {
     tell_of_arrivals();
@@ -230,6 +239,7 @@ void Exchange::finish(Work& work) {
     work.gradients.copy_(work.wire);
   }
   work.wire.reset();
+  if (pools_) return add_to_shard(work);
   if (telling_ && counts_in_buckets()) read_counters(work);
   if (work.aside.defined()) work.gradients.add_(work.aside);
   work.aside.reset();
@@ -238,7 +248,7 @@ void Exchange::finish(Work& work) {
 
 void Exchange::start_rest(const Flags& used, bool as_if_used) {
   for (; next_ < works_.size(); ++next_) start(next_, used, as_if_used);
-  start_counts(used, as_if_used);
+  if (!pools_) start_counts(used, as_if_used);
 }
 
 void Exchange::complete() {
@@ -246,13 +256,17 @@ void Exchange::complete() {
   stamps_.begin_wait();
   tell_of_arrivals();
   for (std::size_t w = 0; w < works_.size(); ++w) {
-    finish(works_[w]);
+    if (!pools_ || works_[w].travels) finish(works_[w]);
     if (observer_ == nullptr || works_[w].seen || data_.size() == 1) continue;
     works_[w].seen = true;
     observer_->arrived({.index = w});
   }
-  if (counts_started_) counts_pending_.wait();
+  if (!pools_) wait_for_counts();
   stamps_.end_wait();
+}
+
+void Exchange::wait_for_counts() {
+  if (counts_started_) counts_pending_.wait();
 }
 
 // Reports buckets that have arrived; the host can not see those of a GPU.
@@ -276,7 +290,9 @@ torch::Tensor Exchange::all_counts() const {
 // Returns the counts of a GPU, which come to the host while the next step computes.
 torch::Tensor Exchange::late_counts() {
   const auto all = all_counts();
-  if (options_.find_unused_parameters || waits_for_counts_) return all.cpu();
+  if (options_.find_unused_parameters || std::exchange(waits_for_counts_, false)) {
+    return all.cpu();
+  }
   const c10::impl::VirtualGuardImpl guard(all.device().type());
   auto before = std::move(late_counts_);
   if (copied_) copied_->synchronize();

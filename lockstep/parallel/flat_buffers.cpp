@@ -31,18 +31,24 @@ bool is_plain_copy(const torch::Tensor& to, const torch::Tensor& from) {
 
 FlatBuffers::FlatBuffers(const std::vector<Parameter>& parameters,
                          std::vector<Group> groups, comm::Communicator& data,
-                         bool values_travel)
-    : groups_(std::move(groups)), gradient_views_(parameters.size()) {
+                         const Kind& kind)
+    : parameters_(parameters),
+      groups_(std::move(groups)),
+      gradient_views_(parameters.size()) {
   const torch::NoGradGuard no_grad;
   for (const auto& group : groups_) {
     const auto options = torch::dtype(group.dtype).device(group.device);
-    values_.push_back(values_travel ? zeros_for(data, group)
-                                    : torch::zeros({group.numel}, options));
-    gradients_.push_back(zeros_for(data, group));
+    values_.push_back(kind.values_travel ? zeros_for(data, group)
+                                         : torch::zeros({group.numel}, options));
+    gradients_.push_back(kind.has_gradients ? zeros_for(data, group) : torch::Tensor());
     for (const auto& slot : group.slots) {
       auto parameter = parameters[slot.parameter].tensor;
       const auto home = view_of(values_.back(), parameter, slot);
       home.copy_(parameter);
+      if (!kind.has_gradients) {
+        parameter.set_data(home);
+        continue;
+      }
       auto gradient = view_of(gradients_.back(), parameter, slot);
       if (parameter.grad().defined()) gradient.copy_(parameter.grad());
       parameter.set_data(home);

@@ -16,33 +16,6 @@ namespace {
 // The hyperparameters of an optimizer's step lie one after the other in memory.
 constexpr std::size_t kHyperNumbers = sizeof(kernels::Hyper) / sizeof(double);
 
-// Returns whether state is kept for each element; a count of steps is one number.
-bool is_per_element(const torch::Tensor& state, const Shard& shard) {
-  return state.dim() == 1 && state.numel() == shard.size;
-}
-
-// Moves the elements of the parameters from one layout to another.
-torch::Tensor moved(const torch::Tensor& flat, const Group& before,
-                    const Group& after) {
-  auto result = torch::zeros({after.numel}, flat.options());
-  for (const auto& slot : after.slots) {
-    const auto was = std::find_if(
-        before.slots.begin(), before.slots.end(),
-        [&](const ParameterSlot& other) { return other.parameter == slot.parameter; });
-    LOCKSTEP_CHECK(was != before.slots.end(), "parameter ", slot.parameter);
-    result.narrow(0, slot.offset, slot.numel)
-        .copy_(flat.narrow(0, was->offset, was->numel));
-  }
-  return result;
-}
-
-torch::Tensor named(const optim::NamedTensors& state, const std::string& name) {
-  for (const auto& [other, tensor] : state) {
-    if (other == name) return tensor;
-  }
-  throw Error(Fault::internal, "parallel: no state '", name, "'");
-}
-
 }  // namespace
 
 optim::NamedTensors FlatOptimizers::Piece::state() const {
@@ -70,10 +43,6 @@ FlatOptimizers::FlatOptimizers(const config::Config& config, Engine& engine,
       clip_(config.optim.clip_norm, data.device()),
       behind_(engine.parameters().size()) {}
 
-torch::Tensor FlatOptimizers::values_of(const Piece& piece) const {
-  return piece.shard.of(engine_.values(piece.shard.group));
-}
-
 // Parameters with the same options are one range.
 std::vector<optim::OptionRange> FlatOptimizers::ranges_of(const Shard& shard) const {
   std::vector<optim::ParameterShape> shapes;
@@ -100,9 +69,10 @@ std::vector<optim::OptionRange> FlatOptimizers::ranges_of(const Shard& shard) co
 
 std::vector<FlatOptimizers::Piece> FlatOptimizers::make() const {
   std::vector<Piece> pieces;
-  for (const auto& shard : engine_.owned()) {
-    Piece piece{.shard = shard};
-    const auto values = values_of(piece);
+  for (std::size_t index = 0; index < engine_.owned().size(); ++index) {
+    const auto& shard = engine_.owned()[index];
+    Piece piece{.index = index, .shard = shard};
+    const auto values = engine_.owned_values(index);
     piece.optimizer = optim::make_optimizer(config_.optim, values, ranges_of(shard));
     if (config_.ema.enabled) {
       piece.average.emplace(config_.ema, piece.optimizer->weights(values));
@@ -118,7 +88,7 @@ torch::Tensor FlatOptimizers::squared_norm() {
   std::int64_t here = 0, all = 0;
   for (const auto& group : layout_) all += group.numel;
   for (auto& piece : pieces_) {
-    const auto gradients = piece.shard.of(engine_.gradients(piece.shard.group));
+    const auto gradients = engine_.owned_gradients(piece.index);
     if (!piece.norm) piece.norm.emplace(gradients);
     const auto& own = piece.norm->of(gradients);
     sum = sum.defined() ? sum.add_(own) : own.clone();
@@ -145,10 +115,9 @@ void FlatOptimizers::tell_behind(std::vector<Piece>& pieces) const {
 }
 
 void FlatOptimizers::update(Piece& piece, optim::StepArguments arguments) {
-  const auto& shard = piece.shard;
-  auto values = values_of(piece);
-  arguments.unused = unused_elements(engine_, shard);
-  piece.optimizer->step(values, shard.of(engine_.gradients(shard.group)), arguments);
+  auto values = engine_.owned_values(piece.index);
+  arguments.unused = unused_elements(engine_, piece.shard);
+  piece.optimizer->step(values, engine_.owned_gradients(piece.index), arguments);
   if (piece.average) piece.average->update(piece.optimizer->weights(values));
 }
 
@@ -223,10 +192,9 @@ torch::Tensor FlatOptimizers::launch_held(const torch::Tensor& numbers,
   ++number;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     auto& piece = pieces_[i];
-    auto values = values_of(piece);
+    auto values = engine_.owned_values(i);
     arguments.hypers = reinterpret_cast<const kernels::Hyper*>(number);
-    piece.optimizer->launch(
-        values, piece.shard.of(engine_.gradients(piece.shard.group)), arguments);
+    piece.optimizer->launch(values, engine_.owned_gradients(i), arguments);
     number += kHyperNumbers * piece.optimizer->hypers({}, 0).size();
     if (piece.average) {
       auto rest = numbers[number++ - numbers.const_data_ptr<double>()];
@@ -255,7 +223,7 @@ torch::Tensor FlatOptimizers::norm(const Update& update) {
 void FlatOptimizers::use_average(bool on) {
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    auto values = values_of(pieces_[i]);
+    auto values = engine_.owned_values(i);
     if (on) {
       pieces_[i].average->swap_in(values);
     } else {
@@ -264,44 +232,6 @@ void FlatOptimizers::use_average(bool on) {
     engine_.updated(i);
   }
   engine_.wait_for_values();
-}
-
-// Returns the optimizer state of a whole group, from the ranks that have it.
-torch::Tensor FlatOptimizers::whole(std::size_t group, const std::string& name) const {
-  torch::Tensor all;
-  std::int64_t here = 0;
-  for (const auto& piece : pieces_) {
-    if (piece.shard.group != group) continue;
-    const auto state = named(piece.state(), name);
-    if (!all.defined()) all = torch::zeros({layout_[group].numel}, state.options());
-    piece.shard.of(all).copy_(state);
-    here += piece.shard.size;
-  }
-  if (here < layout_[group].numel) data_.all_reduce(all).wait();
-  return all;
-}
-
-void FlatOptimizers::follow() {
-  const torch::NoGradGuard no_grad;
-  auto next = make();
-  for (std::size_t group = 0; group < layout_.size(); ++group) {
-    const auto old =
-        std::find_if(pieces_.begin(), pieces_.end(),
-                     [&](const Piece& piece) { return piece.shard.group == group; });
-    for (const auto& [name, state] : old->state()) {
-      const bool per_element = is_per_element(state, old->shard);
-      const auto all = per_element ? moved(whole(group, name), layout_[group],
-                                           engine_.layout()[group])
-                                   : state;
-      for (auto& piece : next) {
-        if (piece.shard.group != group) continue;
-        named(piece.state(), name).copy_(per_element ? piece.shard.of(all) : all);
-      }
-    }
-  }
-  tell_behind(next);
-  pieces_ = std::move(next);
-  layout_ = engine_.layout();
 }
 
 }  // namespace lockstep::parallel::detail

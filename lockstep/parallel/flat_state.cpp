@@ -71,8 +71,8 @@ Pieces FlatOptimizers::pieces(bool to_save) const {
     for (const auto& slot : layout_[part.group].slots) {
       const auto& parameter = parameters[slot.parameter];
       if (to_save) {
-        add(result, "model." + parameter.name, parameter, slot, part, {part.group},
-            engine_.values(part.group));
+        add(result, "model." + parameter.name, parameter, slot, part, piece.shard,
+            engine_.owned_values(piece.index));
       }
       for (const auto& [name, tensor] : state) {
         if (is_number(tensor)) continue;

@@ -23,10 +23,12 @@ class HeldSteps {
   // Returns why a graph can not hold its steps, as a clause; "" if it can.
   virtual std::string obstacle() const = 0;
 
-  // Launches begin_step(), what `passes` launches, and finish(), on the stream that is
-  // captured: nothing is timed then, and what is used is what the graph will always
-  // use: Fault::config if that is not all. After one that throws, a step may begin.
-  virtual void launch_passes(const std::function<void()>& passes) = 0;
+  // Launches begin_step(), what `passes` launches (`number` of them), and finish(), on
+  // the stream that is captured: nothing is timed then, and what is used is what the
+  // graph will always use: Fault::config if that is not all. After one that throws, a
+  // step may begin.
+  virtual void launch_passes(const std::function<void()>& passes,
+                             std::int64_t number) = 0;
 
   // Tells that the next update uses all parameters. Another number than before means
   // that what a graph holds of an update lies elsewhere now.

@@ -3,15 +3,17 @@
 
 namespace lockstep::parallel {
 
-std::unique_ptr<Strategy> make_strategy(const config::Config& config,
-                                        torch::nn::Module& module, comm::World& world) {
+std::unique_ptr<Strategy> make_strategy(const StrategyParts& parts) {
+  const auto& config = parts.config;
+  const auto& world = parts.world;
   switch (config.parallel.strategy) {
     case config::Strategy::single:
       if (world.size() > 1) break;
       [[fallthrough]];
     case config::Strategy::ddp:
     case config::Strategy::data_parallel:
-      return detail::make_replicated(config, module, world);
+    case config::Strategy::zero:
+      return detail::make_replicated(parts);
     default:
       break;
   }
@@ -21,7 +23,7 @@ std::unique_ptr<Strategy> make_strategy(const config::Config& config,
                 " ranks; set parallel.strategy=ddp");
   }
   throw Error(Fault::config, "parallel.strategy: ", name_of(config.parallel.strategy),
-              " is none of single, ddp and data_parallel; set one of these");
+              " is none of single, ddp, data_parallel and zero; set one of these");
 }
 
 std::int64_t count_elements(const std::vector<Parameter>& parameters) {
@@ -30,13 +32,12 @@ std::int64_t count_elements(const std::vector<Parameter>& parameters) {
   return count;
 }
 
-std::vector<std::string> bad_gradients(const std::vector<Parameter>& parameters) {
+std::vector<std::string> bad_gradients(Strategy& strategy) {
   std::vector<std::string> names;
-  for (const auto& parameter : parameters) {
-    const auto& gradient = parameter.tensor.grad();
-    if (!gradient.defined() || gradient.isfinite().all().item<bool>()) continue;
+  strategy.visit_gradients([&](const Parameter& parameter, const torch::Tensor& grad) {
+    if (!grad.defined() || grad.isfinite().all().item<bool>()) return;
     names.push_back(parameter.name);
-  }
+  });
   return names;
 }
 

@@ -1,10 +1,12 @@
-// Strategies single, ddp and data_parallel: the whole model on every rank, gradients
-// summed by the engine. For one rank nothing travels; the engine's way of collecting
-// gradients is faster than autograd's adding to zeros there, too.
+// Strategies single, ddp, data_parallel, and stages 1 and 2 of zero: the whole model on
+// every rank, gradients summed by the engine. For one rank nothing travels; the
+// engine's way of collecting gradients is faster than autograd's adding to zeros there,
+// too.
 #include <optional>
 
 #include "lockstep/base/error.h"
 #include "lockstep/config/decisions.h"
+#include "lockstep/parallel/backward_order.h"
 #include "lockstep/parallel/detail/flat_optimizers.h"
 #include "lockstep/parallel/detail/replicated_state.h"
 #include "lockstep/parallel/detail/strategies.h"
@@ -24,11 +26,27 @@ Compression compression_of(config::Compression compression) {
   }
 }
 
-EngineOptions engine_options(const config::Config& config, comm::Communicator& data) {
+std::size_t stage_of(const config::ParallelConfig& parallel, comm::Communicator& data) {
+  if (parallel.strategy == config::Strategy::zero) {
+    return static_cast<std::size_t>(parallel.zero_stage.value());
+  }
+  return config::shards_update(parallel, data.traits().shares_memory) ? 1 : 0;
+}
+
+std::string name_of(const config::ParallelConfig& parallel) {
+  const auto name = config::name_of(parallel.strategy);
+  return parallel.strategy == config::Strategy::zero
+             ? str(name, parallel.zero_stage.value())
+             : str(name);
+}
+
+EngineOptions engine_options(const StrategyParts& parts) {
+  const auto& config = parts.config;
   const auto& parallel = config.parallel;
   EngineOptions options;
-  options.stage =
-      kStages[config::shards_update(parallel, data.traits().shares_memory) ? 1 : 0];
+  options.stage = kStages[stage_of(parallel, parts.world.data())];
+  options.order = order_by_name(trainable_parameters(parts.module), parts.order);
+  options.live_buckets = static_cast<std::size_t>(parallel.live_buckets);
   options.layout.first_bucket_bytes = parallel.first_bucket_bytes;
   options.layout.bucket_bytes =
       parallel.bucket_bytes.value_or(options.layout.bucket_bytes);
@@ -63,30 +81,30 @@ std::string capture_obstacle(const config::Config& config, comm::World& world) {
 
 class Replicated : public Strategy, private HeldSteps {
  public:
-  Replicated(const config::Config& config, torch::nn::Module& module,
-             comm::World& world)
-      : name_(name_of(config.parallel.strategy)),
-        broadcasts_(config.parallel.broadcast_buffers && !module.buffers().empty()),
-        capture_obstacle_(capture_obstacle(config, world)),
-        engine_(module, world.data(), world.cpu(),
-                engine_options(config, world.data())),
-        optimizers_(config, engine_, world.data()),
-        state_(module, engine_, optimizers_,
-               {static_cast<std::size_t>(world.rank()),
-                static_cast<std::size_t>(world.size()),
-                config::saves_frozen(config.lora, config.model)}) {
-    if (config.parallel.sync_batch_norm && world.size() > 1 && has_batch_norm(module)) {
-      sync_batch_norm_.emplace(module, world.data());
+  explicit Replicated(const StrategyParts& parts)
+      : name_(name_of(parts.config.parallel)),
+        broadcasts_(parts.config.parallel.broadcast_buffers &&
+                    !parts.module.buffers().empty()),
+        capture_obstacle_(capture_obstacle(parts.config, parts.world)),
+        engine_(parts.module, parts.world.data(), parts.world.cpu(),
+                engine_options(parts)),
+        optimizers_(parts.config, engine_, parts.world.data()),
+        state_(parts.module, engine_, optimizers_,
+               {static_cast<std::size_t>(parts.world.rank()),
+                static_cast<std::size_t>(parts.world.size()),
+                config::saves_frozen(parts.config.lora, parts.config.model)}) {
+    if (parts.config.parallel.sync_batch_norm && parts.world.size() > 1 &&
+        has_batch_norm(parts.module)) {
+      sync_batch_norm_.emplace(parts.module, parts.world.data());
     }
-    engine_.on_relayout([this] { optimizers_.follow(); });
   }
 
   std::string_view name() const noexcept override { return name_; }
 
-  void begin_step() override {
+  void begin_step(std::int64_t passes) override {
     // This comes first: a rank that waits for rank 0 here does not compute.
     if (broadcasts_) engine_.broadcast_buffers();
-    engine_.zero_gradients();
+    engine_.zero_gradients(passes);
   }
 
   void forward(const std::function<void()>& compute) override {
@@ -95,16 +113,19 @@ class Replicated : public Strategy, private HeldSteps {
     compute();
   }
 
+  // The sums of the pass before travel while this one's forward pass computes.
   void backward(const torch::Tensor& loss, bool last) override {
+    engine_.end_pass();
     std::optional<Engine::NoSync> accumulating;
-    if (!last) accumulating.emplace(engine_);
+    if (!last && !sums_every_pass()) accumulating.emplace(engine_);
     loss.backward();
   }
 
   void backward_by(const std::function<void(GradientSink&)>& compute,
                    bool last) override {
+    engine_.end_pass();
     std::optional<Engine::NoSync> accumulating;
-    if (!last) accumulating.emplace(engine_);
+    if (!last && !sums_every_pass()) accumulating.emplace(engine_);
     const torch::NoGradGuard no_grad;
     engine_.backward(compute);
   }
@@ -113,7 +134,15 @@ class Replicated : public Strategy, private HeldSteps {
 
   Updated update(const Update& wanted) override { return optimizers_.step(wanted); }
 
-  void gather_gradients() override { engine_.gather_gradients(); }
+  void empty_pass() override {
+    if (sums_every_pass()) engine_.empty_pass();
+  }
+  bool sums_every_pass() const noexcept override { return engine_.sums_every_pass(); }
+  void visit_gradients(const Visit& visit) override {
+    engine_.visit_gradients([&](std::size_t i, const torch::Tensor& gradient) {
+      visit(engine_.parameters()[i], gradient);
+    });
+  }
   void share_buffers() override { engine_.broadcast_buffers(); }
   HeldSteps* held() noexcept override { return this; }
   bool passes_must_match() const noexcept override {
@@ -130,10 +159,11 @@ class Replicated : public Strategy, private HeldSteps {
 
  private:
   std::string obstacle() const override { return capture_obstacle_; }
-  void launch_passes(const std::function<void()>& passes) override {
+  void launch_passes(const std::function<void()>& passes,
+                     std::int64_t number) override {
     engine_.set_captured(true);
     try {
-      begin_step();
+      begin_step(number);
       passes();
       engine_.finish();
       if (const auto& unused = engine_.captured_unused(); !unused.empty()) {
@@ -167,7 +197,7 @@ class Replicated : public Strategy, private HeldSteps {
     FlatOptimizers& optimizers_;
   };
 
-  const std::string_view name_;
+  const std::string name_;
   const bool broadcasts_;
   const std::string capture_obstacle_;  // "" if there is none
   Engine engine_;
@@ -179,10 +209,8 @@ class Replicated : public Strategy, private HeldSteps {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_replicated(const config::Config& config,
-                                          torch::nn::Module& module,
-                                          comm::World& world) {
-  return std::make_unique<Replicated>(config, module, world);
+std::unique_ptr<Strategy> make_replicated(const StrategyParts& parts) {
+  return std::make_unique<Replicated>(parts);
 }
 
 }  // namespace lockstep::parallel::detail

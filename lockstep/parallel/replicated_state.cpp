@@ -48,14 +48,4 @@ std::vector<std::string> ReplicatedState::order() const {
   return names;
 }
 
-void ReplicatedState::use_order(const std::vector<std::string>& names) {
-  std::vector<std::size_t> order;
-  for (const auto& name : names) {
-    for (std::size_t i = 0; i < engine_.parameters().size(); ++i) {
-      if (engine_.parameters()[i].name == name) order.push_back(i);
-    }
-  }
-  if (order.size() == engine_.parameters().size()) engine_.use_order(order);
-}
-
 }  // namespace lockstep::parallel::detail

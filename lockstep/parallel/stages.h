@@ -16,6 +16,10 @@ struct Stage {
   // Returns whether a rank changes its shard only. Then it needs the sum of its shard
   // of the gradients (reduce_scatter, not all_reduce), and the others need its values.
   bool shards_update() const noexcept { return state == Held::sharded; }
+  // Returns whether a bucket of gradients lives only until its sum is in the shards.
+  bool shards_gradients() const noexcept { return gradients == Held::sharded; }
+  // Returns whether the values of a unit live only while it computes.
+  bool shards_values() const noexcept { return values == Held::sharded; }
 };
 
 // The strategies as a table: 0 is DDP, the others are ZeRO's stages. The engine's

@@ -57,8 +57,8 @@ class Strategy {
   virtual std::string_view name() const noexcept = 0;  // "ddp"
 
   // Zeroes the gradients; with parallel.broadcast_buffers all ranks get rank 0's
-  // buffers.
-  virtual void begin_step() = 0;
+  // buffers. `passes` is the number of backward passes of the rank that makes the most.
+  virtual void begin_step(std::int64_t passes = 1) = 0;
 
   // Runs the model (`compute`), and provides what its layers need of other ranks.
   virtual void forward(const std::function<void()>& compute) { compute(); }
@@ -71,15 +71,22 @@ class Strategy {
   virtual void backward_by(const std::function<void(GradientSink&)>& compute,
                            bool last) = 0;
 
+  // Takes part in a backward pass of other ranks that this one has no samples for;
+  // where sums_every_pass() every rank makes as many passes as the others.
+  virtual void empty_pass() {}
+  virtual bool sums_every_pass() const noexcept { return false; }
+
   // The gradients are those of the global batch when it returns. Throws Fault::config,
   // on every rank, for parameters that took no part in the loss. With `failed`
   // backward() ended with an exception on this rank; it takes part with zeros, so that
   // no other waits, and the gradients are worthless on all.
   virtual void finish(bool failed = false) = 0;
 
-  // Makes gradients whole on every rank after finish(), for a caller that looks at
-  // them. update() may need a part of them only.
-  virtual void gather_gradients() {}
+  // Shows every gradient of the global batch, as a whole, between finish() and
+  // update(), which may need a part of them only. They are gathered for that, a few at
+  // a time where they are whole on no rank: what is shown is valid during the call.
+  using Visit = std::function<void(const Parameter& parameter, const torch::Tensor&)>;
+  virtual void visit_gradients(const Visit& visit) = 0;
 
   // Changes the parameters by their gradients. Parameters that no rank has used are
   // left as they are, and their optimizer state, too. Clips by optim.clip_norm (one
@@ -108,14 +115,27 @@ class Strategy {
   virtual const std::vector<Parameter>& parameters() const noexcept = 0;
 };
 
+struct StrategyParts {
+  const config::Config& config;
+  torch::nn::Module& module;
+  comm::World& world;
+  // The names of the parameters in the order in which gradients become ready, the same
+  // on every rank (backward_order()); those that it does not name come last.
+  std::vector<std::string> order = {};
+};
+
 // Makes the strategy; the only switch over parallel.strategy. Throws Fault::config if
 // the models of the ranks differ. Collective.
-std::unique_ptr<Strategy> make_strategy(const config::Config& config,
-                                        torch::nn::Module& module, comm::World& world);
+std::unique_ptr<Strategy> make_strategy(const StrategyParts& parts);
+inline std::unique_ptr<Strategy> make_strategy(const config::Config& config,
+                                               torch::nn::Module& module,
+                                               comm::World& world) {
+  return make_strategy({config, module, world});
+}
 
 std::int64_t count_elements(const std::vector<Parameter>& parameters);
 
-// Returns the parameters whose gradients hold a NaN or an infinity.
-std::vector<std::string> bad_gradients(const std::vector<Parameter>& parameters);
+// Returns the parameters whose gradients hold a NaN or an infinity. Collective.
+std::vector<std::string> bad_gradients(Strategy& strategy);
 
 }  // namespace lockstep::parallel

@@ -25,9 +25,8 @@ class StrategyState {
   virtual std::vector<checkpoint::Expected> expected() const = 0;
 
   // Returns the order of the parameters in memory, which the last bits of a norm depend
-  // on; use_order() sets that of an earlier run, before the first step.
+  // on: a run that resumes gives it to make_strategy().
   virtual std::vector<std::string> order() const = 0;
-  virtual void use_order(const std::vector<std::string>& names) = 0;
 
   // Returns the parameters that the optimizer counts fewer steps of; the other takes
   // those of an earlier run, after the pieces of to_load() have been filled.

@@ -25,9 +25,9 @@ void update(Engine& engine, std::size_t index, optim::Optimizer& optimizer,
             optim::StepArguments arguments) {
   const torch::NoGradGuard no_grad;
   const auto& shard = engine.owned().at(index);
-  auto values = shard.of(engine.values(shard.group));
+  auto values = engine.owned_values(index);
   arguments.unused = unused_elements(engine, shard);
-  optimizer.step(values, shard.of(engine.gradients(shard.group)), arguments);
+  optimizer.step(values, engine.owned_gradients(index), arguments);
   engine.updated(index);
 }
 

@@ -16,6 +16,10 @@ namespace lockstep::planner {
 enum class Method { single, data_parallel, ddp, zero1, zero2, zero3 };
 std::string_view name_of(Method method) noexcept;
 bool in_this_build(Method method) noexcept;
+// Return the method of a stage of zero, and the stage of a method; 0: it is none of
+// zero's.
+Method method_of_stage(int stage) noexcept;
+int stage_of(Method method) noexcept;
 
 struct Candidate {
   Method method = Method::single;
@@ -37,11 +41,10 @@ struct MemoryCost {
   double average = 0;  // of the weights (ema)
   double buffers = 0;  // running statistics
   double activations = 0;
-  double transient = 0;  // gradients of activations, workspaces
-  double buckets = 0;    // beside the gradients
-  double relayout = 0;   // old and new buffers side by side, beyond what a step takes
-  double batches = 0;    // data that is ready
-  double process = 0;    // the context of CUDA, libraries, or what a CPU rank had
+  double transient = 0;      // gradients of activations, workspaces
+  double buckets = 0;        // beside the gradients
+  double batches = 0;        // data that is ready
+  double process = 0;        // the context of CUDA, libraries, or what a CPU rank had
   double fragmentation = 0;  // held by the allocator and of no use
 
   double state() const;    // of the weights: what no micro-batch makes smaller
@@ -124,7 +127,8 @@ struct Scaling {
   int ranks = 1;
   double speed_up = 1;
 };
-std::vector<Scaling> scaling_of(const CostInputs& inputs, const Candidate& candidate);
+std::vector<Scaling> predict_scaling(const CostInputs& inputs,
+                                     const Candidate& candidate);
 
 // Returns "parameters 4.6 GiB + gradients 4.6 GiB + ... = 31.2 GiB".
 std::string terms_of(const MemoryCost& memory);

@@ -109,8 +109,8 @@ void remember(std::vector<Past>& runs, const Past& run) {
   runs.push_back(run);
 }
 
-Correction correction_of(const std::vector<Past>& runs, const std::string& model,
-                         const std::string& device) {
+Correction estimate_correction(const std::vector<Past>& runs, const std::string& model,
+                               const std::string& device) {
   std::vector<double> times, host_times, sizes, extra;
   for (const auto& run : runs) {
     if (run.model != model || run.device != device) continue;

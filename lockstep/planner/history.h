@@ -37,7 +37,7 @@ void remember(std::vector<Past>& runs, const Past& run);
 
 // Computes it from the runs of this model on this device; none if there are no runs.
 // The factor is the median of the ratios, the spread the largest distance from it.
-Correction correction_of(const std::vector<Past>& runs, const std::string& model,
-                         const std::string& device);
+Correction estimate_correction(const std::vector<Past>& runs, const std::string& model,
+                               const std::string& device);
 
 }  // namespace lockstep::planner

@@ -39,7 +39,7 @@ double scale_of(Precision precision) {
 }
 
 // Returns the activations that the forward pass leaves for the backward pass.
-double activations_of(const CostInputs& inputs, const Candidate& candidate) {
+double activation_bytes(const CostInputs& inputs, const Candidate& candidate) {
   const auto precision = inputs.config.precision.mode;
   const double width = is_mixed(precision) ? 2 : 4;
   double kept = 0;
@@ -67,7 +67,8 @@ bool shards_state(const CostInputs& inputs, const Candidate& candidate) {
     return true;
   }
   if (candidate.ranks == 1) return false;
-  const auto& parallel = inputs.config.parallel;
+  auto parallel = inputs.config.parallel;
+  parallel.strategy = config::Strategy::ddp;  // the candidate's, whatever is asked for
   return config::shards_update(parallel, parallel.device == config::Device::cpu);
 }
 
@@ -95,7 +96,12 @@ void add_state(const CostInputs& inputs, const Candidate& candidate, MemoryCost&
   cost.buffers = static_cast<double>(inputs.model.buffer_bytes());
   const double bucket =
       static_cast<double>(inputs.config.parallel.bucket_bytes.value_or(25 << 20));
-  if (few_gradients && n > 1) cost.buckets += 2 * bucket;
+  if (few_gradients && n > 1) {
+    const double live = std::min(inputs.config.parallel.live_buckets * bucket,
+                                 widths.gradient * trained);
+    // Beside them are gradients that wait until their bucket is full.
+    cost.buckets += live + std::min(bucket, widths.gradient * trained);
+  }
   if (candidate.method == Method::zero3 && n > 1) {
     cost.parameters = widths.parameter * count / n;
     cost.buckets += 2 * widths.parameter * largest_unit(inputs.model);  // gathered
@@ -109,7 +115,7 @@ void add_state(const CostInputs& inputs, const Candidate& candidate, MemoryCost&
 }
 
 // An evaluation batch that is still auto will be chosen so that it fits.
-double evaluation_of(const CostInputs& inputs) {
+double evaluation_bytes(const CostInputs& inputs) {
   const auto& eval = inputs.config.batch.eval;
   if (eval.is_auto()) return 0;
   const auto samples = inputs.config.data.eval_samples;
@@ -117,21 +123,8 @@ double evaluation_of(const CostInputs& inputs) {
   return of(inputs.model.forward, inputs.config.precision.mode).at(batch);
 }
 
-// After the first step all buffers are laid out anew, in the order in which gradients
-// came: for a moment there are two of each, when the activations are gone. Sharded
-// state is gathered for that.
-double relayout_of(const CostInputs& inputs, const Candidate& candidate,
-                   const MemoryCost& cost) {
-  // A single rank keeps its layout; methods that are not built yet will do better.
-  if (candidate.ranks == 1 || !in_this_build(candidate.method)) return 0;
-  const bool sharded = shards_state(inputs, candidate);
-  const double states = cost.optimizer + cost.master + cost.average;
-  const double again = cost.state() + (sharded ? candidate.ranks * states : 0);
-  return std::max(0.0, again - cost.activations - cost.transient);
-}
-
 // Memory of a GPU that others use is not ours.
-MemoryLimit limit_of(const hardware::Gpu& gpu, double fraction) {
+MemoryLimit gpu_memory_limit(const hardware::Gpu& gpu, double fraction) {
   const auto total = gpu.memory_total_bytes;
   const double ours = fraction * static_cast<double>(total);
   const auto free = gpu.status.memory_free_bytes;
@@ -158,7 +151,7 @@ double MemoryCost::state() const {
 
 double MemoryCost::tensors() const {
   return parameters + gradients + optimizer + master + average + buffers + activations +
-         transient + buckets + relayout + batches;
+         transient + buckets + batches;
 }
 
 MemoryCost memory_cost(const CostInputs& inputs, const Candidate& candidate) {
@@ -167,7 +160,7 @@ MemoryCost memory_cost(const CostInputs& inputs, const Candidate& candidate) {
   const bool cuda = config.parallel.device == config::Device::cuda;
   MemoryCost cost;
   add_state(inputs, candidate, cost);
-  cost.activations = activations_of(inputs, candidate);
+  cost.activations = activation_bytes(inputs, candidate);
   cost.transient =
       scale_of(precision) * of(inputs.model.backward, precision).at(candidate.micro);
   const auto sample = static_cast<double>(inputs.model.sample_bytes);
@@ -177,9 +170,8 @@ MemoryCost memory_cost(const CostInputs& inputs, const Candidate& candidate) {
   if (!cuda) {
     // An evaluation takes the place of a step's activations, if it needs more.
     const double step = cost.activations + cost.transient;
-    cost.transient += std::max(0.0, evaluation_of(inputs) - step);
+    cost.transient += std::max(0.0, evaluation_bytes(inputs) - step);
     if (config.memory.host_limit > 0) leave_out_shared(candidate, cost);
-    cost.relayout = relayout_of(inputs, candidate, cost);
     // memory.host_limit counts nothing but tensors.
     const double process = config.memory.host_limit > 0 ? 0 : kProcess;
     const double learnt = inputs.correction.memory_bytes;
@@ -190,7 +182,6 @@ MemoryCost memory_cost(const CostInputs& inputs, const Candidate& candidate) {
   cost.process = kContext + (candidate.ranks > 1 ? kRings : 0);
   cost.activations *= inputs.correction.memory;
   cost.transient *= inputs.correction.memory;
-  cost.relayout = relayout_of(inputs, candidate, cost);
   cost.fragmentation = kOfFragments * (cost.activations + cost.transient);
   return cost;
 }
@@ -216,7 +207,7 @@ MemoryLimit memory_limit(const CostInputs& inputs, const Candidate& candidate) {
   MemoryLimit least;
   const auto count = std::min<std::size_t>(ranks, inputs.machine.gpus.size());
   for (std::size_t i = 0; i < count; ++i) {
-    const auto one = limit_of(inputs.machine.gpus[i], config.memory.fraction);
+    const auto one = gpu_memory_limit(inputs.machine.gpus[i], config.memory.fraction);
     if (least.bytes <= 0 || one.bytes < least.bytes) least = one;
   }
   return least;
@@ -248,7 +239,6 @@ std::string terms_of(const MemoryCost& memory) {
       {"activations", memory.activations},
       {"their gradients and workspaces", memory.transient},
       {"buckets", memory.buckets},
-      {"buffers laid out anew", memory.relayout},
       {"batches", memory.batches},
       {"process", memory.process},
       {"fragments", memory.fragmentation},

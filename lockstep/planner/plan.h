@@ -60,13 +60,15 @@ struct Plan {
 
 // Fills in every `auto` for this machine. A knob that was set is kept, or refused: a
 // knob that the machine can not give is Fault::hardware if a device is missing or too
-// small, else Fault::config. With allow_auto=false every `auto` that is left is
-// refused, with what would have been chosen. Without a model the batch and the ranks
-// follow rules that need none.
+// small, else Fault::config. Without a model the batch and the ranks follow rules that
+// need none.
 //
 // A pure function: no files, no clock, no devices; the machine may be made up.
-Plan resolve(config::Loaded wanted, const hardware::Machine& machine, bool allow_auto,
+Plan resolve(config::Loaded wanted, const hardware::Machine& machine,
              const Knowledge& knowledge = {});
+
+// For --no-auto: throws Fault::config, with what was chosen, if a knob was left `auto`.
+void refuse_auto(const Plan& plan);
 
 // Returns all candidates, the best first, whatever was asked for; nothing without a
 // model. It is for a user whose recipe was refused.

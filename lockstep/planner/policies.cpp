@@ -61,12 +61,7 @@ Preference flags_policy(const Facts& facts) {
 Preference zero2_policy(const Facts& facts) {
   if (facts.devices == 0) return take(Method::single, "policy zero2: no GPU");
   if (facts.devices == 1) return take(Method::single, "policy zero2: 1 GPU");
-  if (in_this_build(Method::zero2)) {
-    return take(Method::zero2, str("policy zero2: ", facts.devices, " GPUs"));
-  }
-  return take(Method::ddp,
-              str("ZeRO-2 is wanted for ", facts.devices,
-                  " GPUs, but this build has none; ddp computes the same"));
+  return take(Method::zero2, str("policy zero2: ", facts.devices, " GPUs"));
 }
 
 TableRow table_row(std::int64_t memory_bytes) {

@@ -22,8 +22,8 @@ Candidate candidate_of(const config::Config& config) {
 }
 
 // Returns nothing if it follows from samples whose number is not known.
-std::optional<double> steps_of(const config::Config& config,
-                               const run::ModelDescription& model) {
+std::optional<double> total_steps(const config::Config& config,
+                                  const run::ModelDescription& model) {
   auto samples =
       config.data.train_samples > 0 ? config.data.train_samples : model.train_samples;
   if (model.train_samples > 0) samples = std::min(samples, model.train_samples);
@@ -138,8 +138,8 @@ void add_predictions(Plan& plan, const Machine& machine, const Knowledge& knowle
   constexpr double kPasses = 3;  // backward is two
   plan.flops_per_sample = kPasses * inputs.model.forward_flops();
   plan.peak_flops = peak_flops(inputs, now.candidate.ranks);
-  plan.scaling = scaling_of(inputs, now.candidate);
-  if (const auto steps = steps_of(config, inputs.model)) {
+  plan.scaling = predict_scaling(inputs, now.candidate);
+  if (const auto steps = total_steps(config, inputs.model)) {
     plan.seconds = *steps * now.time.step();
   }
   hint_at_gpus(plan, inputs, now);

@@ -29,7 +29,7 @@ Facts facts_of(const Resolver& r, const Machine& machine, const Knowledge& knowl
   return facts;
 }
 
-Preference rule_of(Policy policy, const Facts& facts) {
+Preference apply_policy(Policy policy, const Facts& facts) {
   switch (policy) {
     case Policy::table:
       return table_policy(facts);
@@ -46,43 +46,45 @@ Preference rule_of(Policy policy, const Facts& facts) {
 void drop_what_clashes(const Constraints& constraints, Preference& preference) {
   const bool threads = preference.method == Method::data_parallel;
   if ((threads && constraints.processes_only) ||
-      (preference.method == Method::ddp && constraints.threads_only)) {
+      (preference.method && *preference.method >= Method::ddp &&
+       constraints.threads_only)) {
     preference.method.reset();
   }
 }
 
-Preference training_wish(const Resolver& r, const Machine& machine,
-                         const Knowledge& knowledge,
-                         std::vector<CandidateOutcome>& candidates) {
+PolicyAnswer ask_for_training(const Resolver& r, const Machine& machine,
+                              const Knowledge& knowledge) {
   const auto constraints = constraints_of(r.config());
   if (r.config().planner.policy == Policy::measured) {
     if (!knowledge.model) return {};
     const CostInputs inputs{r.config(), machine, *knowledge.model,
                             knowledge.correction};
-    candidates = outcomes(inputs, constraints);
-    return measured_policy(inputs, constraints, candidates);
+    auto candidates = outcomes(inputs, constraints);
+    auto preference = measured_policy(inputs, constraints, candidates);
+    return {.preference = std::move(preference), .candidates = std::move(candidates)};
   }
-  auto preference = rule_of(r.config().planner.policy, facts_of(r, machine, knowledge));
+  auto preference =
+      apply_policy(r.config().planner.policy, facts_of(r, machine, knowledge));
   // A strategy that was set by name stays, whatever the rule says.
   const bool several = constraints.method && *constraints.method != Method::single;
   if (constraints.ranks || several) preference.ranks.reset();
   drop_what_clashes(constraints, preference);
-  return preference;
+  return {.preference = std::move(preference), .candidates = {}};
 }
 
 }  // namespace
 
-Preference preference_of(const Resolver& r, const Machine& machine,
-                         const Knowledge& knowledge,
-                         std::vector<CandidateOutcome>& candidates) {
-  auto preference = training_wish(r, machine, knowledge, candidates);
+PolicyAnswer ask_policy(const Resolver& r, const Machine& machine,
+                        const Knowledge& knowledge) {
+  auto answer = ask_for_training(r, machine, knowledge);
   if (knowledge.model) {
     const CostInputs inputs{r.config(), machine, *knowledge.model,
                             knowledge.correction};
     const std::int64_t named = r.config().batch.micro.value_or(1);
+    auto& preference = answer.preference;
     preference.eval = evaluation_batch(inputs, preference.micro.value_or(named));
   }
-  return preference;
+  return answer;
 }
 
 }  // namespace lockstep::planner::detail

@@ -123,7 +123,7 @@ std::optional<LinkRates> measured_link(const Machine& machine, int ranks, bool c
 DeviceRates gpu_rates(const Machine& machine, std::size_t index, Precision precision) {
   const auto& gpu = machine.gpus[index];
   auto rates = estimated(gpu, precision);
-  if (const auto sheet = sheet_of(gpu.name)) {
+  if (const auto sheet = find_sheet(gpu.name)) {
     rates = {at_precision(*sheet, precision), kOfMemory * sheet->memory, kOfSheet,
              "data sheet"};
   }

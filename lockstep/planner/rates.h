@@ -22,7 +22,7 @@ struct SheetRates {
 };
 
 // Takes the driver's name ("NVIDIA A100-SXM4-80GB"); nothing if it is not listed.
-std::optional<SheetRates> sheet_of(std::string_view gpu_name);
+std::optional<SheetRates> find_sheet(std::string_view gpu_name);
 
 // The peak of one device.
 struct DeviceRates {

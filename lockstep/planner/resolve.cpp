@@ -17,7 +17,7 @@ using detail::Resolver;
 using hardware::Gpu;
 using hardware::Machine;
 
-std::string compute_of(const Gpu& gpu) {
+std::string compute_capability(const Gpu& gpu) {
   return str(gpu.compute_major, ".", gpu.compute_minor);
 }
 
@@ -61,7 +61,7 @@ void check_precision_of_cpu(Resolver& r) {
            "precision.mode=fp32");
 }
 
-void check_precision_of(Resolver& r, const Gpu& gpu) {
+void check_precision(Resolver& r, const Gpu& gpu) {
   using config::Precision;
   const auto mode = r.config().precision.mode;
   const bool needs_formats = mode == Precision::bf16 || mode == Precision::tf32 ||
@@ -69,7 +69,7 @@ void check_precision_of(Resolver& r, const Gpu& gpu) {
   if (!needs_formats || has_tensor_formats(gpu)) return;
   r.refuse(Fault::hardware, "precision.mode",
            str(name_of(mode), " needs a GPU of compute 8.0, the ", gpu.name, " has ",
-               compute_of(gpu),
+               compute_capability(gpu),
                "; set precision.mode=", has_fast_fp16(gpu) ? "fp16 or fp32" : "fp32"));
 }
 
@@ -79,7 +79,7 @@ void resolve_precision(Resolver& r, const Machine& machine) {
     return check_precision_of_cpu(r);
   }
   const auto& gpu = weakest(machine);
-  const auto compute = compute_of(gpu);
+  const auto compute = compute_capability(gpu);
   if (has_tensor_formats(gpu)) {
     r.offer("precision.mode", "bf16",
             str("compute ", compute, " >= 8.0 has fast bf16; the weights stay fp32"));
@@ -91,7 +91,7 @@ void resolve_precision(Resolver& r, const Machine& machine) {
   }
   r.offer("precision.mode", "fp32",
           str("compute ", compute, " < 7.0 has neither fast fp16 nor bf16"));
-  check_precision_of(r, gpu);
+  check_precision(r, gpu);
 }
 
 std::string gpu_count(std::size_t gpus) {
@@ -142,8 +142,23 @@ void offer_ranks(Resolver& r, const Machine& machine, const Preference& preferen
 void offer_method(Resolver& r, const Preference& preference, int ranks) {
   if (!preference.method || (*preference.method == Method::single) != (ranks == 1))
     return;
-  if (*preference.method >= Method::zero1) return;  // policies offer only what is there
-  r.offer("parallel.strategy", name_of(*preference.method), preference.method_because);
+  const int stage = stage_of(*preference.method);
+  if (stage == 0) {
+    r.offer("parallel.strategy", name_of(*preference.method),
+            preference.method_because);
+  } else if (r.is_open("parallel.strategy")) {
+    r.offer("parallel.strategy", "zero", preference.method_because);
+    r.offer("parallel.zero_stage", stage, preference.method_because);
+  }
+}
+
+void resolve_zero_stage(Resolver& r) {
+  const bool zero = r.config().parallel.strategy == config::Strategy::zero;
+  r.offer("parallel.zero_stage", zero ? 2 : 1,
+          zero ? "gradients and the optimizer's state are sharded, parameters are not "
+                 "gathered twice a step"
+               : str("not used: parallel.strategy is ",
+                     name_of(r.config().parallel.strategy)));
 }
 
 void resolve_ranks(Resolver& r, const Machine& machine, const Preference& preference) {
@@ -159,6 +174,7 @@ void resolve_ranks(Resolver& r, const Machine& machine, const Preference& prefer
     r.offer("parallel.strategy", "ddp",
             str(ranks, " ranks, each with the whole model, sum their gradients"));
   }
+  resolve_zero_stage(r);
   r.offer("parallel.on_setup_failure", by_name ? "stop" : "single",
           by_name ? "ranks or strategy were asked for by name"
                   : "nobody asked for more than one rank");
@@ -303,31 +319,16 @@ Machine in_use(Resolver& r, Machine machine) {
   return machine;
 }
 
-[[noreturn]] void refuse_auto(const std::vector<Choice>& choices) {
-  std::vector<std::vector<std::string>> rows;
-  rows.reserve(choices.size());
-  for (const auto& choice : choices) {
-    rows.push_back({str("  ", choice.key, "=", choice.value), "# " + choice.because});
-  }
-  const auto lines = text::table(rows);
-  throw Error(Fault::config, "--no-auto: knobs left auto: ", choices.size(),
-              "; set them, or drop --no-auto to get:\n",
-              lines.substr(0, lines.size() - 1));
-}
-
 }  // namespace
 
-Plan resolve(config::Loaded wanted, const Machine& whole, bool allow_auto,
-             const Knowledge& knowledge) {
+Plan resolve(config::Loaded wanted, const Machine& whole, const Knowledge& knowledge) {
   config::validate(wanted);
   Resolver resolver(std::move(wanted));
   resolve_device(resolver, whole);
   const auto machine = in_use(resolver, whole);
   resolve_precision(resolver, machine);
   auto constraints = constraints_of(resolver.config());
-  std::vector<CandidateOutcome> candidates;
-  const auto preference =
-      detail::preference_of(resolver, machine, knowledge, candidates);
+  auto [preference, candidates] = detail::ask_policy(resolver, machine, knowledge);
   resolve_ranks(resolver, whole, preference);
   resolve_buckets(resolver);
   resolve_threads(resolver, machine);
@@ -339,7 +340,6 @@ Plan resolve(config::Loaded wanted, const Machine& whole, bool allow_auto,
   resolver.validate();
   auto plan = resolver.take();
   plan.notes = config::unused_knobs(plan.config);
-  if (!allow_auto && !plan.choices.empty()) refuse_auto(plan.choices);
   if (knowledge.model && candidates.empty()) {
     constraints.global = plan.config.config.batch.global.value();
     const CostInputs inputs{plan.config.config, machine, *knowledge.model,
@@ -349,6 +349,19 @@ Plan resolve(config::Loaded wanted, const Machine& whole, bool allow_auto,
   plan.candidates = std::move(candidates);
   detail::add_predictions(plan, machine, knowledge);
   return plan;
+}
+
+void refuse_auto(const Plan& plan) {
+  if (plan.choices.empty()) return;
+  std::vector<std::vector<std::string>> rows;
+  rows.reserve(plan.choices.size());
+  for (const auto& choice : plan.choices) {
+    rows.push_back({str("  ", choice.key, "=", choice.value), "# " + choice.because});
+  }
+  const auto lines = text::table(rows);
+  throw Error(Fault::config, "--no-auto: knobs left auto: ", plan.choices.size(),
+              "; set them, or drop --no-auto to get:\n",
+              lines.substr(0, lines.size() - 1));
 }
 
 std::vector<CandidateOutcome> survey(config::Loaded wanted, const Machine& whole,

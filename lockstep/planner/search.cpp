@@ -96,8 +96,10 @@ struct Option {
   std::int64_t share;
 };
 
-void add(const CostInputs& inputs, const Constraints& constraints, const Option& option,
-         std::vector<CandidateOutcome>& list) {
+std::vector<CandidateOutcome> try_option(const CostInputs& inputs,
+                                         const Constraints& constraints,
+                                         const Option& option) {
+  std::vector<CandidateOutcome> list;
   const bool blocks = inputs.model.can_recompute() && constraints.can_recompute;
   const bool cuda = inputs.on_gpu();
   for (const auto micro : micro_sizes(constraints, option.share)) {
@@ -117,13 +119,18 @@ void add(const CostInputs& inputs, const Constraints& constraints, const Option&
       }
     }
   }
+  return list;
 }
 
 // Candidates with less that could go wrong come first among equals.
 int oddity(const Candidate& candidate) {
-  return (candidate.offload ? 4 : 0) + (candidate.recompute ? 2 : 0) +
-         (candidate.method == Method::data_parallel ? 1 : 0);
+  const auto method = candidate.method;
+  return (method >= Method::zero1 ? 8 * static_cast<int>(method) : 0) +
+         (candidate.offload ? 4 : 0) + (candidate.recompute ? 2 : 0) +
+         (method == Method::data_parallel ? 1 : 0);
 }
+
+constexpr double kClearGain = 0.95;
 
 bool better(const CandidateOutcome& a, const CandidateOutcome& b) {
   const auto key = [](const CandidateOutcome& o) {
@@ -134,11 +141,13 @@ bool better(const CandidateOutcome& a, const CandidateOutcome& b) {
   const auto& y = b.prediction;
   // Of those that do not fit the smallest comes first.
   if (!x.fits() && !y.fits()) return x.memory.peak() < y.memory.peak();
-  // Speeds are compared in classes, so that the order is transitive.
+  // Speeds are compared in classes, so that the order is transitive. Shards are for
+  // memory: they are taken for what else does not fit, or for a clear gain.
   const auto speed = [](const Prediction& p) {
     constexpr double kEqual = 0.001;
+    const double worth = stage_of(p.candidate.method) > 0 ? kClearGain : 1;
     return p.samples_per_second > 0
-               ? std::floor(std::log(p.samples_per_second) / kEqual)
+               ? std::floor(std::log(worth * p.samples_per_second) / kEqual)
                : -1e18;
   };
   if (speed(x) != speed(y)) return speed(x) > speed(y);
@@ -291,9 +300,7 @@ Constraints constraints_of(const config::Config& config) {
       constraints.method = Method::ddp;
       break;
     case Strategy::zero:
-      constraints.method = config.parallel.zero_stage == 1   ? Method::zero1
-                           : config.parallel.zero_stage == 2 ? Method::zero2
-                                                             : Method::zero3;
+      constraints.method = method_of_stage(config.parallel.zero_stage.value_or(2));
       break;
     default:
       break;
@@ -335,7 +342,9 @@ std::vector<CandidateOutcome> outcomes(const CostInputs& inputs,
       const bool named = constraints.method && *constraints.method == method;
       if (alone != (ranks == 1) && !named) continue;
       if (alone && ranks > 1) continue;
-      add(inputs, constraints, {method, ranks, share}, list);
+      for (auto& one : try_option(inputs, constraints, {method, ranks, share})) {
+        list.push_back(std::move(one));
+      }
     }
   }
   std::stable_sort(list.begin(), list.end(), better);

@@ -124,9 +124,14 @@ double parameter_bytes(const CostInputs& inputs) {
   return width * static_cast<double>(inputs.model.num_parameters());
 }
 
-// `backward` is the time of the last backward pass, beside which buckets travel.
-Exchange exchange_of(const CostInputs& inputs, const Candidate& candidate,
-                     double backward, double compute) {
+struct PassSeconds {
+  double backward = 0;  // of the last backward pass, beside which buckets travel
+  double compute = 0;   // of all passes of a step
+};
+
+Exchange exchange_cost(const CostInputs& inputs, const Candidate& candidate,
+                       const PassSeconds& passes) {
+  const auto [backward, compute] = passes;
   const double n = candidate.ranks;
   if (n <= 1) return {};
   const auto link = inputs.on_gpu() ? gpu_link(inputs.machine, candidate.ranks)
@@ -190,7 +195,8 @@ TimeCost time_cost(const CostInputs& inputs, const Candidate& candidate) {
   cost.compute = micro * static_cast<double>(candidate.accumulation);
   cost.update = update_bytes(inputs, candidate) / rates.memory * inputs.correction.time;
   const double backward = micro * kBackward / (1 + kBackward);
-  const auto exchange = exchange_of(inputs, candidate, backward, cost.compute);
+  const auto exchange =
+      exchange_cost(inputs, candidate, {.backward = backward, .compute = cost.compute});
   cost.exchange = exchange.seconds;
   cost.exposed =
       exchange.seconds - exchange.can_hide + kInterference * exchange.can_hide;
@@ -219,7 +225,8 @@ Prediction predict(const CostInputs& inputs, const Candidate& candidate) {
   return prediction;
 }
 
-std::vector<Scaling> scaling_of(const CostInputs& inputs, const Candidate& candidate) {
+std::vector<Scaling> predict_scaling(const CostInputs& inputs,
+                                     const Candidate& candidate) {
   auto alone = candidate;
   alone.ranks = 1;
   alone.method = Method::single;
@@ -252,9 +259,17 @@ std::string_view name_of(Method method) noexcept {
   }
 }
 
+Method method_of_stage(int stage) noexcept {
+  return stage == 1 ? Method::zero1 : stage == 2 ? Method::zero2 : Method::zero3;
+}
+
+int stage_of(Method method) noexcept {
+  if (method < Method::zero1) return 0;
+  return static_cast<int>(method) - static_cast<int>(Method::zero1) + 1;
+}
+
 bool in_this_build(Method method) noexcept {
-  return method == Method::single || method == Method::data_parallel ||
-         method == Method::ddp;
+  return method != Method::zero3;
 }
 
 }  // namespace lockstep::planner

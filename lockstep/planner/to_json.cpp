@@ -31,7 +31,6 @@ Json json_of(const MemoryCost& memory) {
           {"activations_bytes", whole(memory.activations)},
           {"transient_bytes", whole(memory.transient)},
           {"buckets_bytes", whole(memory.buckets)},
-          {"relayout_bytes", whole(memory.relayout)},
           {"batches_bytes", whole(memory.batches)},
           {"process_bytes", whole(memory.process)},
           {"fragmentation_bytes", whole(memory.fragmentation)},

@@ -30,9 +30,9 @@ double host_copy(std::int64_t bytes, double seconds) {
          seconds_of(copy, torch::kCPU, seconds);
 }
 
-// Returns the bytes that arrive in a second.
-double copy_rate(const Tensor& to, const Tensor& from, const torch::Device& gpu,
-                 double seconds) {
+// Returns the bytes that arrive in a second. One side is on a GPU.
+double copy_rate(const Tensor& to, const Tensor& from, double seconds) {
+  const auto gpu = to.is_cuda() ? to.device() : from.device();
   const auto work = [&] { to.copy_(from, /*non_blocking=*/true); };
   return static_cast<double>(from.nbytes()) / seconds_of(work, gpu, seconds);
 }
@@ -45,15 +45,16 @@ std::int64_t fitting(std::int64_t wanted, std::int64_t available) {
 
 }  // namespace
 
-double matrix_flops(const torch::Device& device, torch::Dtype dtype, std::int64_t rows,
-                    double seconds) {
+double matrix_flops(const MatrixProduct& product, double seconds) {
+  const auto& [device, dtype, rows] = product;
   const torch::NoGradGuard no_grad;
   const auto options = torch::dtype(dtype).device(device);
   // The values are not ones: a GPU clocks higher when few bits change.
   const auto a = torch::randn({rows, rows}, options);
   const auto b = torch::randn({rows, rows}, options);
   auto c = torch::empty({rows, rows}, options);
-  const auto once = seconds_of([&] { torch::mm_out(c, a, b); }, device, seconds);
+  const auto once =
+      seconds_of([&] { torch::mm_out(c, a, b); }, product.device, seconds);
   const auto n = static_cast<double>(rows);
   return 2 * n * n * n / once;
 }
@@ -64,7 +65,7 @@ hardware::Measured measure_host(const Effort& effort) {
       host_copy(fitting(effort.copied_bytes, hardware::host_memory().available_bytes),
                 effort.seconds);
   measured.cpu_flops =
-      matrix_flops(torch::kCPU, torch::kFloat32, effort.host_matrix, effort.seconds);
+      matrix_flops({torch::kCPU, torch::kFloat32, effort.host_matrix}, effort.seconds);
   return measured;
 }
 
@@ -83,14 +84,14 @@ hardware::MeasuredGpu measure_gpu(int index, const Effort& effort) {
     const auto other = torch::empty_like(on_gpu);
     const auto pinned =
         torch::ones({bytes}, torch::dtype(torch::kUInt8).pinned_memory(true));
-    measured.copy = 2 * copy_rate(other, on_gpu, gpu, effort.seconds);
-    measured.from_host = copy_rate(on_gpu, pinned, gpu, effort.seconds);
-    measured.to_host = copy_rate(pinned, on_gpu, gpu, effort.seconds);
+    measured.copy = 2 * copy_rate(other, on_gpu, effort.seconds);
+    measured.from_host = copy_rate(on_gpu, pinned, effort.seconds);
+    measured.to_host = copy_rate(pinned, on_gpu, effort.seconds);
   }
   measured.bf16_flops =
-      matrix_flops(gpu, torch::kBFloat16, effort.gpu_matrix, effort.seconds);
+      matrix_flops({gpu, torch::kBFloat16, effort.gpu_matrix}, effort.seconds);
   measured.fp32_flops =
-      matrix_flops(gpu, torch::kFloat32, effort.gpu_matrix / 2, effort.seconds);
+      matrix_flops({gpu, torch::kFloat32, effort.gpu_matrix / 2}, effort.seconds);
   return measured;
 }
 

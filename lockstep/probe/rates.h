@@ -9,10 +9,15 @@
 
 namespace lockstep::probe {
 
+struct MatrixProduct {
+  torch::Device device;
+  torch::Dtype dtype;
+  std::int64_t rows;
+};
+
 // Returns the multiplications and additions a second of the product of two square
-// matrices.
-double matrix_flops(const torch::Device& device, torch::Dtype dtype, std::int64_t rows,
-                    double seconds);
+// matrices, measured for so many seconds.
+double matrix_flops(const MatrixProduct& product, double seconds);
 
 // Measures the host's memory and cores, with as many threads as torch has: copies of
 // memory (bytes read and written), products in fp32.

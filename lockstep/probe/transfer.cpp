@@ -15,11 +15,11 @@ Tensor pattern(std::int64_t words, std::int64_t seed) {
   return torch::arange(words, torch::kInt64).mul_(kOdd).add_(seed * kOdd + seed);
 }
 
-std::string compared(const Tensor& got, const Tensor& sent, const torch::Device& from,
-                     const torch::Device& to) {
+// `way` is "from cuda:0 to cuda:1".
+std::string compared(const Tensor& got, const Tensor& sent, const std::string& way) {
   if (torch::equal(got, sent)) return "";
   return str((got != sent).sum().item<std::int64_t>(), " of ", sent.numel(),
-             " words sent from ", from.str(), " to ", to.str(), " arrived damaged");
+             " words sent ", way, " arrived damaged");
 }
 
 torch::Device gpu_at(int index) {
@@ -43,7 +43,8 @@ std::string check_transfer(const torch::Device& from, const torch::Device& to,
       finish(b);
       const auto got = there.to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
       if (damage) damage(got);
-      if (auto problem = compared(got, sent, a, b); !problem.empty()) return problem;
+      auto problem = compared(got, sent, str("from ", a.str(), " to ", b.str()));
+      if (!problem.empty()) return problem;
     }
   }
   return "";

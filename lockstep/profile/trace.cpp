@@ -29,16 +29,15 @@ std::uint64_t hash_of_weights(const models::Model& model) {
 
 }  // namespace
 
-Trace::Trace(run::TraceRequest request, models::Model& model,
-             const data::Dataset& dataset, comm::World& world)
+Trace::Trace(run::TraceRequest request, const Subject& subject)
     : request_(std::move(request)),
-      model_(model),
-      spec_(dataset.spec()),
-      world_(world) {
+      model_(subject.model),
+      spec_(subject.dataset.spec()),
+      world_(subject.world) {
   std::error_code error;
   std::filesystem::create_directories(request_.directory, error);
   if (error) files::fail("make directory", request_.directory, error.value());
-  add_parameters(/*gradients=*/false);
+  add_parameters();
   if (world_.rank() == 0) {
     checkpoint::write_safetensors(request_.directory / run::step_file(0),
                                   std::move(tensors_));
@@ -47,16 +46,18 @@ Trace::Trace(run::TraceRequest request, models::Model& model,
   inject();
 }
 
-void Trace::exchanged() {
+void Trace::exchanged(parallel::Strategy& strategy) {
   tensors_.clear();
-  add_parameters(/*gradients=*/true);
+  strategy.visit_gradients([&](const auto& parameter, const torch::Tensor& gradient) {
+    add(::lockstep::str(run::kTraceGradient, parameter.name), gradient);
+  });
 }
 
 void Trace::updated(const data::Batch& batch, double lr, const task::Tally& tally) {
   step_ += 1;
   const auto means =
       world_.size() == 1 ? tally.means() : tally.means(world_.cpu());  // collective
-  add_parameters(/*gradients=*/false);
+  add_parameters();
   if (world_.rank() == 0) {
     tensors_.emplace_back("loss", number(means.loss));
     tensors_.emplace_back("lr", number(lr));
@@ -88,15 +89,15 @@ void Trace::inject() const {
 }
 
 // Only rank 0 has them; the copies are needed, since an update is in place.
-void Trace::add_parameters(bool gradients) {
-  if (world_.rank() != 0) return;
-  const auto prefix = gradients ? run::kTraceGradient : run::kTraceParameter;
+void Trace::add(const std::string& name, const torch::Tensor& tensor) {
+  if (world_.rank() != 0 || !tensor.defined()) return;
+  tensors_.emplace_back(name, tensor.detach().to(torch::kCPU, /*non_blocking=*/false,
+                                                 /*copy=*/true));
+}
+
+void Trace::add_parameters() {
   for (const auto& item : model_.named_parameters()) {
-    const auto& tensor = gradients ? item.value().grad() : item.value();
-    if (!tensor.defined()) continue;
-    tensors_.emplace_back(::lockstep::str(prefix, item.key()),
-                          tensor.detach().to(torch::kCPU, /*non_blocking=*/false,
-                                             /*copy=*/true));
+    add(::lockstep::str(run::kTraceParameter, item.key()), item.value());
   }
 }
 

@@ -8,13 +8,13 @@
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/models/model.h"
+#include "lockstep/parallel/strategy.h"
 #include "lockstep/run/trace.h"
 #include "lockstep/task/tally.h"
 
 namespace lockstep::profile {
 
-// Writes what each step computed (run/trace.h). It looks at the module's own parameters
-// and their grad(), so it does not depend on how they were exchanged.
+// Writes what each step computed (run/trace.h).
 //
 // It is slow: every step waits for the device and for the disk. Expects
 // train.log_every=1: the loss is that of the steps since the last report.
@@ -23,13 +23,17 @@ namespace lockstep::profile {
 // Lifetime:   the model, the data set and the world outlive it.
 class Trace {
  public:
+  struct Subject {
+    models::Model& model;
+    const data::Dataset& dataset;
+    comm::World& world;
+  };
   // Make it when all ranks have the weights that they start from. From then on the
   // gradient of an injection is scaled inside backward, before it can be exchanged.
-  Trace(run::TraceRequest request, models::Model& model, const data::Dataset& dataset,
-        comm::World& world);
+  Trace(run::TraceRequest request, const Subject& subject);
 
   // Call it when gradients are summed over the ranks, and not yet applied.
-  void exchanged();
+  void exchanged(parallel::Strategy& strategy);
 
   // Call it when the parameters are updated.
   void updated(const data::Batch& batch, double lr, const task::Tally& tally);
@@ -38,7 +42,8 @@ class Trace {
   void inject() const;
   void write_batch(const data::Batch& batch) const;
   void write_hash() const;
-  void add_parameters(bool gradients);
+  void add_parameters();
+  void add(const std::string& name, const torch::Tensor& tensor);
 
   run::TraceRequest request_;
   models::Model& model_;

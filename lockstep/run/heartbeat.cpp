@@ -28,7 +28,7 @@ struct alignas(64) Header {
   std::uint32_t ranks = 0;
 };
 
-struct alignas(64) Slot {
+struct alignas(64) BeatSlot {
   std::uint32_t sequence;  // odd while the rest is being written; 0: never written
   std::uint32_t phase;
   std::int64_t step;
@@ -36,11 +36,11 @@ struct alignas(64) Slot {
   std::int32_t pid;
 };
 
-static_assert(sizeof(Header) == 64 && sizeof(Slot) == 64, "this is a file format");
+static_assert(sizeof(Header) == 64 && sizeof(BeatSlot) == 64, "this is a file format");
 
 off_t slot_offset(int rank) {
   return static_cast<off_t>(sizeof(Header) +
-                            static_cast<std::size_t>(rank) * sizeof(Slot));
+                            static_cast<std::size_t>(rank) * sizeof(BeatSlot));
 }
 
 [[noreturn]] void fail(const files::Path& path, std::string_view what, int error) {
@@ -69,9 +69,10 @@ files::Path launcher_heartbeat() {
   return path == nullptr ? "" : path;
 }
 
-HeartbeatWriter::HeartbeatWriter(const files::Path& path, int rank, int ranks,
+HeartbeatWriter::HeartbeatWriter(const files::Path& path, const HeartbeatSlot& slot,
                                  const Clock& clock)
-    : rank_(rank), pid_(::getpid()), clock_(clock) {
+    : rank_(slot.rank), pid_(::getpid()), clock_(clock) {
+  const auto [rank, ranks] = slot;
   LOCKSTEP_CHECK(rank >= 0 && rank < ranks && ranks <= kMaxRanks, rank, " of ", ranks);
   const files::Descriptor file(
       ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
@@ -99,7 +100,7 @@ HeartbeatWriter::~HeartbeatWriter() {
 
 void HeartbeatWriter::beat(std::int64_t step, Phase phase) noexcept {
   auto* slot =
-      reinterpret_cast<Slot*>(static_cast<char*>(mapping_) + slot_offset(rank_));
+      reinterpret_cast<BeatSlot*>(static_cast<char*>(mapping_) + slot_offset(rank_));
   // An odd number may be left from a process that died in the middle of its beat.
   const std::uint32_t before = slot->sequence & ~1U;
   store(slot->sequence, before + 1);
@@ -134,7 +135,7 @@ std::optional<Beat> HeartbeatReader::read(int rank) const {
   if (rank < 0 || rank >= ranks_) return std::nullopt;
   constexpr int kTries = 1000;
   for (int i = 0; i < kTries; ++i) {
-    Slot slot{};
+    BeatSlot slot{};
     std::uint32_t before = 0, after = 0;
     const auto at = slot_offset(rank);
     if (::pread(file_.get(), &before, sizeof before, at) != sizeof before) break;

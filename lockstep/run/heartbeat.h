@@ -36,6 +36,11 @@ struct Beat {
 // (LOCKSTEP_HEARTBEAT); empty if none does.
 files::Path launcher_heartbeat();
 
+struct HeartbeatSlot {
+  int rank;
+  int ranks;
+};
+
 // A rank's slot in the heartbeat file, mapped into memory: a beat is a few stores, no
 // system call, so every step may have one.
 //
@@ -44,7 +49,7 @@ class HeartbeatWriter {
  public:
   // Makes the file if it is not there (any rank may come first); its room is allocated,
   // so that a full disk is an error here (Fault::io) and never a signal later.
-  HeartbeatWriter(const files::Path& path, int rank, int ranks,
+  HeartbeatWriter(const files::Path& path, const HeartbeatSlot& slot,
                   const Clock& clock = Clock::system());
   ~HeartbeatWriter();
   HeartbeatWriter(const HeartbeatWriter&) = delete;

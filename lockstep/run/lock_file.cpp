@@ -98,9 +98,8 @@ std::optional<LockHolder> holder_in(int fd) {
   }
 }
 
-void write_holder(int fd, const LockHolder& holder, std::int64_t renewed,
-                  const Path& path) {
-  const auto text = to_json(holder, renewed);
+void write_holder(int fd, const LockText& content, const Path& path) {
+  const auto text = to_json(content.holder, content.renewed);
   if (::pwrite(fd, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
       ::ftruncate(fd, static_cast<off_t>(text.size())) != 0) {
     files::fail("write", path, errno);

@@ -112,7 +112,7 @@ ModelDescription model_from_json(const std::string& text, const std::string& ori
     throw Error(Fault::config, origin,
                 " is not JSON; `lockstep_worker --describe RECIPE` makes such a file");
   }
-  described::check_format(json, origin, kModelFormat, "a model");
+  described::check_format(json, origin, {.newest = kModelFormat, .what = "a model"});
   ModelDescription model;
   described::Reader<ModelRules> reader(json, origin, true);
   describe(model, reader);

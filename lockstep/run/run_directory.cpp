@@ -107,7 +107,7 @@ class Staging {
   Path path_;
 };
 
-std::vector<Path> entries_of(const Path& directory) {
+std::vector<Path> list_entries(const Path& directory) {
   std::vector<Path> paths;
   std::error_code error;
   std::filesystem::directory_iterator at(directory, error);
@@ -121,7 +121,7 @@ std::vector<Path> entries_of(const Path& directory) {
 
 int next_number(const Path& parent) {
   long long highest = 0;
-  for (const auto& path : entries_of(parent)) {
+  for (const auto& path : list_entries(parent)) {
     const auto name = path.filename().string();
     const bool digits = name.find_first_not_of("0123456789") == std::string::npos;
     if (digits && name.size() < 9) {
@@ -137,10 +137,10 @@ void write_content(const Path& directory, const NewRun& run) {
   files::make_new_directory(directory / "logs");
 }
 
-// Returns the directory of the run, renamed from `staging` to its name, or to the first
-// number that is still free at that moment.
-Path move_into_place(Staging& staging, const Path& parent, const std::string& name,
-                     RunRecord record) {
+// Returns the directory of the run, renamed from `staging` to the id of its record; if
+// that is empty, to the first number that is still free at that moment.
+Path move_into_place(Staging& staging, const Path& parent, RunRecord record) {
+  const auto name = record.id;
   int number = name.empty() ? next_number(parent) : 0;
   while (true) {
     record.id = name.empty() ? fmt::format("{:04}", number++) : name;
@@ -218,6 +218,7 @@ RunDirectory RunDirectory::create(const Path& parent, const NewRun& run,
   const Path clean = parent.empty() ? Path(".") : parent.lexically_normal() / "";
   const Path where = clean.parent_path();
   auto record = run.record;
+  record.id = run.name;
   if (record.started.empty()) record.started = iso_time(clock.wall());
 
   try {
@@ -226,7 +227,7 @@ RunDirectory RunDirectory::create(const Path& parent, const NewRun& run,
     Staging staging(where);
     write_content(staging.path(), run);
     if (run.lock != nullptr) run.lock->emplace(RunLock::take(staging.path()));
-    auto path = move_into_place(staging, where, run.name, record);
+    auto path = move_into_place(staging, where, record);
     if (run.lock != nullptr) (*run.lock)->moved_to(path);
     made.keep();
     files::sync_directory(where);
@@ -274,13 +275,12 @@ void RunDirectory::claim() const {
   replace_record(record_file(), record);
 }
 
-void RunDirectory::update_record(RunStatus state, std::optional<int> exit,
-                                 const std::string& message, const Clock& clock) const {
+void RunDirectory::update_record(const StatusChange& change, const Clock& clock) const {
   auto record = read_record();
-  record.state = state;
-  record.exit = exit;
-  record.message = message;
-  record.finished = is_final(state) ? iso_time(clock.wall()) : "";
+  record.state = change.state;
+  record.exit = change.exit;
+  record.message = change.message;
+  record.finished = is_final(change.state) ? iso_time(clock.wall()) : "";
   replace_record(record_file(), record);
 }
 
@@ -288,7 +288,7 @@ RunList list_runs(const Path& parent) {
   RunList list;
   std::error_code error;
   if (!std::filesystem::exists(parent, error)) return list;
-  for (const auto& path : entries_of(parent)) {
+  for (const auto& path : list_entries(parent)) {
     if (path.filename().string().front() == '.') continue;
     if (std::filesystem::exists(path / kBenchFile, error)) continue;
     if (auto reason = why_no_run(path); !reason.empty()) {

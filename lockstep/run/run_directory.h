@@ -71,6 +71,13 @@ struct NewRun {
   std::optional<RunLock>* lock = nullptr;
 };
 
+// What becomes of a run.
+struct StatusChange {
+  RunStatus state;
+  std::optional<int> exit;
+  std::string message;
+};
+
 // Threads: one at a time. Processes: only the launcher updates run.json; each rank
 // writes its own log and error file; rank 0 writes metrics and events.
 class RunDirectory {
@@ -107,8 +114,7 @@ class RunDirectory {
 
   // Writes atomically: a reader sees the old record or the new one. Without room for
   // both the new one is written over the old one. `finished` is set with a final state.
-  void update_record(RunStatus state, std::optional<int> exit,
-                     const std::string& message,
+  void update_record(const StatusChange& change,
                      const Clock& clock = Clock::system()) const;
 
  private:

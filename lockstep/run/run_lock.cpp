@@ -59,7 +59,7 @@ Descriptor replaced(const Path& run, const LockHolder& self) {
   const auto beside = run / str(".lock.", self.host, ".", self.pid);
   auto file = open_lock(beside, O_CREAT | O_TRUNC);
   static_cast<void>(try_flock(file.get(), LOCK_EX));
-  write_holder(file.get(), self, 0, beside);
+  write_holder(file.get(), {.holder = self}, beside);
   if (::rename(beside.c_str(), path.c_str()) != 0) {
     files::fail("replace", path, errno);
   }
@@ -160,7 +160,7 @@ std::optional<Descriptor> try_take(const Path& run, const LockOptions& options) 
     if (may_live) wait_for_loser(*holder, options);
     return mine;
   }
-  write_holder(file.get(), options.self, 0, path);
+  write_holder(file.get(), {.holder = options.self}, path);
   return file;
 }
 
@@ -245,7 +245,7 @@ class RunLock::Impl {
       return false;
     }
     try {
-      write_holder(file_.get(), self_, renewed, path);
+      write_holder(file_.get(), {.holder = self_, .renewed = renewed}, path);
     } catch (const Error&) {  // a full disk: the next time may do
     }
     return true;
@@ -258,7 +258,7 @@ class RunLock::Impl {
     if (!file) return true;  // the directory is gone, or the next look will tell
     static_cast<void>(try_flock(file.get(), LOCK_EX));
     try {
-      write_holder(file.get(), self_, 0, path);
+      write_holder(file.get(), {.holder = self_}, path);
     } catch (const Error&) {
     }
     // The old descriptor stays open: a guard has a copy of it.

@@ -40,12 +40,11 @@ std::optional<Path> find_best(const Path& checkpoints) {
   return best;
 }
 
-void replace_link(FileSystem& files, const Path& checkpoints, std::string_view name,
-                  std::int64_t step) {
-  const auto fresh = checkpoints / kNewLink;
+void replace_link(FileSystem& files, const Path& link, std::int64_t step) {
+  const auto fresh = link.parent_path() / kNewLink;
   if (is_there(fresh)) files.remove(fresh);
   files.link(step_name(step), fresh);
-  files.rename(fresh, checkpoints / name);
+  files.rename(fresh, link);
 }
 
 // Returns the best step, now that `step` has been saved. The manifests of all others
@@ -115,7 +114,7 @@ void repair_links(FileSystem& files, const Path& checkpoints) {
     const auto other = named(checkpoints, name);
     const auto step = other ? step_of(other->filename().string()) : std::nullopt;
     if (step) {
-      replace_link(files, checkpoints, name, *step);
+      replace_link(files, checkpoints / name, *step);
     } else {
       files.remove(checkpoints / name);
     }
@@ -125,10 +124,10 @@ void repair_links(FileSystem& files, const Path& checkpoints) {
 }
 
 void update_links(FileSystem& files, const Path& checkpoints, std::int64_t step) {
-  replace_link(files, checkpoints, kLast, step);
+  replace_link(files, checkpoints / kLast, step);
   const auto best = best_with(checkpoints, step);
   if (best && target_of(checkpoints, kBest) != step_directory(checkpoints, *best)) {
-    replace_link(files, checkpoints, kBest, *best);
+    replace_link(files, checkpoints / kBest, *best);
   }
 }
 

@@ -32,22 +32,20 @@ bool is_good(const Path& checkpoint) {
 }
 
 // The old checkpoint of a step stands aside. If the new one did not make it, it comes
-// back.
-void settle_replaced(FileSystem& files, const Path& checkpoints, std::int64_t step,
-                     std::vector<std::string>& lines) {
+// back. Returns a line about it, or none.
+std::vector<std::string> settle_replaced(FileSystem& files, const Path& checkpoints,
+                                         std::int64_t step) {
   const auto aside = checkpoints / hidden_name(step, Suffix::replaced);
-  if (!is_there(aside)) return;
+  if (!is_there(aside)) return {};
   const auto place = step_directory(checkpoints, step);
   if (is_there(place) && (is_good(place) || !is_good(aside))) {
     remove_tree(files, aside);
-    lines.push_back(str("removed the replaced checkpoint of step ", step));
-    return;
+    return {str("removed the replaced checkpoint of step ", step)};
   }
   if (is_there(place)) remove_checkpoint(files, checkpoints, step);
   files.rename(aside, place);
   files.sync_directory(checkpoints);
-  lines.push_back(
-      str("put step ", step, " back, whose replacement had been interrupted"));
+  return {str("put step ", step, " back, whose replacement had been interrupted")};
 }
 
 }  // namespace
@@ -99,9 +97,9 @@ void remove_checkpoint(FileSystem& files, const Path& checkpoints, std::int64_t 
   remove_tree(files, aside);
 }
 
-void settle(FileSystem& files, const Path& checkpoints, std::int64_t step,
-            std::vector<std::string>& lines) {
-  settle_replaced(files, checkpoints, step, lines);
+std::vector<std::string> settle(FileSystem& files, const Path& checkpoints,
+                                std::int64_t step) {
+  auto lines = settle_replaced(files, checkpoints, step);
   for (const auto suffix : {Suffix::partial, Suffix::removed}) {
     const auto rest = checkpoints / hidden_name(step, suffix);
     if (!is_there(rest)) continue;
@@ -110,6 +108,7 @@ void settle(FileSystem& files, const Path& checkpoints, std::int64_t step,
                         suffix == Suffix::partial ? "save" : "removal", " of step ",
                         step, " left"));
   }
+  return lines;
 }
 
 std::optional<Path> set_aside(FileSystem& files, const Path& checkpoints,
@@ -143,7 +142,10 @@ std::vector<std::string> clean_up(FileSystem& files, const Path& checkpoints) {
   std::vector<std::string> lines;
   // A rename that was not synced must not be overtaken by the removals below.
   if (!steps.empty()) files.sync_directory(checkpoints);
-  for (const auto step : steps) settle(files, checkpoints, step, lines);
+  for (const auto step : steps) {
+    for (auto& line : settle(files, checkpoints, step))
+      lines.push_back(std::move(line));
+  }
   if (link_left) files.remove(checkpoints / kNewLink);
   repair_links(files, checkpoints);
   return lines;

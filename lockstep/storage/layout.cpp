@@ -50,10 +50,10 @@ std::string to_text(const Shape& shape) {
   return text + "]";
 }
 
-Walk::Walk(const Shape& shape, const Order& from, const Order& to, std::int64_t begin) {
-  const auto strides = strides_of(shape, to);
+Walk::Walk(const Shape& shape, const Orders& orders, std::int64_t begin) {
+  const auto strides = strides_of(shape, orders.to);
   for (auto i = shape.size(); i-- > 0;) {
-    const auto dimension = dimension_at(from, i);
+    const auto dimension = dimension_at(orders.from, i);
     const auto size = std::max<std::int64_t>(1, shape[dimension]);
     const auto index = begin % size;
     begin /= size;

@@ -43,7 +43,11 @@ std::string to_text(const Shape& shape);
 // another.
 class Walk {
  public:
-  Walk(const Shape& shape, const Order& from, const Order& to, std::int64_t begin);
+  struct Orders {
+    const Order& from;
+    const Order& to;
+  };
+  Walk(const Shape& shape, const Orders& orders, std::int64_t begin);
 
   std::int64_t position() const noexcept { return position_; }
   void next() noexcept;

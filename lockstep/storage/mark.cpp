@@ -64,12 +64,11 @@ Mark mark_of(const Path& checkpoint, const Manifest& manifest) {
   return Mark::none;
 }
 
-void write_mark(FileSystem& files, const Path& checkpoint, Mark mark,
-                const Fingerprint& before) {
-  if (before.text.empty() || !before.is_settled) return;
+void write_mark(FileSystem& files, const Path& checkpoint, const NewMark& mark) {
+  if (mark.before.text.empty() || !mark.before.is_settled) return;
   const auto path = checkpoint / kMarkName;
   if (is_there(path)) files.remove(path);
-  const auto text = text_of(mark, before);
+  const auto text = text_of(mark.mark, mark.before);
   const auto file = files.create(path, Caching::through);
   file->write(0, std::as_bytes(std::span(text)));
   file->close();

@@ -16,36 +16,49 @@ Path parent_of(const Path& path) {
   return plain.has_parent_path() ? plain.parent_path() : Path(".");
 }
 
-// Merges pieces of one tensor, from several files, into one record.
-void merge(Manifest& manifest, const TensorRecord& part, std::size_t file,
-           std::map<std::string, std::size_t>& places) {
-  const auto [place, is_new] = places.emplace(part.name, manifest.tensors.size());
-  if (is_new) {
-    manifest.tensors.push_back({.name = part.name,
-                                .dtype = part.dtype,
-                                .shape = part.shape,
-                                .order = part.order});
+// Makes one record of the pieces of a tensor that lie in several files.
+class Merger {
+ public:
+  explicit Merger(Manifest head) : manifest_(std::move(head)) {}
+
+  void add(const WrittenFile& written) {
+    for (const auto& tensor : written.tensors) add(tensor);
+    manifest_.files.push_back(written.file);
   }
-  auto& whole = manifest.tensors[place->second];
+
+  Manifest take() { return std::move(manifest_); }
+
+ private:
+  void add(const TensorRecord& part);
+
+  Manifest manifest_;
+  std::map<std::string, std::size_t> places_;  // of tensors, by name
+};
+
+void Merger::add(const TensorRecord& part) {
+  const auto [place, is_new] = places_.emplace(part.name, manifest_.tensors.size());
+  if (is_new) {
+    manifest_.tensors.push_back({.name = part.name,
+                                 .dtype = part.dtype,
+                                 .shape = part.shape,
+                                 .order = part.order});
+  }
+  auto& whole = manifest_.tensors[place->second];
   LOCKSTEP_CHECK(whole.dtype == part.dtype && whole.shape == part.shape &&
                      whole.order == part.order,
                  "ranks wrote '", part.name, "' as ", whole.dtype, " ",
                  to_text(whole.shape), " and as ", part.dtype, " ",
                  to_text(part.shape));
   for (auto piece : part.pieces) {
-    piece.file = file;
+    piece.file = manifest_.files.size();
     whole.pieces.push_back(piece);
   }
 }
 
-Manifest combined(Manifest manifest, const std::vector<WrittenFile>& written) {
-  std::map<std::string, std::size_t> places;
-  for (const auto& item : written) {
-    for (const auto& tensor : item.tensors) {
-      merge(manifest, tensor, manifest.files.size(), places);
-    }
-    manifest.files.push_back(item.file);
-  }
+Manifest combined(Manifest head, const std::vector<WrittenFile>& written) {
+  Merger merger(std::move(head));
+  for (const auto& file : written) merger.add(file);
+  auto manifest = merger.take();
   std::sort(manifest.tensors.begin(), manifest.tensors.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
   for (auto& tensor : manifest.tensors) {
@@ -106,8 +119,7 @@ Path partial_directory(const Path& checkpoints, std::int64_t step) {
 
 Path begin_save(FileSystem& files, const Path& checkpoints, std::int64_t step) {
   if (files.make_directory(checkpoints)) files.sync_directory(parent_of(checkpoints));
-  std::vector<std::string> ignored;
-  settle(files, checkpoints, step, ignored);
+  static_cast<void>(settle(files, checkpoints, step));
   const auto partial = partial_directory(checkpoints, step);
   files.make_directory(partial);
   return partial;
@@ -119,7 +131,8 @@ Path publish(FileSystem& files, const Path& checkpoints, Manifest head,
   const auto partial = partial_directory(checkpoints, manifest.step);
   check_sizes(manifest, partial);
   write_file(files, partial / kManifestName, to_text(manifest));
-  write_mark(files, partial, Mark::written, fingerprint(partial, manifest));
+  write_mark(files, partial,
+             {.mark = Mark::written, .before = fingerprint(partial, manifest)});
   files.sync_directory(partial);
   const auto old = put_in_place(files, checkpoints, manifest.step);
   try {

@@ -39,11 +39,12 @@ struct Reader::Impl {
   std::atomic<std::int64_t> bytes_read = 0;
 
   void fetch(std::size_t file, std::int64_t offset, std::span<std::byte> out);
-  void fetch_from_block(std::size_t file, std::size_t block, std::int64_t offset,
+  void fetch_from_block(const BlockIndex& index, std::int64_t offset,
                         std::span<std::byte> out);
-  bool claim(std::atomic<std::uint8_t>& state, std::size_t file, std::size_t block);
-  void read_block(std::size_t file, std::size_t block, std::span<std::byte> memory);
-  void read_stored(const TensorRecord& tensor, std::int64_t begin, std::int64_t count,
+  bool claim(const BlockIndex& index);
+  void read_block(const BlockIndex& index, std::span<std::byte> memory);
+  // Reads elements as they are stored: `range` has the order of the tensor.
+  void read_stored(const TensorRecord& tensor, const ElementRange& range,
                    std::span<std::byte> out);
   void read_reordered(const TensorRecord& tensor, const ElementRange& range,
                       std::span<std::byte> out);
@@ -54,47 +55,46 @@ struct Reader::Impl {
 };
 
 // Returns true if the caller has to verify the block, false if it is verified.
-bool Reader::Impl::claim(std::atomic<std::uint8_t>& state, std::size_t file,
-                         std::size_t block) {
+bool Reader::Impl::claim(const BlockIndex& index) {
+  auto& state = files[index.file].states[index.block];
   while (true) {
     std::uint8_t seen = unseen;
     if (state.compare_exchange_strong(seen, busy)) return true;
     if (seen == good) return false;
     if (seen == damaged) {
-      throw_damaged(manifest, file, block, path / manifest.files[file].name);
+      throw_damaged(manifest, index, path / manifest.files[index.file].name);
     }
     state.wait(busy);
   }
 }
 
 // `memory` has the size of the block, which this thread has claimed.
-void Reader::Impl::read_block(std::size_t file, std::size_t block,
-                              std::span<std::byte> memory) {
-  auto& state = files[file].states[block];
+void Reader::Impl::read_block(const BlockIndex& index, std::span<std::byte> memory) {
+  auto& state = files[index.file].states[index.block];
   const auto end = [&](State result) {
     state.store(result);
     state.notify_all();
   };
   try {
-    input(file, block_range(manifest, file, block).begin, memory);
+    input(index.file, block_range(manifest, index).begin, memory);
   } catch (...) {
     end(unseen);  // an error of the disk, which another try may not meet
     throw;
   }
-  const bool same = digest_of(memory) == manifest.files[file].blocks[block];
+  const bool same = digest_of(memory) == manifest.files[index.file].blocks[index.block];
   end(same ? good : damaged);
-  if (!same) throw_damaged(manifest, file, block, path / manifest.files[file].name);
+  if (!same) throw_damaged(manifest, index, path / manifest.files[index.file].name);
 }
 
-void Reader::Impl::fetch_from_block(std::size_t file, std::size_t block,
-                                    std::int64_t offset, std::span<std::byte> out) {
-  if (!claim(files[file].states[block], file, block)) return input(file, offset, out);
-  const auto range = block_range(manifest, file, block);
+void Reader::Impl::fetch_from_block(const BlockIndex& index, std::int64_t offset,
+                                    std::span<std::byte> out) {
+  if (!claim(index)) return input(index.file, offset, out);
+  const auto range = block_range(manifest, index);
   if (static_cast<std::int64_t>(out.size()) == range.size) {
-    return read_block(file, block, out);
+    return read_block(index, out);
   }
   auto whole = scratch(range.size);
-  read_block(file, block, whole);
+  read_block(index, whole);
   std::memcpy(out.data(), whole.data() + (offset - range.begin), out.size());
 }
 
@@ -104,25 +104,25 @@ void Reader::Impl::fetch(std::size_t file, std::int64_t offset,
     const auto block = offset / manifest.block_bytes;
     const auto left = (block + 1) * manifest.block_bytes - offset;
     const auto part = out.first(std::min(out.size(), static_cast<std::size_t>(left)));
-    fetch_from_block(file, static_cast<std::size_t>(block), offset, part);
+    fetch_from_block({file, static_cast<std::size_t>(block)}, offset, part);
     offset += static_cast<std::int64_t>(part.size());
     out = out.subspan(part.size());
   }
 }
 
-void Reader::Impl::read_stored(const TensorRecord& tensor, std::int64_t begin,
-                               std::int64_t count, std::span<std::byte> out) {
+void Reader::Impl::read_stored(const TensorRecord& tensor, const ElementRange& range,
+                               std::span<std::byte> out) {
   const auto bytes_of = [&](std::int64_t elements) {
     const auto bytes = num_bytes(tensor.dtype, elements);
     LOCKSTEP_CHECK(bytes, tensor.dtype, " ends inside a byte");
     return *bytes;
   };
   for (const auto& piece : tensor.pieces) {
-    const auto from = std::max(begin, piece.begin);
-    const auto to = std::min(begin + count, piece.begin + piece.count);
+    const auto from = std::max(range.begin, piece.begin);
+    const auto to = std::min(range.begin + range.count, piece.begin + piece.count);
     if (from >= to) continue;
     fetch(piece.file, piece.offset + bytes_of(from - piece.begin),
-          out.subspan(static_cast<std::size_t>(bytes_of(from - begin)),
+          out.subspan(static_cast<std::size_t>(bytes_of(from - range.begin)),
                       static_cast<std::size_t>(bytes_of(to - from))));
   }
 }
@@ -135,14 +135,14 @@ void Reader::Impl::read_reordered(const TensorRecord& tensor, const ElementRange
   LOCKSTEP_CHECK(bytes, tensor.dtype, " has elements of less than a byte");
   const auto width = static_cast<std::size_t>(*bytes);
   std::int64_t low = tensor.num_elements(), high = 0;
-  Walk look(tensor.shape, range.order, tensor.order, range.begin);
+  Walk look(tensor.shape, {.from = range.order, .to = tensor.order}, range.begin);
   for (std::int64_t i = 0; i < range.count; ++i, look.next()) {
     low = std::min(low, look.position());
     high = std::max(high, look.position() + 1);
   }
   auto stretch = scratch((high - low) * *bytes);
-  read_stored(tensor, low, high - low, stretch);
-  Walk walk(tensor.shape, range.order, tensor.order, range.begin);
+  read_stored(tensor, {low, high - low, tensor.order}, stretch);
+  Walk walk(tensor.shape, {.from = range.order, .to = tensor.order}, range.begin);
   auto* to = out.data();
   for (std::int64_t i = 0; i < range.count; ++i, walk.next(), to += width) {
     std::memcpy(
@@ -191,7 +191,7 @@ void Reader::read(std::string_view name, const ElementRange& range,
   if (range.count == 0) return;
   try {
     if (order == tensor.order) {
-      impl_->read_stored(tensor, range.begin, range.count, out);
+      impl_->read_stored(tensor, range, out);
     } else {
       impl_->read_reordered(tensor, {range.begin, range.count, order}, out);
     }

@@ -156,11 +156,13 @@ const std::vector<std::string>& TorchFile::left_out() const noexcept {
   return impl_->left_out;
 }
 
-void TorchFile::read(const TorchTensor& tensor, std::int64_t begin, std::int64_t count,
+void TorchFile::read(const TorchTensor& tensor, std::int64_t begin,
                      std::span<std::byte> out) const {
+  if (out.empty()) return;
   const auto width = num_bytes(tensor.dtype, 1).value_or(0);
+  LOCKSTEP_CHECK(width > 0, tensor.name, " ", tensor.dtype);
+  const auto count = static_cast<std::int64_t>(out.size()) / width;
   LOCKSTEP_CHECK(width * count == static_cast<std::int64_t>(out.size()), tensor.name);
-  if (count == 0) return;
   const auto read_elements = [&](std::int64_t first, std::span<std::byte> into) {
     impl_->file.read(tensor.storage_begin + first * width, into);
   };

@@ -51,8 +51,8 @@ class TorchFile {
   // Returns the keys of the state dict whose values are no tensors.
   const std::vector<std::string>& left_out() const noexcept;
 
-  // Reads elements [begin, begin + count) in row-major order.
-  void read(const TorchTensor& tensor, std::int64_t begin, std::int64_t count,
+  // Reads as many elements as fill `out`, from `begin` on, in row-major order.
+  void read(const TorchTensor& tensor, std::int64_t begin,
             std::span<std::byte> out) const;
 
  private:

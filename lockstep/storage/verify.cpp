@@ -103,11 +103,11 @@ void check_bytes(const Manifest& manifest, const Stretch& stretch, const Path& p
   std::vector<std::byte> memory(
       static_cast<std::size_t>(std::min(manifest.block_bytes, record.size)));
   for (auto block = stretch.begin; block < stretch.end; ++block) {
-    const auto range = block_range(manifest, stretch.file, block);
+    const auto range = block_range(manifest, {stretch.file, block});
     const auto bytes = std::span(memory).first(static_cast<std::size_t>(range.size));
     file.read(range.begin, bytes);
     if (digest_of(bytes) != record.blocks[block]) {
-      throw_damaged(manifest, stretch.file, block, path);
+      throw_damaged(manifest, {stretch.file, block}, path);
     }
   }
 }
@@ -141,20 +141,21 @@ void check_bytes(const Manifest& manifest, const Path& checkpoint) {
 
 }  // namespace
 
-BlockRange block_range(const Manifest& manifest, std::size_t file, std::size_t block) {
-  const auto begin = static_cast<std::int64_t>(block) * manifest.block_bytes;
-  return {begin, std::min(manifest.block_bytes, manifest.files[file].size - begin)};
+BlockRange block_range(const Manifest& manifest, const BlockIndex& index) {
+  const auto begin = static_cast<std::int64_t>(index.block) * manifest.block_bytes;
+  const auto end = manifest.files[index.file].size;
+  return {begin, std::min(manifest.block_bytes, end - begin)};
 }
 
-void throw_damaged(const Manifest& manifest, std::size_t file, std::size_t block,
+void throw_damaged(const Manifest& manifest, const BlockIndex& index,
                    const Path& path) {
-  const auto range = block_range(manifest, file, block);
+  const auto range = block_range(manifest, index);
   std::string tensors;
   int more = 0;
   for (const auto& tensor : manifest.tensors) {
     for (const auto& piece : tensor.pieces) {
       const auto bytes = num_bytes(tensor.dtype, piece.count).value_or(0);
-      if (piece.file != file || piece.offset >= range.begin + range.size ||
+      if (piece.file != index.file || piece.offset >= range.begin + range.size ||
           piece.offset + bytes <= range.begin) {
         continue;
       }
@@ -185,7 +186,7 @@ Manifest verify(const Path& checkpoint, Depth depth) {
   }
   if (mark == Mark::read) return manifest;
   try {
-    write_mark(FileSystem::real(), checkpoint, Mark::read, before);
+    write_mark(FileSystem::real(), checkpoint, {.mark = Mark::read, .before = before});
   } catch (const Error&) {  // another user's, or read-only: it is read again next time
   }
   return manifest;

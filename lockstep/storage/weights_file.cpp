@@ -25,7 +25,7 @@ struct WeightsFile::Impl {
     for (std::int64_t at = 0; at < total; at += step) {
       const auto count = std::min(step, total - at);
       bytes.resize(static_cast<std::size_t>(count * width));
-      torch->read(tensor, at, count, bytes);
+      torch->read(tensor, at, bytes);
       give(bytes);
     }
   }

@@ -85,14 +85,19 @@ class ZipReader {
     return {clamped(begin), clamped(size)};
   }
 
-  // Takes the sizes and the place that did not fit into 32 bits, in this order.
-  static void take_64(std::string_view extra, std::uint64_t& full,
-                      std::uint64_t& packed, std::uint64_t& place) {
+  // The numbers of a record that may not fit into 32 bits.
+  struct Zip64Numbers {
+    std::uint64_t full, packed;  // sizes
+    std::uint64_t place;
+  };
+
+  // Takes those that did not fit, which stand behind it in this order.
+  static void take_64(std::string_view extra, Zip64Numbers& extent) {
     for (std::size_t at = 0; at + 4 <= extra.size();) {
       const auto kind = number(extra, at, 2);
       const auto size = number(extra, at + 2, 2);
       auto from = at + 4;
-      for (auto* value : {&full, &packed, &place}) {
+      for (auto* value : {&extent.full, &extent.packed, &extent.place}) {
         if (kind != 1 || *value != kIn64) continue;
         *value = number(extra, from, 8);
         from += 8;
@@ -113,13 +118,16 @@ class ZipReader {
       refuse("its directory is torn");
     }
     const std::string name(entry.substr(46, name_bytes));
-    auto packed = number(entry, 20, 4), full = number(entry, 24, 4),
-         place = number(entry, 42, 4);
-    take_64(entry.substr(46 + name_bytes, extra_bytes), full, packed, place);
-    if (number(entry, 10, 2) != 0 || packed != full || (number(entry, 8, 2) & 1) != 0) {
+    Zip64Numbers extent{.full = number(entry, 24, 4),
+                        .packed = number(entry, 20, 4),
+                        .place = number(entry, 42, 4)};
+    take_64(entry.substr(46 + name_bytes, extra_bytes), extent);
+    if (number(entry, 10, 2) != 0 || extent.packed != extent.full ||
+        (number(entry, 8, 2) & 1) != 0) {
       refuse("'", name, "' in it is compressed or encrypted");
     }
-    if (!records.emplace(name, located(name, clamped(place), clamped(full))).second) {
+    const auto record = located(name, clamped(extent.place), clamped(extent.full));
+    if (!records.emplace(name, record).second) {
       refuse("'", name, "' is in it twice");
     }
     at += 46 + name_bytes + extra_bytes + comment_bytes;

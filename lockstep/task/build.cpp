@@ -75,13 +75,13 @@ Fields fields_for(const SampleSpec& spec, const std::string& output,
           .weight = field_or_none(spec, target.name + "_weight")};
 }
 
-Target target_of(const SampleSpec& spec) {
+Target find_target(const SampleSpec& spec) {
   return {"target", spec.target_shape, spec.target_dtype, spec.num_classes,
           spec.target_varies};
 }
 
-Target target_of(const SampleSpec& spec, const std::string& part) {
-  if (part == "target") return target_of(spec);
+Target find_target(const SampleSpec& spec, const std::string& part) {
+  if (part == "target") return find_target(spec);
   if (const auto* field = find_field(spec, part)) {
     return {part, field->shape, field->dtype, field->num_classes, field->varies};
   }
@@ -216,7 +216,7 @@ PartKind kind_of(TaskName name, const SampleSpec& spec) {
 std::shared_ptr<Task> single(const Config& config, const SampleSpec& spec,
                              const torch::Tensor& class_weights) {
   const auto kind = kind_of(config.task.name, spec);
-  const auto target = target_of(spec);
+  const auto target = find_target(spec);
   detail::check_used(config, {kind});
   if (class_weights.defined() && !detail::has_classes(kind)) {
     throw Error(Fault::config, "data.class_weights: a ", name_of(kind),
@@ -234,11 +234,13 @@ std::shared_ptr<Task> single(const Config& config, const SampleSpec& spec,
              .class_weights = class_weights});
 }
 
-TaskPart part_of(const Config& config, const SampleSpec& spec, const std::string& name,
-                 PartKind kind) {
+// `named` is an entry of task.parts.
+TaskPart make_part(const Config& config, const SampleSpec& spec,
+                   const std::pair<const std::string, PartKind>& named) {
+  const auto& [name, kind] = named;
   const auto& task = config.task;
   const auto weight = task.loss.find(name), last = task.loss_final.find(name);
-  const auto target = target_of(spec, name);
+  const auto target = find_target(spec, name);
   TaskPart part{.name = name};
   if (weight != task.loss.end()) part.coefficient = weight->second;
   if (last != task.loss_final.end()) part.final_coefficient = last->second;
@@ -263,8 +265,8 @@ std::shared_ptr<Task> several(const Config& config, const SampleSpec& spec,
   }
   MultiTaskOptions options{.ramp_steps = config.task.loss_ramp_steps,
                            .primary = config.task.primary};
-  for (const auto& [name, kind] : config.task.parts) {
-    options.parts.push_back(part_of(config, spec, name, kind));
+  for (const auto& named : config.task.parts) {
+    options.parts.push_back(make_part(config, spec, named));
   }
   return make_multi_task(std::move(options));
 }

@@ -27,8 +27,9 @@ torch::Tensor class_scores(const Named& outputs, const Fields& fields) {
               "; classes need (batch, classes) or (batch, length, classes)");
 }
 
-Answers class_answers(const Named& outputs, const Named& batch, const Fields& fields,
-                      const std::optional<std::int64_t>& ignore_index) {
+Answers class_answers(const Named& outputs, const Named& batch,
+                      const ClassFields& where) {
+  const auto& [fields, ignore_index] = where;
   const auto logits = class_scores(outputs, fields).detach();
   const auto right = class_targets(batch, fields);
   const auto valid = valid_classes(right.targets, ignore_index, right.counted.mask);

@@ -27,7 +27,7 @@ class Classification : public detail::ClassLoss {
   void add_training_sums(const Named& outputs, const Named& batch,
                          torch::Tensor& sums) const override {
     if (!options_.trains_metrics) return;
-    const auto said = detail::class_answers(outputs, batch, where(), ignore_index());
+    const auto said = detail::class_answers(outputs, batch, {where(), ignore_index()});
     const auto hits = said.outputs.argmax(1).eq(said.targets);
     const auto& valid = said.valid;
     sums.select(0, 0).add_(valid.defined() ? (hits & valid).sum() : hits.sum());
@@ -56,7 +56,7 @@ class Classification : public detail::ClassLoss {
     MetricSet set;
     set.add(std::move(list), [fields = where(), ignored = ignore_index()](
                                  const Named& outputs, const Named& batch) {
-      return detail::class_answers(outputs, batch, fields, ignored);
+      return detail::class_answers(outputs, batch, {fields, ignored});
     });
     return set;
   }

@@ -45,8 +45,8 @@ void check_fits(std::string_view knob, Enum value, const Kinds& kinds) {
               "; choose one of them, or another task.name");
 }
 
-void check_knob(bool is_set, std::string_view knob, bool is_used, const Kinds& kinds) {
-  if (!is_set || is_used) return;
+// Throws, for a knob that was set and has no effect.
+[[noreturn]] void refuse_unused(std::string_view knob, const Kinds& kinds) {
   throw Error(Fault::config, knob, ": would do nothing for ", list_of(kinds),
               "; leave it out, or choose another task.name");
 }
@@ -100,9 +100,12 @@ void check_used(const config::Config& config, const Kinds& kinds) {
   const bool classes = any(has_classes);
   const bool labels = any([](PartKind kind) { return kind == PartKind::multi_label; });
   check_fits("task.criterion", task.criterion, kinds);
-  check_knob(task.label_smoothing > 0, "task.label_smoothing", classes, kinds);
-  check_knob(!task.ignore_index.is_auto(), "task.ignore_index", classes, kinds);
-  check_knob(!task.positive_weights.empty(), "task.positive_weights", labels, kinds);
+  if (task.label_smoothing > 0 && !classes)
+    refuse_unused("task.label_smoothing", kinds);
+  if (!task.ignore_index.is_auto() && !classes)
+    refuse_unused("task.ignore_index", kinds);
+  if (!task.positive_weights.empty() && !labels)
+    refuse_unused("task.positive_weights", kinds);
   for (const auto metric : config.eval.metrics) {
     check_fits("eval.metrics", metric, kinds);
   }

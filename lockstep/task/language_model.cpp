@@ -49,7 +49,7 @@ class LanguageModel : public detail::ClassLoss {
     set.add(std::move(list),
             [fields = where(), ignored = ignore_index(), bytes = options_.bytes](
                 const Named& outputs, const Named& batch) {
-              auto answers = detail::class_answers(outputs, batch, fields, ignored);
+              auto answers = detail::class_answers(outputs, batch, {fields, ignored});
               if (!bytes.empty()) answers.bytes = batch.at(bytes).flatten();
               return answers;
             });

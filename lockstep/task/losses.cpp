@@ -19,7 +19,7 @@ constexpr std::int64_t kNoIndex = std::numeric_limits<std::int32_t>::min();
 // The loss is filled, not multiplied by the mask: a loss that does not count may be an
 // infinity. And not torch::where, which copies its scalar to the device and waits for
 // that.
-Tensor sum_of(Tensor each, const Counted& counted) {
+Tensor counted_sum(Tensor each, const Counted& counted) {
   if (counted.weights.defined()) {
     each = each * counted.weights.to(each.scalar_type());
   }
@@ -27,7 +27,7 @@ Tensor sum_of(Tensor each, const Counted& counted) {
 }
 
 // `each` is the weight of a target by itself; undefined: 1.
-Tensor weight_of(const Tensor& each, const Counted& counted) {
+Tensor counted_weight(const Tensor& each, const Counted& counted) {
   Tensor weights = each;
   if (counted.weights.defined()) {
     weights = weights.defined() ? weights * counted.weights : counted.weights;
@@ -95,7 +95,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
           ? focal(logits, right, options.focal_gamma, class_weights)
           : torch::cross_entropy_loss(logits, right, class_weights, at::Reduction::None,
                                       kNoIndex, options.label_smoothing);
-  return sum_of(each, {valid, counted.weights});
+  return counted_sum(each, {valid, counted.weights});
 }
 
 Tensor cross_entropy_weight(const Tensor& targets, const CrossEntropyOptions& options,
@@ -106,7 +106,7 @@ Tensor cross_entropy_weight(const Tensor& targets, const CrossEntropyOptions& op
     const auto weights = options.class_weights.to(targets.device());
     each = weights.gather(0, or_zero(targets, valid));
   }
-  return weight_of(each, {valid, counted.weights});
+  return counted_weight(each, {valid, counted.weights});
 }
 
 Labels known_labels(const Tensor& targets, config::Uncertain uncertain,
@@ -137,32 +137,33 @@ Tensor binary_cross_entropy(const Tensor& logits, const Tensor& targets,
     const auto weights = options.positive_weights.to(logits.options());
     miss = miss * ((weights - 1) * is + 1);
   }
-  return sum_of((1 - is) * logits + miss, {labels.valid, counted.weights});
+  return counted_sum((1 - is) * logits + miss, {labels.valid, counted.weights});
 }
 
 Tensor binary_cross_entropy_weight(const Tensor& targets,
                                    const BinaryCrossEntropyOptions& options,
                                    const Counted& counted) {
   const auto labels = known_labels(targets, options.uncertain, counted.mask);
-  return weight_of({}, {labels.valid, counted.weights});
+  return counted_weight({}, {labels.valid, counted.weights});
 }
 
 Tensor regression_loss(const Tensor& outputs, const Tensor& targets,
                        const RegressionLossOptions& options, const Counted& counted) {
   const auto error = outputs - or_zero(targets, counted.mask).to(outputs.scalar_type());
-  if (options.kind == config::Criterion::mse) return sum_of(error.square(), counted);
+  if (options.kind == config::Criterion::mse)
+    return counted_sum(error.square(), counted);
   if (options.kind == config::Criterion::mae) {
-    return sum_of(error * error.detach().sgn(), counted);
+    return counted_sum(error * error.detach().sgn(), counted);
   }
   LOCKSTEP_CHECK(options.kind == config::Criterion::huber);
   // s * (e - s / 2) with s = e up to delta: e^2 / 2, then a line; its slope is s.
   const auto delta = options.huber_delta;
   const auto slope = error.detach().clamp(-delta, delta);
-  return sum_of(slope * (error - slope / 2), counted);
+  return counted_sum(slope * (error - slope / 2), counted);
 }
 
 Tensor regression_weight(const Counted& counted) {
-  return weight_of({}, counted);
+  return counted_weight({}, counted);
 }
 
 }  // namespace lockstep::task

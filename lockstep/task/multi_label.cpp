@@ -28,8 +28,13 @@ Scores scores_in(const Named& outputs, const Named& batch, const Fields& fields)
   return {scores, targets};
 }
 
-Answers answers_in(const Named& outputs, const Named& batch, const Fields& fields,
-                   config::Uncertain uncertain) {
+struct LabelFields {
+  Fields fields;
+  config::Uncertain uncertain;
+};
+
+Answers answers_in(const Named& outputs, const Named& batch, const LabelFields& where) {
+  const auto& [fields, uncertain] = where;
   const auto seen = scores_in(outputs, batch, fields);
   const auto counted = counted_in(batch, fields, seen.targets.sizes());
   const auto labels = known_labels(seen.targets, uncertain, counted.mask);
@@ -67,7 +72,7 @@ class MultiLabel : public detail::OneLoss {
                          Tensor& sums) const override {
     if (!options_.trains_metrics) return;
     sums.add_(
-        right_labels(answers_in(outputs, batch, where(), options_.loss.uncertain)));
+        right_labels(answers_in(outputs, batch, {where(), options_.loss.uncertain})));
   }
 
   std::vector<MetricValue> training_values(const double* sums, double) const override {
@@ -85,9 +90,9 @@ class MultiLabel : public detail::OneLoss {
     }
     MetricSet set;
     set.add(make_label_metrics(wanted, options_.num_labels),
-            [fields = where(), uncertain = options_.loss.uncertain](
+            [fields = LabelFields{where(), options_.loss.uncertain}](
                 const Named& outputs, const Named& batch) {
-              return answers_in(outputs, batch, fields, uncertain);
+              return answers_in(outputs, batch, fields);
             });
     return set;
   }

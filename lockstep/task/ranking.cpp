@@ -115,7 +115,11 @@ class Ranking : public Metric {
         all.scores.isfinite().logical_or(counts.bitwise_not()).all().item<bool>();
     const auto columns = ranked ? columns_of(cpu, all) : std::vector<Areas>();
     std::vector<MetricValue> values;
-    for (const auto metric : options_.wanted) append(metric, all, columns, values);
+    for (const auto metric : options_.wanted) {
+      for (auto& value : values_of(metric, all, columns)) {
+        values.push_back(std::move(value));
+      }
+    }
     return values;
   }
 
@@ -210,8 +214,9 @@ class Ranking : public Metric {
     return mean_or_nan(total, seen);
   }
 
-  void append(EvalMetric metric, const Gathered& all, const std::vector<Areas>& columns,
-              std::vector<MetricValue>& values) const {
+  std::vector<MetricValue> values_of(EvalMetric metric, const Gathered& all,
+                                     const std::vector<Areas>& columns) const {
+    std::vector<MetricValue> values;
     const auto [is_roc, mean] = about(metric);
     const bool ranked = !columns.empty();
     const std::string name = is_roc ? "auroc" : "average_precision";
@@ -225,12 +230,13 @@ class Ranking : public Metric {
       const auto areas = ranked ? areas_of(scored(all, 0, 1)) : Areas();
       put("_micro", one(areas, is_roc).value_or(kNothing));
     }
-    if (mean != Mean::each) return;
+    if (mean != Mean::each) return values;
     const std::string kind = options_.of_classes ? "_class_" : "_label_";
     for (std::int64_t c = 0; c < options_.num_columns; ++c) {
       const auto areas = ranked ? columns[static_cast<std::size_t>(c)] : Areas();
       put(str(kind, c), one(areas, is_roc).value_or(kNothing), detail::kDetail);
     }
+    return values;
   }
 
   RankingOptions options_;

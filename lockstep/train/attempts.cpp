@@ -39,21 +39,22 @@ class OneLineWarnings : public c10::WarningHandler {
 
 Attempts::Attempts(const Parts& parts)
     : parts_(parts),
-      recovery_({.config = parts.config.memory,
+      recovery_({.config = parts.memory,
                  .model = parts.model,
                  .device = parts.world.data().device(),
                  .micro_batch = parts.step.micro_batch()}) {}
 
 const std::vector<comm::Ballot>& Attempts::compute(const data::Batch& batch,
-                                                   std::int64_t steps,
-                                                   double loss_scale,
+                                                   const NextStep& next,
                                                    const Tell& tell) {
+  const auto [steps, loss_scale] = next;
   auto& votes = parts_.world.votes();
   for (bool first = true;; first = false) {
     const bool is_new = shapes_.is_new(batch.inputs.sizes(), parts_.step.micro_batch());
     if (parts_.world.size() > 1) parts_.reporter.beat(steps, Phase::exchanging);
     recovery_.begin(parts_.tally);
-    parts_.strategy.begin_step();  // a rank that fails here has left the others
+    // A rank that fails here has left the others.
+    parts_.strategy.begin_step(parts_.step.num_passes(batch));
     parts_.reporter.beat(steps, is_new ? Phase::warming_up : Phase::training);
     parts_.profiler.end_phase(waiting());  // for buffers of rank 0
     const bool fits = attempt(batch, steps, loss_scale);
@@ -122,7 +123,7 @@ bool Attempts::attempt(const data::Batch& batch, std::int64_t steps,
   const bool may_fail = recovery_.is_on() && !parts_.strategy.passes_must_match();
   OneLineWarnings handler;
   std::optional<c10::WarningUtils::WarningHandlerGuard> one_line;
-  if (parts_.config.train.anomaly) one_line.emplace(&handler);
+  if (parts_.anomaly) one_line.emplace(&handler);
   try {
     parts_.step.backward(batch, parts_.tally, {loss_scale, steps, weights_});
     return true;
@@ -157,10 +158,12 @@ void Attempts::recover(const std::vector<comm::Ballot>& ballots, std::int64_t st
   const bool differs = parallel::has_batch_norm(parts_.model) && !told_of_batch_norm_;
   told_of_batch_norm_ = true;
   parts_.reporter.out_of_memory(
-      steps + 1, shortage.ranks[0], remedy,
-      differs ? "; batch normalisation sees these, so results differ from those with "
-                "more memory"
-              : "");
+      {.step = steps + 1,
+       .rank = shortage.ranks[0],
+       .remedy = remedy,
+       .note = differs ? "; batch normalisation sees these, so results differ from "
+                         "those with more memory"
+                       : ""});
 }
 
 }  // namespace lockstep::train

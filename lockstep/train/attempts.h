@@ -24,7 +24,8 @@ namespace lockstep::train {
 class Attempts {
  public:
   struct Parts {
-    const config::Config& config;
+    const config::MemoryConfig& memory;
+    bool anomaly = false;  // train.anomaly
     models::Model& model;
     parallel::Strategy& strategy;
     Step& step;
@@ -39,10 +40,16 @@ class Attempts {
   // Returns what this rank tells the others about the step; called after each attempt.
   using Tell = std::function<comm::Ballot()>;
 
-  // Computes the step after `steps`. When it returns, the gradients are those of the
-  // global batch. Returns the ballots of all ranks.
-  const std::vector<comm::Ballot>& compute(const data::Batch& batch, std::int64_t steps,
-                                           double loss_scale, const Tell& tell);
+  // The step after `steps`.
+  struct NextStep {
+    std::int64_t steps;
+    double loss_scale;
+  };
+
+  // Computes a step. When it returns, the gradients are those of the global batch.
+  // Returns the ballots of all ranks.
+  const std::vector<comm::Ballot>& compute(const data::Batch& batch,
+                                           const NextStep& next, const Tell& tell);
 
   // Returns whether a graph makes the step after `steps` over this batch.
   bool is_held(const data::Batch& batch, std::int64_t steps);

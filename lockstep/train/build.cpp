@@ -17,9 +17,9 @@
 #include "lockstep/config/field.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/open.h"
+#include "lockstep/hf/base_digest.h"
 #include "lockstep/hf/settle.h"
 #include "lockstep/models/lora.h"
-#include "lockstep/storage/digest.h"
 #include "lockstep/task/build.h"
 #include "lockstep/train/device.h"
 #include "lockstep/train/step.h"
@@ -149,39 +149,22 @@ Built build(const config::Config& config, const torch::Device& device, Shared& s
   check_recompute(config, *built.model);
   built.model->recompute_every(config.memory.recompute_every.value());
   built.task = shared.hooks.task ? shared.hooks.task
-                                 : task_of(config, *shared.train_data, built.policy);
+                                 : build_task(config, *shared.train_data, built.policy);
   return built;
 }
 
-std::string digest_of_frozen(const config::Config& config, const models::Model& model) {
+std::string digest_of_base(const config::Config& config) {
   if (config::saves_frozen(config.lora, config.model)) return "";
-  std::vector<storage::Digest> digests;
-  for (const auto& parameter : model.parameters()) {
-    if (parameter.requires_grad()) continue;
-    const auto host = parameter.detach().cpu().contiguous();
-    digests.push_back(storage::digest_of(
-        std::span(static_cast<const std::byte*>(host.const_data_ptr()),
-                  static_cast<std::size_t>(host.nbytes()))));
-  }
-  return storage::to_hex(storage::digest_of(digests));
-}
-
-void check_frozen(const RunState& saved, const std::string& digest) {
-  if (saved.frozen.empty() || saved.frozen == digest) return;
-  throw Error(Fault::config,
-              "model.weights: the adapters of the checkpoint were trained beside other "
-              "weights (digest ",
-              saved.frozen, ", these have ", digest,
-              "); name the weights that the run began with");
+  return hf::digest_of_weights(config.model.weights);
 }
 
 models::Shape shape_of(const data::SampleSpec& spec) {
   return {spec.shape, spec.num_classes, spec.tensors()};
 }
 
-std::shared_ptr<const task::Task> task_of(const config::Config& config,
-                                          const data::Dataset& train,
-                                          const precision::Policy& policy) {
+std::shared_ptr<const task::Task> build_task(const config::Config& config,
+                                             const data::Dataset& train,
+                                             const precision::Policy& policy) {
   const auto weights = data::class_weights(config.data, train);
   torch::Tensor on_device;
   if (!weights.empty()) {
@@ -190,10 +173,10 @@ std::shared_ptr<const task::Task> task_of(const config::Config& config,
   return task::make_task(config, train.spec(), on_device);
 }
 
-std::shared_ptr<memory::Offload> offload_of(const config::Config& config,
-                                            const parallel::Strategy& strategy,
-                                            const torch::Device& device) {
-  if (!config.memory.offload.value()) return nullptr;
+std::shared_ptr<memory::Offload> make_offload(const config::MemoryConfig& config,
+                                              const parallel::Strategy& strategy,
+                                              const torch::Device& device) {
+  if (!config.offload.value()) return nullptr;
   memory::Offload::Options options{.device = device, .resident = {}};
   for (const auto& parameter : strategy.parameters()) {
     options.resident.push_back(parameter.tensor);

@@ -28,23 +28,22 @@ Built build(const config::Config& config, const torch::Device& device, Shared& s
 models::Shape shape_of(const data::SampleSpec& spec);
 
 // Returns the task of a config, with its weights on the device.
-std::shared_ptr<const task::Task> task_of(const config::Config& config,
-                                          const data::Dataset& train,
-                                          const precision::Policy& policy);
+std::shared_ptr<const task::Task> build_task(const config::Config& config,
+                                             const data::Dataset& train,
+                                             const precision::Policy& policy);
 
 // Throws if the data of the nodes differ: each may have its own copy, and the number of
 // steps follows from the samples. Collective.
 void check_same_data(comm::World& world, const Shared& shared);
 
-// Returns the digest of parameters that are neither trained nor saved; "" if there are
-// none. A run resumes only with the same: check_frozen() throws Fault::config else.
-std::string digest_of_frozen(const config::Config& config, const models::Model& model);
-void check_frozen(const RunState& saved, const std::string& digest);
+// Returns the digest of the weights under adapters, which are not saved; "" if all are.
+// A run resumes only beside the same (hf::check_base()).
+std::string digest_of_base(const config::Config& config);
 
 // Returns what memory.offload asks for; null if it is off.
-std::shared_ptr<memory::Offload> offload_of(const config::Config& config,
-                                            const parallel::Strategy& strategy,
-                                            const torch::Device& device);
+std::shared_ptr<memory::Offload> make_offload(const config::MemoryConfig& config,
+                                              const parallel::Strategy& strategy,
+                                              const torch::Device& device);
 
 // Gives each rank its own random numbers for a user's model that draws from torch's
 // generators; our models draw by sample. Ranks that are threads share the generators.

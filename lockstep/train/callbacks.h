@@ -57,8 +57,8 @@ class Callback {
   // A callback that does not override on_step_end(), or does not read `skipped` there,
   // returns false here: then no step waits for that flag.
   virtual bool watches_skips() const { return true; }
-  // The gradients are those of the global batch; with a sharded update each rank has
-  // its part, until context.strategy.gather_gradients().
+  // The gradients are those of the global batch. Where the update is sharded each rank
+  // has its part of them: context.strategy.visit_gradients() shows them as a whole.
   virtual void on_gradients(const RunContext&) {}
   // The weights have been changed.
   virtual void on_step_end(const RunContext&, const StepEnd&) {}

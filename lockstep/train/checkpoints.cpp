@@ -16,6 +16,7 @@
 #include "lockstep/comm/broadcast_text.h"
 #include "lockstep/run/events.h"
 #include "lockstep/run/knobs.h"
+#include "lockstep/run/proposed.h"
 #include "lockstep/storage/publish.h"
 #include "lockstep/storage/reader.h"
 
@@ -27,7 +28,7 @@ using Path = std::filesystem::path;
 constexpr std::int64_t kLongestConfig = 1 << 20;
 
 checkpoint::Saver::Options saver_options(const Checkpoints::Parts& parts) {
-  const auto& config = parts.config.checkpoint;
+  const auto& config = parts.config;
   return {
       .checkpoints = parts.run.checkpoints(),
       .rank = parts.world.rank(),
@@ -58,16 +59,16 @@ std::optional<storage::Found> newest_in(const Path& folder, std::string& said) {
 }
 
 // A path into this very run is ambiguous: a command that is given again names where it
-// began, a user who wants to go back names the same.
-void say_where_it_stands(const Path& wanted, const Path& folder, std::int64_t newest,
-                         std::string& said) {
+// began, a user who wants to go back names the same. Returns a line about it, or "".
+std::string where_it_stands(const Path& wanted, const Path& folder,
+                            std::int64_t newest) {
   std::error_code ignored;
   const auto place = std::filesystem::weakly_canonical(wanted, ignored);
   const auto own = std::filesystem::weakly_canonical(folder, ignored);
   const auto last = std::filesystem::weakly_canonical(
       storage::step_directory(folder, newest), ignored);
-  if (place.parent_path() != own || newest < 0 || place == last) return;
-  said += fmt::format(
+  if (place.parent_path() != own || newest < 0 || place == last) return "";
+  return fmt::format(
       "checkpoint.resume: {} is of this run, which has got to step {} since and goes "
       "on "
       "from there; to go back, name this path with another --run-dir\n",
@@ -102,13 +103,13 @@ Checkpoints::Checkpoints(const Parts& parts)
 // Returns, on rank 0, the newest good checkpoint of this run, else of where the config
 // says. A run that the launcher has restarted resumes from its own.
 std::filesystem::path Checkpoints::look(std::string& said) const {
-  const auto& wanted = parts_.config.checkpoint.resume;
+  const auto& wanted = parts_.config.resume;
   const auto& folder = parts_.run.checkpoints();
   const bool anew = wanted == "never" && parts_.restarts == 0;
   const auto own = anew ? std::nullopt : newest_in(folder, said);
   const auto step = own ? own->manifest.step : -1;
   if (wanted != "never" && wanted != "auto") {
-    say_where_it_stands(wanted, folder, step, said);
+    said += where_it_stands(wanted, folder, step);
   }
   if (own || wanted == "auto" || wanted == "never") return own ? *own->path : Path();
   return look_elsewhere(said);
@@ -116,7 +117,7 @@ std::filesystem::path Checkpoints::look(std::string& said) const {
 
 // Returns the checkpoint at the path in checkpoint.resume.
 std::filesystem::path Checkpoints::look_elsewhere(std::string& said) const {
-  const Path path(parts_.config.checkpoint.resume);
+  const Path path(parts_.config.resume);
   if (std::filesystem::exists(path / storage::kManifestName)) {
     storage::verify(path, storage::Depth::full);
     return std::filesystem::canonical(path);
@@ -217,11 +218,10 @@ checkpoint::Pieces of_this_task(checkpoint::Pieces own,
 
 void Checkpoints::load(parallel::Strategy& strategy, const checkpoint::Pieces& own) {
   if (!resumed_) return;
-  strategy.state().use_order(resumed_->order);
   const storage::Reader reader(from_);
   auto manifest = reader.manifest();
   std::erase_if(manifest.tensors, [](const auto& t) { return is_of_a_rank(t.name); });
-  const auto rules = rules_of(parts_.config.checkpoint);
+  const auto rules = rules_of(parts_.config);
   checkpoint::check(manifest, strategy.state().expected(), rules);
   checkpoint::load(reader, strategy.state().to_load(), rules);
   strategy.state().use_unused_steps(resumed_->unused_steps);
@@ -237,6 +237,7 @@ void Checkpoints::load(parallel::Strategy& strategy, const checkpoint::Pieces& o
 
 void Checkpoints::begin() {
   from_first([&] {
+    run::accept_proposed(parts_.run);
     auto& files = storage::FileSystem::real();
     const auto folder = parts_.run.checkpoints();
     for (const auto& line : storage::clean_up(files, folder)) {
@@ -254,19 +255,19 @@ void Checkpoints::begin() {
 }
 
 bool Checkpoints::wants_last(std::int64_t steps, bool cut_short) const {
-  const auto& config = parts_.config.checkpoint;
+  const auto& config = parts_.config;
   const bool regular = config.every > 0 && steps % config.every == 0;
   return steps > 0 && (cut_short || regular || config.save_last) && last_step_ != steps;
 }
 
 bool Checkpoints::is_due(std::int64_t step) const {
-  const auto every = parts_.config.checkpoint.every;
+  const auto every = parts_.config.every;
   return (asked_ || (every > 0 && step % every == 0)) && step != last_step_;
 }
 
 comm::Flags Checkpoints::flags() const {
   auto flags = saver_.flags();
-  const auto interval = parts_.config.checkpoint.interval;
+  const auto interval = parts_.config.interval;
   const bool late = parts_.world.rank() == 0 && interval.count() > 0 &&
                     Clock::system().now() - last_time_ >= interval;
   wants_ = wants_ || parts_.stop.take_save();
@@ -280,7 +281,7 @@ void Checkpoints::on_ballots(const std::vector<comm::Ballot>& ballots) {
 }
 
 void Checkpoints::conclude(const checkpoint::Saver::SaveOutcome& outcome) {
-  const bool stops = parts_.config.checkpoint.on_failure == config::OnSaveFailure::stop;
+  const bool stops = parts_.config.on_failure == config::OnSaveFailure::stop;
   parts_.reporter.checkpoint({.step = outcome.step,
                               .saved = outcome.saved,
                               .text = outcome.text,
@@ -301,7 +302,7 @@ void Checkpoints::conclude(const checkpoint::Saver::SaveOutcome& outcome) {
 }
 
 void Checkpoints::save(parallel::Strategy& strategy, const Save& save) {
-  if (saver_.is_busy() && parts_.config.checkpoint.on_busy == config::OnBusy::skip) {
+  if (saver_.is_busy() && parts_.config.on_busy == config::OnBusy::skip) {
     if (parts_.world.rank() == 0) {
       log::warning("checkpoint",
                    fmt::format("none of step {}: the one before is still being written "
@@ -329,7 +330,7 @@ void Checkpoints::save(parallel::Strategy& strategy, const Save& save) {
 }
 
 void Checkpoints::make_way(std::int64_t step) {
-  const bool waits = parts_.config.checkpoint.on_busy == config::OnBusy::wait;
+  const bool waits = parts_.config.on_busy == config::OnBusy::wait;
   if (!waits || !is_due(step) || !saver_.is_busy()) return;
   parts_.reporter.beat(step - 1, run::Phase::saving);
   finish();

@@ -27,7 +27,7 @@ namespace lockstep::train {
 class Checkpoints {
  public:
   struct Parts {
-    const config::Config& config;
+    const config::CheckpointConfig& config;
     const run::RunDirectory& run;
     comm::World& world;
     Reporter& reporter;

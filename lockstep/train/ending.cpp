@@ -12,15 +12,15 @@
 namespace lockstep::train {
 namespace {
 
-double lr_of(const optim::Schedule& schedule, std::int64_t step,
+double lr_at(const optim::Schedule& schedule, std::int64_t step,
              const optim::RunLength& length) {
   return schedule.lr(step, step / std::max<std::int64_t>(1, length.steps_per_epoch));
 }
 
 // Returns the schedule of a run of that length; none where it would be refused.
-std::optional<optim::Schedule> schedule_of(const config::Config& config,
-                                           optim::RunLength length,
-                                           std::int64_t steps) {
+std::optional<optim::Schedule> make_schedule(const config::Config& config,
+                                             optim::RunLength length,
+                                             std::int64_t steps) {
   length.steps = steps;
   try {
     return optim::Schedule(config.optim, config.schedule, length);
@@ -64,20 +64,20 @@ std::string why_over(const RunState& at, const config::Config& config,
 std::string about_schedule(const RunState& at, const config::Config& config,
                            const optim::RunLength& length) {
   if (at.last_step == 0 || at.last_step == length.steps || at.steps == 0) return "";
-  const auto then = schedule_of(config, length, at.last_step);
-  const auto now = schedule_of(config, length, length.steps);
+  const auto then = make_schedule(config, length, at.last_step);
+  const auto now = make_schedule(config, length, length.steps);
   if (!then || !now) return "";
   constexpr std::int64_t kLooks = 256;
   const auto apart = std::max<std::int64_t>(1, at.steps / kLooks);
   for (std::int64_t step = 0; step < at.steps; step += apart) {
-    if (lr_of(*then, step, length) == lr_of(*now, step, length)) continue;
+    if (lr_at(*then, step, length) == lr_at(*now, step, length)) continue;
     return fmt::format(
         "schedule.name: {} spans the whole run, which was of {} steps so far and is of "
         "{} from here on: the learning rate was {:.4g} in step {} and is {:.4g} in "
         "step {}. A run of {} steps from its beginning would have come to other "
         "weights",
         config::name_of(config.schedule.name), at.last_step, length.steps,
-        lr_of(*then, at.steps - 1, length), at.steps, lr_of(*now, at.steps, length),
+        lr_at(*then, at.steps - 1, length), at.steps, lr_at(*now, at.steps, length),
         at.steps + 1, length.steps);
   }
   return "";

@@ -120,12 +120,15 @@ void warn_of_nan(const task::Means& means) {
 // The forward passes of one rank.
 class Passes {
  public:
-  Passes(models::Model& model, const data::Dataset& dataset, const EvalContext& context,
-         std::int64_t largest)
+  struct Batches {
+    const data::SampleSpec& spec;
+    std::int64_t largest;  // samples of one
+  };
+  Passes(models::Model& model, const Batches& batches, const EvalContext& context)
       : task_(context.task),
         policy_(context.policy),
         forward_(model, policy_),
-        stage_({.spec = dataset.spec(),
+        stage_({.spec = batches.spec,
                 .wanted = data::wanted_by(model.inputs(), task_.fields()),
                 .format = model.memory_format(),
                 .device = policy_.device}),
@@ -133,8 +136,8 @@ class Passes {
         metrics_(task_.metrics()),
         retries_(context.config.memory.on_out_of_memory ==
                  config::OnOutOfMemory::retry),
-        at_once_(largest) {
-    stage_.reserve(largest);
+        at_once_(batches.largest) {
+    stage_.reserve(batches.largest);
   }
 
   // No other rank takes part in a forward pass without gradients, so this one alone can
@@ -209,7 +212,7 @@ std::optional<task::Means> evaluate(models::Model& model, const data::Dataset& d
                       data::eval_options(context.config, place, share * ranks));
   data::DeviceFeed feed(loader, context.policy.device,
                         data::wanted_by(model.inputs(), context.task.fields()));
-  Passes passes(model, dataset, context, share);
+  Passes passes(model, {.spec = dataset.spec(), .largest = share}, context);
   std::int64_t batches = 0;
   while (const auto* batch = feed.next()) {
     if (context.limit_batches > 0 && batches++ == context.limit_batches) break;

@@ -9,10 +9,8 @@ namespace lockstep::train {
 
 void check_finite(const SeenLoss& seen, parallel::Strategy& strategy) {
   if (std::isfinite(seen.loss)) return;
-  strategy.gather_gradients();  // all ranks see this loss
-  const auto& parameters = strategy.parameters();
-  const auto bad = parallel::bad_gradients(parameters);
-  const bool telling = !bad.empty() && bad.size() < parameters.size();
+  const auto bad = parallel::bad_gradients(strategy);  // all ranks see this loss
+  const bool telling = !bad.empty() && bad.size() < strategy.parameters().size();
   throw Error(Fault::diverged, "train: the loss is ", seen.loss, " by step ", seen.step,
               seen.rank == kSomeRank ? " (some rank" : str(" (rank ", seen.rank),
               telling ? ", bad gradients: " + text::join(bad, ", ") : "",

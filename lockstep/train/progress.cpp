@@ -23,10 +23,12 @@ std::vector<double> each(const std::vector<RankWindow>& ranks,
 
 }  // namespace
 
-Progress::Progress(const config::Config& config, comm::World& world, Reporter& reporter,
-                   data::Loader& loader)
-    : config_(config), world_(world), reporter_(reporter), loader_(loader) {
-  if (config.parallel.balance && world.size() > 1) balance_.emplace(world.size());
+Progress::Progress(const Parts& parts)
+    : config_(parts.config),
+      world_(parts.world),
+      reporter_(parts.reporter),
+      loader_(parts.loader) {
+  if (config_.parallel.balance && world_.size() > 1) balance_.emplace(world_.size());
 }
 
 void Progress::step(const data::Batch& batch, const parallel::ExchangeTimes* times) {

@@ -23,8 +23,13 @@ namespace lockstep::train {
 // Collective: report().
 class Progress {
  public:
-  Progress(const config::Config& config, comm::World& world, Reporter& reporter,
-           data::Loader& loader);
+  struct Parts {
+    const config::Config& config;
+    comm::World& world;
+    Reporter& reporter;
+    data::Loader& loader;
+  };
+  explicit Progress(const Parts& parts);
 
   // Leaves out time that is not training's, before the first step for instance.
   void skip(SteadyTime::duration time) { begin_ += time; }

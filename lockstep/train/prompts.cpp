@@ -7,8 +7,8 @@
 namespace lockstep::train {
 namespace {
 
-generate::Decoder decoder_of(const models::Model& model, std::int64_t heads,
-                             const tokenizer::Tokenizer& words) {
+generate::Decoder make_decoder(const models::Model& model, std::int64_t heads,
+                               const tokenizer::Tokenizer& words) {
   generate::GptWeights weights{.heads = heads,
                                .vocabulary = static_cast<std::int64_t>(words.size()),
                                .tensors = {}};
@@ -47,7 +47,7 @@ Prompts::Prompts(const config::Config& config, const models::Model& model,
 
 void Prompts::show(std::int64_t step) const {
   if (!words_) return;
-  auto decoder = decoder_of(model_, heads_, *words_);
+  auto decoder = make_decoder(model_, heads_, *words_);
   const auto texts = generate::generate(
       decoder, *words_, config_.prompts,
       {.max_tokens = config_.prompt_tokens, .sampling = {.temperature = 0}});

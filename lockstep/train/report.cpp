@@ -233,7 +233,7 @@ Reporter::Reporter(const run::RunDirectory& run, const config::MonitorConfig& co
   const bool beats = first_ || !is_replica_;
   for (const auto& path : beats ? heartbeat_files(run) : std::vector<files::Path>()) {
     heartbeats_.push_back(std::make_unique<run::HeartbeatWriter>(
-        path, who.rank, is_replica_ ? 1 : who.ranks));
+        path, run::HeartbeatSlot{who.rank, is_replica_ ? 1 : who.ranks}));
   }
   if (first_) events_.emplace(run.events());
   if (first_) efficiency_ = monitor::read_efficiency(run.plan());

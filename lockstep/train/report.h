@@ -129,10 +129,14 @@ class Reporter {
   void straggler(const TrainReport& report);
   // Reports new shares of the batch, as text, from the step after `after` on.
   void balance(std::int64_t step, std::int64_t after, const std::string& shares);
-  // Reports that a rank had no memory for a step. `remedy` is what is done about it,
-  // `note` what follows for the results; both go to the log.
-  void out_of_memory(std::int64_t step, int rank, const std::string& remedy,
-                     const std::string& note);
+  // Reports that a rank had no memory for a step.
+  struct OutOfMemory {
+    std::int64_t step = 0;
+    int rank = 0;
+    std::string remedy;  // what is done about it
+    std::string note;    // what follows for the results; goes to the log
+  };
+  void out_of_memory(const OutOfMemory& what);
   // Reports the size that memory.find_micro has found.
   void micro_batch(std::int64_t size, const std::string& how);
   // Reports how the model continues a prompt.

@@ -52,8 +52,8 @@ void Reporter::balance(std::int64_t step, std::int64_t after,
                  {{"step", step}, {"after_step", after}, {"shares", shares}});
 }
 
-void Reporter::out_of_memory(std::int64_t step, int rank, const std::string& remedy,
-                             const std::string& note) {
+void Reporter::out_of_memory(const OutOfMemory& what) {
+  const auto& [step, rank, remedy, note] = what;
   if (!first_) return;
   log::warning("train", fmt::format("rank {} was out of memory in step {}: it is done "
                                     "again with {}{}",

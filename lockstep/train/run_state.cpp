@@ -68,7 +68,7 @@ std::pair<std::string, std::string> place_of(std::string_view path) {
   return {std::string(path.substr(0, dot)), std::string(path.substr(dot + 1))};
 }
 
-struct Writer {
+struct StateWriter {
   template <typename T>
   void field(std::string_view path, const T& value, const StateField& = {}) {
     const auto [group, name] = place_of(path);
@@ -83,7 +83,7 @@ struct Writer {
   Json json = Json::object();
 };
 
-struct Reader {
+struct StateReader {
   template <typename T>
   void field(std::string_view path, T& value, const StateField& known = {}) const {
     const auto [group, name] = place_of(path);
@@ -103,7 +103,7 @@ struct Reader {
 }  // namespace
 
 std::string to_json(const RunState& state) {
-  Writer writer;
+  StateWriter writer;
   auto copy = state;
   describe(copy, writer);
   return writer.json.dump();
@@ -113,7 +113,7 @@ RunState run_state_from_json(std::string_view text, const std::string& place) {
   try {
     const auto json = Json::parse(text);
     RunState state;
-    Reader reader{json};
+    StateReader reader{json};
     describe(state, reader);
     return state;
   } catch (const std::exception& error) {

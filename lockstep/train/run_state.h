@@ -34,7 +34,7 @@ struct RunState {
   std::vector<std::string> order;  // of the parameters in memory
   // Counts, by parameter, the steps in which it was unused: the optimizer skips those.
   std::map<std::string, std::int64_t> unused_steps;
-  std::string frozen;  // digest of the weights under adapters, which are not saved
+  std::string base_weights;  // digest of those under adapters, which are not saved
 };
 
 // The rules for reading a field of an earlier version.
@@ -70,7 +70,7 @@ void describe(RunState& s, Visitor& v) {
   v.field("recompute_every", s.recompute_every);
   v.field("order", s.order);
   v.field("unused_steps", s.unused_steps, kNew);
-  v.field("frozen", s.frozen, kNew);
+  v.field("base_weights", s.base_weights, kNew);
 }
 
 std::string to_json(const RunState& state);

@@ -228,7 +228,8 @@ void Step::use_words(const torch::Tensor& words) {
 }
 
 std::int64_t Step::num_passes(const data::Batch& batch) const {
-  const bool match = parts_.strategy.passes_must_match();
+  const auto& strategy = parts_.strategy;
+  const bool match = strategy.passes_must_match() || strategy.sums_every_pass();
   const auto samples = match ? batch.largest_size : batch.size;
   return (samples + parts_.micro_batch - 1) / parts_.micro_batch;
 }
@@ -271,6 +272,10 @@ void Step::backward(const data::Batch& batch, task::Tally& tally,
   stage_.reserve(std::min(parts_.micro_batch, match ? batch.largest_size : batch.size));
   for (auto left = num_passes(batch); left > 0; --left) {
     const auto count = (batch.size - begin + left - 1) / left;  // passes of one size
+    if (count == 0 && !match) {
+      strategy.empty_pass();
+      continue;
+    }
     const auto& staged = stage_.stage(batch, begin, count);
     Named outputs;
     task::Sums losses;

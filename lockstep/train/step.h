@@ -102,6 +102,9 @@ class Step {
   void set_micro_batch(std::int64_t size);
   std::int64_t micro_batch() const noexcept { return parts_.micro_batch; }
 
+  // Returns the number of micro-batches of a batch, for Strategy::begin_step().
+  std::int64_t num_passes(const data::Batch& batch) const;
+
  private:
   // The divisor of a summed loss.
   struct Divisor {
@@ -124,7 +127,6 @@ class Step {
   // Returns the mean loss that is propagated.
   torch::Tensor mean_of(const torch::Tensor& total, double count,
                         double loss_scale) const;
-  std::int64_t num_passes(const data::Batch& batch) const;
   bool weighs() const;
   void propagate(const torch::Tensor& loss, const Named& outputs, bool last);
 

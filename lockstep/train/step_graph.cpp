@@ -43,14 +43,14 @@ at::Generator host_generator() {
 
 }  // namespace
 
-bool skips_nonfinite(const config::Config& config,
+bool skips_nonfinite(const config::TrainConfig& config,
                      const precision::LossScaler& scaler) {
-  return scaler.active() || config.train.on_nonfinite == config::OnNonfinite::skip;
+  return scaler.active() || config.on_nonfinite == config::OnNonfinite::skip;
 }
 
 StepGraph::StepGraph(const Parts& parts)
-    : parts_(parts), skips_(skips_nonfinite(parts.config, parts.scaler)) {
-  const auto wanted = parts_.config.train.graph;
+    : parts_(parts), skips_(skips_nonfinite(parts.train, parts.scaler)) {
+  const auto wanted = parts_.train.graph;
   const bool on_gpu = parts_.world.data().device().is_cuda();
   const bool asked = wanted == config::Graph::on;
   off_ = wanted == config::Graph::off || (!asked && !on_gpu);
@@ -66,7 +66,6 @@ StepGraph::StepGraph(const Parts& parts)
 StepGraph::~StepGraph() = default;
 
 std::string StepGraph::obstacle() const {
-  const auto& config = parts_.config;
   if (!parts_.world.data().device().is_cuda()) return "there is no GPU it could run on";
   if (!kernels::CudaGraph::is_available() || !kernels::cuda_available()) {
     return "this build has no device code of its own";
@@ -77,16 +76,14 @@ std::string StepGraph::obstacle() const {
   if (varies != specs.end())
     return str("samples vary in length ('", varies->name, "')");
   if (!parts_.watched_by.empty()) return parts_.watched_by;
-  if (config.train.anomaly) return "train.anomaly looks at every operation";
-  if (config.memory.offload.value()) {
-    return "activations are moved to the host (memory.offload)";
-  }
+  if (parts_.train.anomaly) return "train.anomaly looks at every operation";
+  if (parts_.offloads) return "activations are moved to the host (memory.offload)";
   auto* held = parts_.strategy.held();
   return held == nullptr ? "its strategy can not be held" : held->obstacle();
 }
 
 void StepGraph::refuse(const std::string& why) {
-  if (parts_.config.train.graph == config::Graph::on) {
+  if (parts_.train.graph == config::Graph::on) {
     throw Error(Fault::config, "train.graph: on was asked for, but a graph can not ",
                 "hold the steps: ", why,
                 "; leave it at auto, and kernels are launched one by one");
@@ -118,7 +115,7 @@ StepGraph::Key StepGraph::key_of(const data::Batch& batch) const {
   return key;
 }
 
-StepGraph::HeldShape* StepGraph::entry_of(const data::Batch& batch) {
+StepGraph::HeldShape* StepGraph::find_shape(const data::Batch& batch) {
   auto key = key_of(batch);
   // A shape that was cut in another way does not come again soon, and holds memory.
   entries_.remove_if([&](const HeldShape& entry) {
@@ -143,12 +140,12 @@ StepGraph::HeldShape* StepGraph::entry_of(const data::Batch& batch) {
 bool StepGraph::takes(const data::Batch& batch, std::int64_t steps,
                       const std::optional<comm::Weights>& weights) {
   if (off_) return false;
-  auto* entry = entry_of(batch);
+  auto* entry = find_shape(batch);
   if (entry == nullptr || entry->refused) return false;
   const auto words = parts_.step.words_of(batch, {1, steps, weights});
   if (!words) return false;
   if (!entry->graph && entry->seen++ < kFirstByHand) return false;
-  return entry->graph || capture(*entry, batch, steps, *words);
+  return entry->graph || capture(*entry, {batch, steps, *words});
 }
 
 const kernels::CudaGraph* StepGraph::first_graph() const {
@@ -193,19 +190,22 @@ void StepGraph::capture_passes(HeldShape& entry, const data::Batch& batch,
   parts_.step.use_words(entry.words);
   const auto drawn = host_generator().get_state();
   entry.graph->capture([&] {
-    parts_.strategy.held()->launch_passes([&] {
+    const auto passes = [&] {
       if (skips_) parts_.tally.remember();
       parts_.step.backward(entry.batch, parts_.tally,
                            {.step = steps, .weights = comm::Weights{}});
-    });
+    };
+    parts_.strategy.held()->launch_passes(passes, parts_.step.num_passes(batch));
   });
   if (host_generator().get_state().equal(drawn)) return;
   host_generator().set_state(drawn);
   throw Error(Fault::config, "the model draws random numbers on the host");
 }
 
-bool StepGraph::capture(HeldShape& entry, const data::Batch& batch, std::int64_t steps,
-                        const std::vector<std::uint64_t>& words) {
+bool StepGraph::capture(HeldShape& entry, const Capture& what) {
+  const auto& batch = what.batch;
+  const auto steps = what.steps;
+  const auto& words = what.words;
   const bool first = first_graph() == nullptr;
   const auto device = parts_.world.data().device();
   Failure failure;
@@ -278,7 +278,7 @@ void StepGraph::put(const torch::Tensor& where, const std::vector<std::uint64_t>
 void StepGraph::passes(const data::Batch& batch, std::int64_t steps,
                        const std::optional<comm::Weights>& weights) {
   LOCKSTEP_CHECK(pending_.size() <= 1, pending_.size());
-  current_ = entry_of(batch);
+  current_ = find_shape(batch);
   LOCKSTEP_CHECK(current_ != nullptr && current_->graph != nullptr);
   auto& held = current_->batch;
   held.inputs.copy_(batch.inputs, /*non_blocking=*/true);

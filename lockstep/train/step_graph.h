@@ -25,7 +25,8 @@
 namespace lockstep::train {
 
 // Returns whether a step whose gradients are not finite is left out.
-bool skips_nonfinite(const config::Config& config, const precision::LossScaler& scaler);
+bool skips_nonfinite(const config::TrainConfig& config,
+                     const precision::LossScaler& scaler);
 
 // Launches steps as a whole. Two CUDA graphs hold a step: one the passes over a batch
 // of one shape, with what travels between GPUs meanwhile; the other the update. Between
@@ -45,7 +46,8 @@ bool skips_nonfinite(const config::Config& config, const precision::LossScaler& 
 class StepGraph {
  public:
   struct Parts {
-    const config::Config& config;
+    const config::TrainConfig& train;
+    bool offloads = false;  // memory.offload
     models::Model& model;
     Step& step;
     parallel::Strategy& strategy;
@@ -112,9 +114,13 @@ class StepGraph {
   std::string obstacle() const;
   void refuse(const std::string& why);
   Key key_of(const data::Batch& batch) const;
-  HeldShape* entry_of(const data::Batch& batch);
-  bool capture(HeldShape& entry, const data::Batch& batch, std::int64_t steps,
-               const std::vector<std::uint64_t>& words);
+  HeldShape* find_shape(const data::Batch& batch);
+  struct Capture {
+    const data::Batch& batch;
+    std::int64_t steps;  // that are done
+    const std::vector<std::uint64_t>& words;
+  };
+  bool capture(HeldShape& entry, const Capture& what);
   bool capture_update(const std::vector<double>& numbers);
   // The extent of a failed capture: one shape, or every graph from now on.
   struct Failure {

@@ -25,8 +25,7 @@ comm::Ballot StopPolicy::asked() {
 }
 
 bool StopPolicy::is_out_of_time() const {
-  const auto limit = config_.train.max_time;
-  return limit.count() > 0 && clock_.now() - begin_ + room_ >= limit;
+  return max_time_.count() > 0 && clock_.now() - begin_ + room_ >= max_time_;
 }
 
 void StopPolicy::on_ballots(const std::vector<comm::Ballot>& ballots) {

@@ -5,7 +5,6 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/comm/votes.h"
-#include "lockstep/config/config.h"
 #include "lockstep/train/early_stop.h"
 #include "lockstep/train/run_state.h"
 #include "lockstep/train/stop_sources.h"
@@ -17,13 +16,17 @@ namespace lockstep::train {
 // other what they know in their ballots, so that all leave after the same step.
 class StopPolicy {
  public:
-  StopPolicy(const config::Config& config, StopSources sources,
+  struct Limits {
+    std::chrono::nanoseconds max_time{0};  // train.max_time; 0: none
+    double divergence = 0;                 // early_stop.divergence
+  };
+  StopPolicy(const Limits& limits, StopSources sources,
              const Clock& clock = Clock::system())
-      : config_(config),
+      : max_time_(limits.max_time),
         sources_(std::move(sources)),
         clock_(clock),
         begin_(clock.now()),
-        divergence_(config.early_stop.divergence) {}
+        divergence_(limits.divergence) {}
 
   // Sets the seconds that a last checkpoint and the step before it are expected to
   // take: the end of a job, or of train.max_time, is seen so much earlier.
@@ -50,7 +53,7 @@ class StopPolicy {
   void restore(const RunState& state) { divergence_.load(state.divergence); }
 
  private:
-  const config::Config& config_;
+  const std::chrono::nanoseconds max_time_;
   StopSources sources_;
   const Clock& clock_;
   const SteadyTime begin_;

@@ -12,12 +12,17 @@ namespace lockstep::train {
 // directory, which is removed, and the end of the job that a batch system has told.
 class StopSources {
  public:
-  StopSources(const StopRequest& signals, std::filesystem::path file,
-              std::optional<WallTime> job_end, bool is_first)
-      : signals_(signals),
-        file_(std::move(file)),
-        job_end_(job_end),
-        is_first_(is_first) {}
+  struct Options {
+    const StopRequest& signals;
+    std::filesystem::path file;
+    std::optional<WallTime> job_end;
+    bool is_first = true;  // rank 0
+  };
+  explicit StopSources(const Options& options)
+      : signals_(options.signals),
+        file_(options.file),
+        job_end_(options.job_end),
+        is_first_(options.is_first) {}
 
   // Sets the time that a last checkpoint is expected to take: the end of the job is
   // seen so much earlier, and a minute at least.

@@ -92,13 +92,11 @@ bool Training::compute(const data::Batch& batch) {
   const bool held = attempts_->is_held(batch, state_.steps);
   if (!held) settle(/*all=*/true);
   const auto own = [this] { return ballot(); };
-  on_ballots(
-      held ? attempts_->replay(batch, state_.steps, own)
-           : attempts_->compute(batch, state_.steps, updates_.scaler().scale(), own));
-  if (trace_) {
-    strategy_->gather_gradients();
-    trace_->exchanged();
-  }
+  const Attempts::NextStep next{.steps = state_.steps,
+                                .loss_scale = updates_.scaler().scale()};
+  on_ballots(held ? attempts_->replay(batch, state_.steps, own)
+                  : attempts_->compute(batch, next, own));
+  if (trace_) trace_->exchanged(*strategy_);
   callbacks_.call([](auto& c, auto& at) { c.on_gradients(at); });
   profiler_.skip_phase();
   return held;

@@ -1,9 +1,11 @@
 // Puts a run together, anew or from a checkpoint.
 #include "lockstep/base/log.h"
 #include "lockstep/data/open.h"
+#include "lockstep/hf/base_digest.h"
 #include "lockstep/memory/find_micro.h"
 #include "lockstep/train/detail/training.h"
 #include "lockstep/train/ending.h"
+#include "lockstep/train/gradient_order.h"
 #include "lockstep/train/try_step.h"
 
 namespace lockstep::train {
@@ -18,17 +20,21 @@ Training::Training(const config::Config& config, const RunParts& parts, Shared& 
       stream_(world_.data().device(), may_capture(config)),
       building_(std::in_place, stream_),
       shared_(shared),
-      stop_(config, StopSources(parts.stop, run_.path() / "stop", shared.hooks.job_end,
-                                world_.rank() == 0)),
+      stop_({.max_time = config.train.max_time,
+             .divergence = config.early_stop.divergence},
+            StopSources({.signals = parts.stop,
+                         .file = run_.path() / "stop",
+                         .job_end = shared.hooks.job_end,
+                         .is_first = world_.rank() == 0})),
       train_data_(*shared.train_data),
       length_(config::run_length(config, train_data_.size())),
       last_step_(length_.last_step),
       built_(build(config, world_.data().device(), shared)),
       schedule_(config.optim, with_goal(config.schedule, built_.task->primary()),
                 length_),
-      checkpoints_(
-          {config, run_, world_, reporter_, parts.stop, shared.hooks.restarts}),
-      strategy_(parallel::make_strategy(config, *built_.model, world_)),
+      checkpoints_({config.checkpoint, run_, world_, reporter_, parts.stop,
+                    shared.hooks.restarts}),
+      strategy_(parallel::make_strategy({config, *built_.model, world_, order()})),
       callbacks_({shared.hooks.callbacks, config, *built_.model, *strategy_, world_,
                   state_, [this] { checkpoints_.fence(); }}),
       profiler_(config.profile, built_.policy.device, strategy_->exchange()),
@@ -40,21 +46,21 @@ Training::Training(const config::Config& config, const RunParts& parts, Shared& 
              .micro_batch = largest_micro_batch(config, world_, train_data_.size()),
              .pass = models::draw_by_sample(*built_.model, config.run.seed),
              .data = &world_.data(),
-             .offload = offload_of(config, *strategy_, world_.data().device()),
+             .offload = make_offload(config.memory, *strategy_, world_.data().device()),
              .observe = observer()}),
       loader_(train_data_, loader_options()),
       feed_(loader_, built_.policy.device,
             data::wanted_by(built_.model->inputs(), built_.task->fields())),
-      progress_(config, world_, reporter_, loader_),
+      progress_({config, world_, reporter_, loader_}),
       tally_(built_.task, built_.policy.device),
-      updates_({config, *strategy_, tally_, reporter_, state_}),
+      updates_({config.train, config.precision, *strategy_, tally_, reporter_, state_}),
       evaluator_({config, built_, *shared.eval_data, world_, *strategy_, reporter_,
                   schedule_, callbacks_, shared, state_, last_step_,
                   [this] { return stop_ballot(); }}),
-      weights_({config, run_, *built_.model, *strategy_, world_, reporter_, callbacks_,
-                state_}) {
+      weights_({config.model, config.lora, run_, *built_.model, *strategy_, world_,
+                reporter_, callbacks_, state_}) {
   result_.primary = built_.task->primary().name;
-  state_.frozen = digest_of_frozen(config, *built_.model);
+  state_.base_weights = digest_of_base(config);
   check_same_data(world_, shared);
   seed_apart(world_, config.run.seed, shared);
   restore();
@@ -62,11 +68,19 @@ Training::Training(const config::Config& config, const RunParts& parts, Shared& 
   building_.reset();
 }
 
+// A run that resumes has the buckets that it had. Alone nothing travels.
+std::vector<std::string> Training::order() const {
+  if (checkpoints_.resumed()) return checkpoints_.resumed()->order;
+  return world_.size() > 1 ? gradient_order(config_, shared_)
+                           : std::vector<std::string>{};
+}
+
 void Training::set_up(Shared& shared) {
   if (config_.memory.find_micro.value() && !checkpoints_.resumed()) {
     find_micro(shared);
   }
-  graph_.emplace(StepGraph::Parts{.config = config_,
+  graph_.emplace(StepGraph::Parts{.train = config_.train,
+                                  .offloads = config_.memory.offload.value(),
                                   .model = *built_.model,
                                   .step = step_,
                                   .strategy = *strategy_,
@@ -77,10 +91,11 @@ void Training::set_up(Shared& shared) {
                                   .watched_by = who_watches(),
                                   .before_capture = [this] { beat(Phase::warming_up); },
                                   .may_change = !callbacks_.empty()});
-  attempts_.emplace(Attempts::Parts{config_, *built_.model, *strategy_, step_, tally_,
-                                    world_, reporter_, profiler_, *graph_});
+  attempts_.emplace(Attempts::Parts{config_.memory, config_.train.anomaly,
+                                    *built_.model, *strategy_, step_, tally_, world_,
+                                    reporter_, profiler_, *graph_});
   if (const auto& trace = shared.hooks.trace) {
-    trace_.emplace(*trace, *built_.model, train_data_, world_);
+    trace_.emplace(*trace, profile::Trace::Subject{*built_.model, train_data_, world_});
   }
   log_start({config_, shared_, built_, *strategy_, last_step_,
              seconds_between(begin_, clock_.now())});
@@ -110,11 +125,14 @@ void Training::restore() {
   const auto& at = checkpoints_.resumed();
   rank_state_.refresh(tally_, built_.policy.device);
   if (!at) return;
-  check_frozen(*at, state_.frozen);
+  hf::check_base("model.weights: ", {at->base_weights, state_.base_weights},
+                 config_.model.weights);
   if (checkpoints_.had_ended()) over_ = why_over(*at, config_, last_step_);
   checkpoints_.load(*strategy_, rank_state_.pieces());
   rank_state_.apply(tally_, built_.policy.device);
+  const auto base_weights = state_.base_weights;
   state_ = *at;
+  state_.base_weights = base_weights;  // that of an older checkpoint is not known
   result_.resumed_at = at->steps;
   earlier_seconds_ = at->train_seconds;
   evaluator_.restore(*at);

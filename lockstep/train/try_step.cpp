@@ -19,10 +19,11 @@ bool try_step(const StepTrial& trial, std::int64_t size) {
     fits = false;
   }
   // A step may ask the other ranks for what targets weigh: all begin it, or none.
-  if (comm::extremes_of(fits ? 1 : 0, trial.world.cpu()).smallest == 0) return false;
-  trial.strategy.begin_step();
+  if (comm::gather_extremes(fits ? 1 : 0, trial.world.cpu()).smallest == 0)
+    return false;
+  trial.step.set_micro_batch(size);
+  trial.strategy.begin_step(trial.step.num_passes(batch));
   try {
-    trial.step.set_micro_batch(size);
     trial.step.backward(batch, tally);
     tally.means();  // waits for the device
   } catch (const std::exception& error) {

@@ -9,7 +9,7 @@ void Updates::update(const Now& now) {
       {.lr = now.lr,
        .loss_scale = scaler_.scale(),
        .wants_norm = now.wants_norm,
-       .skips_nonfinite = skips_nonfinite(parts_.config, scaler_)});
+       .skips_nonfinite = skips_nonfinite(parts_.train, scaler_)});
   norm_ = done.norm;
   // The weights are as before; so are the sums, which a NaN would spoil.
   if (done.skipped) parts_.tally.rewind();
@@ -18,7 +18,7 @@ void Updates::update(const Now& now) {
 
 void Updates::update_held(const Now& now, StepGraph& graph, bool waits) {
   norm_ = graph.update(now.lr, now.wants_norm, parts_.state.steps);
-  if (waits || !skips_nonfinite(parts_.config, scaler_)) settle(&graph, /*all=*/true);
+  if (waits || !skips_nonfinite(parts_.train, scaler_)) settle(&graph, /*all=*/true);
 }
 
 void Updates::settle(StepGraph* graph, bool all) {
@@ -35,7 +35,7 @@ void Updates::note(bool skipped, std::int64_t step) {
     state.skipped += 1;
     state.skipped_in_a_row += 1;
     parts_.reporter.skipped(step, scaler_.scale());
-    const auto most = parts_.config.train.max_skipped;
+    const auto most = parts_.train.max_skipped;
     if (!scaler_.active() && most > 0 && state.skipped_in_a_row >= most) {
       throw Error(Fault::diverged, "train: gradients were not finite in ", most,
                   " steps in a row, up to step ", step,

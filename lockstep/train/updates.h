@@ -22,14 +22,14 @@ namespace lockstep::train {
 class Updates {
  public:
   struct Parts {
-    const config::Config& config;
+    const config::TrainConfig& train;
+    const config::PrecisionConfig& precision;
     parallel::Strategy& strategy;
     task::Tally& tally;
     Reporter& reporter;
     RunState& state;  // counts the skipped steps
   };
-  explicit Updates(const Parts& parts)
-      : parts_(parts), scaler_(parts.config.precision) {}
+  explicit Updates(const Parts& parts) : parts_(parts), scaler_(parts.precision) {}
 
   struct Now {
     double lr = 0;

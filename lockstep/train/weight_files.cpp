@@ -23,15 +23,15 @@ std::string WeightFiles::write_adapter(const std::string& name) {
   if (parts_.world.rank() != 0) return "";
   parts_.reporter.beat(parts_.state.steps, run::Phase::saving);
   const auto folder = parts_.run.path() / name;
-  checkpoint::write_adapters(folder, parts_.model, parts_.config.lora,
-                             parts_.config.model.weights);
+  checkpoint::write_adapters(folder, parts_.model, parts_.lora,
+                             parts_.model_config.weights);
   log::info("train", fmt::format("adapters written to {}", folder.string()));
   parts_.callbacks.call([&](auto& c, auto& at) { c.on_saved(at, folder); });
   return folder.string();
 }
 
 std::string WeightFiles::write_either(const std::string& name) {
-  const bool whole = config::saves_frozen(parts_.config.lora, parts_.config.model);
+  const bool whole = config::saves_frozen(parts_.lora, parts_.model_config);
   return whole ? write((name.empty() ? "model" : name) + ".safetensors")
                : write_adapter(name.empty() ? "adapter" : name + "_adapter");
 }

@@ -16,7 +16,8 @@ namespace lockstep::train {
 class WeightFiles {
  public:
   struct Parts {
-    const config::Config& config;
+    const config::ModelConfig& model_config;
+    const config::LoraConfig& lora;
     const run::RunDirectory& run;
     models::Model& model;
     parallel::Strategy& strategy;

@@ -8,7 +8,7 @@ namespace lockstep::train {
 namespace {
 
 // Writes numbers as doubles: an integer up to 2^53 stays exact.
-class Writer {
+class WindowWriter {
  public:
   template <typename T>
   void number(T& value, const WindowMetric&) {
@@ -17,9 +17,9 @@ class Writer {
   std::vector<double> numbers;
 };
 
-class Reader {
+class WindowReader {
  public:
-  explicit Reader(const double* numbers) : numbers_(numbers) {}
+  explicit WindowReader(const double* numbers) : numbers_(numbers) {}
   template <typename T>
   void number(T& value, const WindowMetric&) {
     value = static_cast<T>(*numbers_++);
@@ -30,7 +30,7 @@ class Reader {
 };
 
 std::vector<double> numbers_of(RankWindow window) {
-  Writer writer;
+  WindowWriter writer;
   describe(window, writer);
   return writer.numbers;
 }
@@ -121,7 +121,7 @@ std::vector<RankWindow> gather(const RankWindow& own, comm::Communicator& cpu) {
   }
   std::vector<RankWindow> windows(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
-    Reader reader(all.const_data_ptr<double>() + r * numbers.size());
+    WindowReader reader(all.const_data_ptr<double>() + r * numbers.size());
     describe(windows[r], reader);
   }
   return windows;

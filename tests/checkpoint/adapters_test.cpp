@@ -11,6 +11,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using Path = std::filesystem::path;
 
@@ -137,6 +138,26 @@ TEST(Adapters, KindsThatWeDoNotComputeAreRefused) {
   EXPECT_THAT(
       problem(R"({"peft_type": "LORA", "r": 2, "lora_alpha": 1, "use_dora": true})"),
       HasSubstr("use_dora is true"));
+  const auto with = [](const std::string& members) {
+    return R"({"peft_type": "LORA", "r": 2, "lora_alpha": 1, )" + members + "}";
+  };
+  for (const char* init : {"pissa", "pissa_niter_16", "olora", "corda", "loftq",
+                           "lora_ga", "something new"}) {
+    const auto name = str('"', init, '"');
+    EXPECT_THAT(problem(with("\"init_lora_weights\": " + name)),
+                AllOf(HasSubstr("init_lora_weights is " + name),
+                      HasSubstr("merge_and_unload")));
+  }
+  for (const char* init : {"true", "false", "null", "\"gaussian\"", "\"eva\""}) {
+    EXPECT_EQ(
+        hf::adapter_from_json(with(str("\"init_lora_weights\": ", init)), "").rank, 2);
+  }
+  for (const char* member :
+       {R"("use_rslora": true)", R"("rank_pattern": {"c_fc": 4})",
+        R"("target_parameters": ["wte.weight"])", R"("use_qalora": true)",
+        R"("modules_to_save": ["wte"])", R"("of_tomorrow": 1)"}) {
+    EXPECT_THAT(problem(with(member)), HasSubstr("which is not supported")) << member;
+  }
   EXPECT_THAT(
       problem(R"({"peft_type": "LORA", "r": 2, "lora_alpha": 1, "bias": "all"})"),
       HasSubstr("bias is"));

@@ -51,6 +51,12 @@ TEST(Arguments, TheShorthandIsTheSameOptionAndTheLastOneWins) {
   EXPECT_EQ(parse_sample({"x", "--count", "1", "-c", "2"}).value("--count"), "2");
 }
 
+TEST(Arguments, AllValuesOfAnOptionCanBeAskedFor) {
+  const auto arguments = parse_sample({"x", "--count", "1", "-c", "2"});
+  EXPECT_THAT(arguments.values("--count"), ::testing::ElementsAre("1", "2"));
+  EXPECT_THAT(arguments.values("--from"), ::testing::IsEmpty());
+}
+
 TEST(Arguments, KnobsAreToldFromPaths) {
   const auto arguments =
       parse_sample({"./a=b.yaml", "optim.lr=3e-4", "run.name=a=b", "train.steps="});

@@ -57,7 +57,7 @@ TEST(BenchPlan, TimesStepsAndNothingElse) {
   BenchRequest request{.cases = {}, .left_out = {}, .steps = 6, .warmup = 2};
   const auto settings = shorten(wanted, request);
   EXPECT_FALSE(settings.empty()) << "what the recipe said is told";
-  const auto plan = bench_plan({Strategy::ddp, 2}, wanted, four_cores());
+  const auto plan = bench_plan({Strategy::ddp, 2}, {wanted, four_cores(), {}});
   const auto& config = plan.config.config;
   EXPECT_EQ(config.train.steps.value(), 8);
   EXPECT_EQ(config.profile.steps, "3:8");
@@ -102,8 +102,8 @@ monitor::Timeline three_steps(int ranks) {
 
 BenchRow row_with(Strategy strategy, int ranks) {
   const auto plan =
-      bench_plan({strategy, ranks}, config::defaults({}, {}), four_cores());
-  return measured({strategy, ranks}, plan, three_steps(ranks), 4);
+      bench_plan({strategy, ranks}, {config::defaults({}, {}), four_cores(), {}});
+  return measured({strategy, ranks}, {plan, three_steps(ranks), 4});
 }
 
 TEST(BenchRow, IsTheMedianStepOfTheSlowestRank) {

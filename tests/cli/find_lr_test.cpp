@@ -101,13 +101,12 @@ LrRequest sweep_of(const std::vector<std::string>& words) {
 
 TEST(FindLr, IsARunOfItsOwnThatKeepsNoWeights) {
   auto wanted = config::defaults({}, {});
-  config::set(wanted, "schedule.name", "cosine", {config::Origin::recipe, "x.yaml"});
-  config::set(wanted, "schedule.warmup_steps", "500",
+  config::set(wanted, {"schedule.name", "cosine"}, {config::Origin::recipe, "x.yaml"});
+  config::set(wanted, {"schedule.warmup_steps", "500"},
               {config::Origin::recipe, "x.yaml"});
   make_sweep(wanted, sweep_of({"--from", "1e-6", "--to", "0.1", "--steps", "50"}));
   hardware::Machine machine;
-  const auto config =
-      planner::resolve(wanted, machine, /*allow_auto=*/true).config.config;
+  const auto config = planner::resolve(wanted, machine).config.config;
   EXPECT_EQ(config.schedule.name, config::Schedule::sweep);
   EXPECT_EQ(config.schedule.warmup_steps, 0);
   EXPECT_EQ(config.optim.lr, 0.1);

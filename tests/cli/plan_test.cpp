@@ -95,10 +95,11 @@ TEST(PlanCommand, JsonHoldsChoicesCandidatesAndPredictions) {
 }
 
 TEST(PlanCommand, ARefusalComesWithTheCandidates) {
-  const auto outcome = lockstep_in_process(
-      {"plan", "--model", "gpt2-1.5b", "--hardware", "4xl4", "batch.global=64"});
+  const auto outcome =
+      lockstep_in_process({"plan", "--model", "gpt2-1.5b", "--hardware", "4xl4",
+                           "batch.global=64", "parallel.strategy=ddp"});
   EXPECT_NE(outcome.status, 0);
-  EXPECT_THAT(outcome.err, AllOf(HasSubstr("why not"), HasSubstr("not in this build"),
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("why not"), HasSubstr("was asked for"),
                                  HasSubstr("a rank > 0.9 x 22.5 GiB")));
 }
 

@@ -35,9 +35,10 @@ class Runs : public ::testing::Test {
                    .split = monitor::Split::eval,
                    .loss = 0.5,
                    .more = {{"accuracy", 0.875}}});
-    run::HeartbeatWriter(run.heartbeat(), 0, 1, clock_).beat(60, run::Phase::training);
+    run::HeartbeatWriter(run.heartbeat(), {0, 1}, clock_)
+        .beat(60, run::Phase::training);
     clock_.advance(std::chrono::seconds(65));
-    run.update_record(run::RunStatus::done, 0, "", clock_);
+    run.update_record({run::RunStatus::done, 0, ""}, clock_);
     return run;
   }
 
@@ -55,7 +56,7 @@ class Runs : public ::testing::Test {
 
 TEST_F(Runs, TheTableHasARowForEveryRun) {
   add("first", run::record_of_this_process())
-      .update_record(run::RunStatus::stopped, 130, "", clock_);
+      .update_record({run::RunStatus::stopped, 130, ""}, clock_);
   add_trained("second");
   const auto outcome = lockstep_in_process({"runs", dir()});
   EXPECT_EQ(outcome.status, 0);
@@ -94,7 +95,7 @@ TEST_F(Runs, OneThatWentOnGoesAsFarAsItLastSaid) {
 
 TEST_F(Runs, ARunWhoseProcessIsGoneHasFailed) {
   const auto run = add("lost", of_a_dead_process());
-  run.update_record(run::RunStatus::running, std::nullopt, "");
+  run.update_record({run::RunStatus::running, std::nullopt, ""});
   EXPECT_THAT(lockstep_in_process({"runs", dir()}).out,
               HasSubstr("failed (process is gone)"));
   const auto report =
@@ -105,7 +106,7 @@ TEST_F(Runs, ARunWhoseProcessIsGoneHasFailed) {
 
 TEST_F(Runs, AFinishedRunOfADeadProcessStaysAsItEnded) {
   const auto run = add("ended", of_a_dead_process());
-  run.update_record(run::RunStatus::stopped, 130, "stopped by SIGINT");
+  run.update_record({run::RunStatus::stopped, 130, "stopped by SIGINT"});
   EXPECT_THAT(lockstep_in_process({"runs", dir()}).out, HasSubstr("stopped"));
 }
 
@@ -180,8 +181,8 @@ TEST_F(Runs, StatusFindsARunByIdOrPath) {
 
 TEST_F(Runs, StatusOfALiveRunHasItsHeartbeat) {
   const auto run = add("live", run::record_of_this_process());
-  run.update_record(run::RunStatus::running, std::nullopt, "");
-  run::HeartbeatWriter(run.heartbeat(), 0, 1).beat(7, run::Phase::evaluating);
+  run.update_record({run::RunStatus::running, std::nullopt, ""});
+  run::HeartbeatWriter(run.heartbeat(), {0, 1}).beat(7, run::Phase::evaluating);
   const auto outcome = lockstep_in_process({"status", "live", "--dir", dir()});
   EXPECT_THAT(outcome.out, HasSubstr("state      running\n"));
   EXPECT_THAT(outcome.out, HasSubstr(" s ago, evaluating\n"));

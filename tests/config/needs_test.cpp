@@ -33,7 +33,8 @@ void set_first(Loaded& loaded, std::string_view key,
                const std::vector<std::string>& values, Origin origin) {
   for (const auto& value : values) {
     if (!test::error_of([&] {
-          config::set(loaded, key, value, {origin, str(key, "=", value)});
+          config::set(loaded, {std::string(key), std::string(value)},
+                      {origin, str(key, "=", value)});
         })) {
       return;
     }
@@ -146,7 +147,7 @@ TEST(Needs, TheLineSaysWhereTheKnobWasSetAndWhatItWouldTake) {
   const test::RecipeFile file("optim:\n  name: adam\n  momentum: 0.9\n");
   const std::vector<config::Override> words{{"parallel.zero_stage", "2"}};
   auto loaded = config::load(file.path(), words, {{"LOCKSTEP_EMA_DECAY", "0.5"}});
-  config::set(loaded, "parallel.strategy", "single", {Origin::planner, ""});
+  config::set(loaded, {"parallel.strategy", "single"}, {Origin::planner, ""});
   EXPECT_THAT(
       config::unused_knobs(loaded),
       ElementsAre(
@@ -161,13 +162,13 @@ TEST(Needs, TheLineSaysWhereTheKnobWasSetAndWhatItWouldTake) {
 
 TEST(Needs, DefaultsAndChoicesOfThePlannerAreNobodysWish) {
   auto loaded = config::defaults({}, {});
-  config::set(loaded, "optim.momentum", "0.5", {Origin::planner, "because"});
+  config::set(loaded, {"optim.momentum", "0.5"}, {Origin::planner, "because"});
   EXPECT_THAT(config::unused_knobs(loaded), IsEmpty());
 }
 
 TEST(Needs, ARecipeOfAllKnobsAsksForThoseThatAreNotTheDefault) {
   auto loaded = config::defaults({}, {});
-  config::set(loaded, "optim.momentum", "0.5", {Origin::recipe, "x:1:1"});
+  config::set(loaded, {"optim.momentum", "0.5"}, {Origin::recipe, "x:1:1"});
   const test::RecipeFile file(config::to_yaml(loaded, false));
   const auto lines = config::unused_knobs(config::load(file.path(), {}, {}));
   ASSERT_EQ(lines.size(), 1u);

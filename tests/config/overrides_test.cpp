@@ -125,13 +125,13 @@ TEST(Variables, NameThemselvesInErrors) {
 
 TEST(Set, ChangesOneKnobAndRemembersWhy) {
   auto loaded = config::defaults({}, {});
-  config::set(loaded, "parallel.threads", "3",
+  config::set(loaded, {"parallel.threads", "3"},
               {config::Origin::planner, "three cores"});
   EXPECT_EQ(loaded.config.parallel.threads.value(), 3);
   EXPECT_EQ(loaded.sources.at("parallel.threads").where, "three cores");
   EXPECT_EQ(config::get(loaded, "parallel.threads"), "3");
-  EXPECT_THROW(config::set(loaded, "parallel.thread", "3", {}), Error);
-  EXPECT_THROW(config::set(loaded, "parallel.threads", "0", {}), Error);
+  EXPECT_THROW(config::set(loaded, {"parallel.thread", "3"}, {}), Error);
+  EXPECT_THROW(config::set(loaded, {"parallel.threads", "0"}, {}), Error);
   EXPECT_EQ(loaded.config.parallel.threads.value(), 3)
       << "a refused value changes nothing";
 }

@@ -170,6 +170,7 @@ const std::vector<config::Override>& unusual_values() {
       {"parallel.ranks", "1"},
       {"parallel.device_ids", "[]"},
       {"parallel.zero_stage", "3"},
+      {"parallel.live_buckets", "3"},
       {"parallel.bucket_bytes", "1000001"},
       {"parallel.bucket_cap_mb", "auto"},  // they are one knob
       {"parallel.first_bucket_bytes", "1001"},
@@ -293,7 +294,7 @@ TEST(Print, DefaultsLoadBackWithTheirAutos) {
 TEST(Print, CommentsSayWhereAValueCameFromAndAreAligned) {
   const RecipeFile recipe("optim: {lr: 0.5}\n");
   auto loaded = recipe.load({{"optim.eps", "1e-6"}}, {{"LOCKSTEP_OPTIM_BETA1", "0.5"}});
-  config::set(loaded, "parallel.ranks", "1", {config::Origin::planner, "one\nrank"});
+  config::set(loaded, {"parallel.ranks", "1"}, {config::Origin::planner, "one\nrank"});
   const auto yaml = config::to_yaml(loaded, true);
   EXPECT_THAT(yaml, HasSubstr(" # recipe " + recipe.path().string() + ":1:13\n"));
   EXPECT_THAT(yaml, HasSubstr(" # override optim.eps=1e-6\n"));

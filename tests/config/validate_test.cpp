@@ -293,13 +293,30 @@ TEST(Validate, TimeoutsAreAboveZero) {
 }
 
 TEST(Validate, RefusesWhatThisVersionLacks) {
-  EXPECT_THAT(problem_with("parallel.strategy", "zero"),
-              HasSubstr("set parallel.strategy=ddp"));
+  EXPECT_THAT(
+      error_text(Fault::config,
+                 [] {
+                   with({{"parallel.strategy", "zero"}, {"parallel.zero_stage", "3"}});
+                 }),
+      HasSubstr("set parallel.zero_stage=2"));
+  EXPECT_NO_THROW(with({{"parallel.strategy", "zero"}, {"parallel.zero_stage", "2"}}));
   EXPECT_THAT(problem_with("checkpoint.resume", ""), HasSubstr("auto, never or"));
   EXPECT_NO_THROW(with({{"parallel.ranks", "1"},
                         {"parallel.strategy", "single"},
                         {"parallel.zero_stage", "3"},
                         {"checkpoint.resume", "never"}}));
+}
+
+TEST(Validate, WhatZeroDoesIsNotSwitchedOffBesideIt) {
+  const auto refused = [](const std::string& key, const std::string& value) {
+    return error_text(Fault::config, [&] {
+      with({{"parallel.strategy", "zero"}, {key, value}});
+    });
+  };
+  EXPECT_THAT(refused("parallel.gradient_as_bucket_view", "false"),
+              HasSubstr("parallel.strategy=ddp"));
+  EXPECT_THAT(refused("parallel.shard_update", "off"),
+              HasSubstr("parallel.strategy=ddp"));
 }
 
 TEST(Validate, DevicesAreNamedForDataParallel) {

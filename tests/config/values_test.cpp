@@ -23,7 +23,7 @@ TEST(Values, OutOfRangeShowsValueAndRange) {
   EXPECT_EQ(
       problem_with("parallel.zero_stage", "4"),
       "override 'parallel.zero_stage=4': parallel.zero_stage: 4 is out of range; it "
-      "must be 1 to 3");
+      "must be 1 to 3 (or auto)");
   EXPECT_THAT(problem_with("optim.lr", "0"),
               HasSubstr("0 is out of range; it must be above 0"));
   EXPECT_THAT(problem_with("model.dropout", "1"),
@@ -36,7 +36,7 @@ TEST(Values, OutOfRangeShowsValueAndRange) {
 }
 
 TEST(Values, BoundsOfARangeBelongToIt) {
-  EXPECT_EQ(with({{"parallel.zero_stage", "3"}}).parallel.zero_stage, 3);
+  EXPECT_EQ(with({{"parallel.zero_stage", "3"}}).parallel.zero_stage.value(), 3);
   EXPECT_EQ(with({{"model.dropout", "0"}}).model.dropout, 0);
   EXPECT_EQ(with({{"schedule.final_ratio", "1"}}).schedule.final_ratio, 1);
 }

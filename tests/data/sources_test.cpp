@@ -269,6 +269,21 @@ TEST(Tokens, FilesOfASplitAreReadOneAfterTheOther) {
   EXPECT_EQ(open(two, Split::train)->size(), 2);
 }
 
+TEST(Tokens, WholeWordsOfANameChooseWhatIsEvaluatedOn) {
+  const TokenFiles files;
+  files.write("new_testament_train.bin", numbers<std::uint16_t>(0, 9));
+  files.write("carnival-train.bin", numbers<std::uint16_t>(0, 9));
+  files.write("my.Test.bin", numbers<std::uint16_t>(0, 5));
+  EXPECT_EQ(open(files.config(), Split::train)->size(), 4);
+  EXPECT_EQ(open(files.config(), Split::eval)->size(), 1);
+  for (const char* name : {"val.bin", "a_val_000001.bin", "valid.bin", "dev2.bin"}) {
+    EXPECT_TRUE(names_eval(name)) << name;
+  }
+  for (const char* name : {"testament.bin", "interval.bin", "values_train.bin"}) {
+    EXPECT_FALSE(names_eval(name)) << name;
+  }
+}
+
 TEST(Tokens, WhatIsWrongWithAFileIsSaidBeforeTheFirstSample) {
   const TokenFiles files;
   const auto text = [&](std::int64_t sequence = 4) {

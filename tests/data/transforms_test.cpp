@@ -31,12 +31,12 @@ TEST(Crop, EqualsPaddingAndCuttingByLibTorch) {
   auto out = torch::empty_like(in);
   for (const int down : {-4, -1, 0, 3, 4}) {
     for (const int right : {-4, 0, 2, 4}) {
-      crop(const_view_of<std::uint8_t>(in), view_of<std::uint8_t>(out), down, right);
+      crop(const_view_of<std::uint8_t>(in), view_of<std::uint8_t>(out), {down, right});
       const auto expected = padded.narrow(1, 4 + down, 7).narrow(2, 4 + right, 9);
       EXPECT_TRUE(out.equal(expected)) << down << " " << right;
     }
   }
-  crop(const_view_of<std::uint8_t>(in), view_of<std::uint8_t>(out), 100, -100);
+  crop(const_view_of<std::uint8_t>(in), view_of<std::uint8_t>(out), {100, -100});
   EXPECT_EQ(out.sum().item<int>(), 0);  // all of it is outside
 }
 
@@ -98,12 +98,12 @@ TEST(Erase, BoxesLieInsideTheImage) {
   Random random(5);
   bool reached_the_border = false;
   for (int i = 0; i < 2000; ++i) {
-    const auto cut = cutout_box(random, 32, 20, 8);
+    const auto cut = cutout_box(random, {32, 20}, 8);
     EXPECT_GE(std::min(cut.top, cut.left), 0);
     EXPECT_TRUE(cut.top + cut.height <= 32 && cut.left + cut.width <= 20);
     EXPECT_TRUE(cut.height >= 1 && cut.height <= 8 && cut.width >= 1);
     reached_the_border |= cut.height < 8;
-    const auto box = erasing_box(random, 32, 20);
+    const auto box = erasing_box(random, {32, 20});
     if (!box) continue;
     EXPECT_TRUE(box->top >= 0 && box->top + box->height <= 32);
     EXPECT_TRUE(box->left >= 0 && box->left + box->width <= 20);
@@ -128,7 +128,7 @@ TEST(Mix, CutmixExchangesABoxOfTheShareThatItSays) {
   Random random(9);
   double smallest = 1;
   for (int i = 0; i < 300; ++i) {
-    const auto blend = draw_blend(random, {.cutmix = 1}, 16, 24);
+    const auto blend = draw_blend(random, {.cutmix = 1}, {16, 24});
     ASSERT_TRUE(blend.cut);
     const auto a = torch::zeros({2, 16, 24}, torch::kUInt8);
     const auto b = torch::ones({2, 16, 24}, torch::kUInt8);

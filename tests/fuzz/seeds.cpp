@@ -1,4 +1,5 @@
 // fuzz_seeds FOLDER: FOLDER/<target>/seed of every fuzzer.
+#include "lockstep/tokenizer/chat_template.h"
 #include "lockstep/tokenizer/files.h"
 #include "tests/storage/support/small_checkpoint.h"
 #include "tests/tokenizer/support/small.h"
@@ -33,6 +34,7 @@ void write_tokenizer_seeds(const test::Path& folder) {
                  tokenizer::merges_txt(vocabulary));
   write_seed(folder, "encode", test::kSmallText + "\xFF<|endoftext|>");
   write_seed(folder, "json_lines", "{\"text\": \"a\"}\n{\"text\": \"\\u00e9\"}\n");
+  write_seed(folder, "chat_template", tokenizer::to_jinja("{role}: '{content}'\\n"));
   write_seed(folder, "tiktoken_file", test::all_bytes_tiktoken() + "dGg= 256\n");
 }
 

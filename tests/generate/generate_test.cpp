@@ -80,6 +80,19 @@ TEST_F(Generation, AStopWordEndsATextBeforeIt) {
   EXPECT_EQ(streamed, cut.text) << "nothing of the stop word is shown";
 }
 
+TEST_F(Generation, ATokenOfTheModelThatEndsATextDoes) {
+  const Options free{.max_tokens = 40, .sampling = {.temperature = 0}};
+  const auto whole = made({"x"}, free)[0];
+  auto options = free;
+  options.end_tokens = {1000, whole.tokens[5]};
+  const auto cut = made({"x"}, options)[0];
+  const auto first =
+      std::find(whole.tokens.begin(), whole.tokens.end(), whole.tokens[5]);
+  EXPECT_EQ(cut.ended, Ended::end_of_text);
+  EXPECT_EQ(cut.tokens, std::vector<std::int64_t>(whole.tokens.begin(), first + 1));
+  EXPECT_EQ(cut.text, whole.text.substr(0, cut.text.size()));
+}
+
 TEST_F(Generation, TheContextIsTheEnd) {
   const auto result =
       made({std::string(60, 'a')}, {.max_tokens = 50, .sampling = {.seed = 1}})[0];

@@ -28,6 +28,21 @@ TEST(Gpt2Config, ReadsOtherNamesAndTakesTheirDefaults) {
   EXPECT_TRUE(model.is_tied);
 }
 
+TEST(Gpt2Config, TextsEndAsTransformersEndsThem) {
+  test::Gpt2Folder folder;
+  EXPECT_THAT(end_tokens(folder.path()), testing::IsEmpty());
+  folder.write_config("eos_token_id", "7");
+  EXPECT_THAT(end_tokens(folder.path()), testing::ElementsAre(7));
+  const auto file = folder.path("generation_config.json");
+  test::write_file(file, R"({"eos_token_id": [3, 4]})");
+  EXPECT_THAT(end_tokens(folder.path()), testing::ElementsAre(3, 4));
+  test::write_file(file, R"({"eos_token_id": null})");
+  EXPECT_THAT(end_tokens(folder.path()), testing::ElementsAre(7));
+  test::write_file(file, R"({"eos_token_id": "end"})");
+  EXPECT_THAT(test::error_text(Fault::config, [&] { end_tokens(folder.path()); }),
+              HasSubstr("generation_config.json: "));
+}
+
 TEST(Gpt2Config, WhatIsWrittenReadsBack) {
   auto model = test::tiny_gpt2();
   model.residual_dropout = 0.25;

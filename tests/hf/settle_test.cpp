@@ -125,6 +125,42 @@ TEST(Settle, ANameBecomesTheFolderOfTheModel) {
               HasSubstr("there is no file or folder 'no/such.safetensors'"));
 }
 
+TEST(Settle, AFileOutOfAFolderIsToldOfItsFolderInOneLine) {
+  const auto problem = [](const Gpt2Folder& folder) {
+    auto loaded = recipe(folder.path("model.safetensors"), kTokens);
+    return test::error_text(Fault::config, [&] { settle(loaded, ""); });
+  };
+  for (const bool prefixed : {true, false}) {
+    const Gpt2Folder folder(test::tiny_gpt2(), prefixed);
+    EXPECT_THAT(problem(folder),
+                AllOf(HasSubstr("out of a folder of Hugging Face"),
+                      testing::EndsWith("model.weights=" + folder.path().string()),
+                      testing::Not(HasSubstr("\n"))));
+    std::filesystem::remove(folder.path("config.json"));
+    EXPECT_THAT(problem(folder), HasSubstr("copy config.json beside it"));
+  }
+}
+
+TEST(Settle, AFileOfOursIsTakenAsItIs) {
+  Gpt2Folder folder;
+  std::vector<test::FileTensor> ours;
+  for (const auto& tensor : tensors_of(folder.model())) {
+    ours.push_back({tensor.name, tensor.shape, 0});
+  }
+  folder.write_shard("ours.safetensors", ours);
+  auto loaded = recipe(folder.path("ours.safetensors"), kTokens);
+  EXPECT_THAT(settle(loaded, ""), IsEmpty());
+}
+
+TEST(Settle, AdaptersAreNoModel) {
+  Gpt2Folder folder;
+  std::filesystem::remove(folder.path("config.json"));
+  test::write_file(folder.path("adapter_config.json"), "{}");
+  auto loaded = recipe(folder.path(), kTokens);
+  EXPECT_THAT(test::error_text(Fault::config, [&] { settle(loaded, ""); }),
+              HasSubstr("name it as lora.weights"));
+}
+
 TEST(Settle, PaddingNeedsAVocabulary) {
   auto loaded = recipe("", with_tokens({"model.name=gpt", "model.pad_vocabulary=64"}));
   EXPECT_THAT(test::error_text(Fault::config, [&] { settle(loaded, ""); }),

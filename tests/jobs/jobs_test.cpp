@@ -43,8 +43,8 @@ class JobsTest : public ::testing::Test {
 
   jobs::OpenedRun opened(const jobs::Prepared& prepared) const {
     const auto& config = prepared.plan.config.config;
-    return jobs::open_run(prepared.plan,
-                          jobs::lock_existing_run(config, false, caller_), caller_);
+    auto lock = jobs::lock_existing_run(config, false, caller_);
+    return jobs::open_run(prepared.plan, {.lock = std::move(lock)}, caller_);
   }
 
   launcher::JobResult run(const jobs::Prepared& prepared) const {
@@ -52,7 +52,8 @@ class JobsTest : public ::testing::Test {
     launcher::Signals signals;
     return launcher::run_job(
         place.directory,
-        jobs::training_job(prepared.plan, place, {.say = caller_.say}, caller_),
+        jobs::training_job(prepared.plan, place,
+                           {.worker = jobs::find_worker(caller_), .say = caller_.say}),
         signals);
   }
 

@@ -16,7 +16,7 @@ TEST(Normalize, RoundsOnceForEveryByte) {
   auto out = torch::empty({256});
   const float scale = 1 / (255 * 0.353F);
   const float shift = -0.286F / 0.353F;
-  normalize(out, in, scale, shift);
+  normalize(out, in, ScaleShift{scale, shift});
   for (int i = 0; i < 256; ++i) {
     EXPECT_EQ(out[i].item<float>(), std::fma(scale, static_cast<float>(i), shift)) << i;
   }
@@ -30,20 +30,22 @@ TEST(Normalize, EachChannelHasItsOwn) {
   for (std::int64_t c = 0; c < 3; ++c) {
     auto expected = torch::empty({2, 5, 7});
     const auto& own = channels[static_cast<std::size_t>(c)];
-    normalize(expected, in.select(1, c).contiguous(), own.scale, own.shift);
+    normalize(expected, in.select(1, c).contiguous(), own);
     EXPECT_TRUE(out.select(1, c).equal(expected)) << c;
   }
 }
 
 TEST(Normalize, AnEmptyBatchIsFine) {
   auto out = torch::empty({0, 1, 28, 28});
-  normalize(out, torch::empty({0, 1, 28, 28}, torch::kUInt8), 1, 0);
+  normalize(out, torch::empty({0, 1, 28, 28}, torch::kUInt8), ScaleShift{});
 }
 
 TEST(Normalize, WrongDtypesAreOurBug) {
   auto out = torch::empty({4});
-  test::error_text(Fault::internal, [&] { normalize(out, torch::zeros({4}), 1, 0); });
-  test::error_text(Fault::internal, [&] { normalize(out, all_bytes(5), 1, 0); });
+  test::error_text(Fault::internal,
+                   [&] { normalize(out, torch::zeros({4}), ScaleShift{}); });
+  test::error_text(Fault::internal,
+                   [&] { normalize(out, all_bytes(5), ScaleShift{}); });
 }
 
 TEST(NormalizeGpu, EqualsTheCpuToTheBit) {
@@ -53,11 +55,11 @@ TEST(NormalizeGpu, EqualsTheCpuToTheBit) {
       if (skip > count) continue;
       const auto in = all_bytes(count).narrow(0, skip, count - skip);
       auto expected = torch::empty({count - skip});
-      normalize(expected, in, 0.0111F, -0.81F);
+      normalize(expected, in, ScaleShift{0.0111F, -0.81F});
       auto room = torch::empty({count}, torch::kCUDA);
       auto out = room.narrow(0, skip, count - skip);
-      normalize(out, all_bytes(count).cuda().narrow(0, skip, count - skip), 0.0111F,
-                -0.81F);
+      normalize(out, all_bytes(count).cuda().narrow(0, skip, count - skip),
+                ScaleShift{0.0111F, -0.81F});
       EXPECT_TRUE(out.cpu().equal(expected)) << count << " from " << skip;
     }
   }

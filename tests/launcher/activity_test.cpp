@@ -21,9 +21,9 @@ namespace lockstep {
 namespace {
 
 using launcher::Activity;
-using launcher::activity_of;
 using launcher::GpuWatch;
 using launcher::process_state;
+using launcher::read_activity;
 using std::chrono::milliseconds;
 
 constexpr int kCanNotBeTried = 77;
@@ -44,7 +44,7 @@ class Doing {
   Doing& operator=(const Doing&) = delete;
 
   pid_t pid() const { return pid_; }
-  Activity activity() const { return activity_of(pid_).value(); }
+  Activity activity() const { return read_activity(pid_).value(); }
 
   // Whether it has said that this machine does not let it.
   bool can_not() {
@@ -200,7 +200,7 @@ TEST(ActivityOf, OneThatHasEndedIsNotKnown) {
   const pid_t pid = ::fork();
   if (pid == 0) ::_exit(0);
   ::waitpid(pid, nullptr, 0);
-  EXPECT_FALSE(activity_of(pid));
+  EXPECT_FALSE(read_activity(pid));
   EXPECT_EQ(process_state(pid), 'X');
 }
 
@@ -222,7 +222,7 @@ TEST(ActivityOf, AllThreadsCountWhateverTheirNames) {
   write("task/8/stat", head + ") D" + tail);
   write("task/8/schedstat", "5000000000 500000000 12\n");
   EXPECT_EQ(process_state(7, proc.path()), 'S');
-  const auto seen = activity_of(7, proc.path()).value();
+  const auto seen = read_activity(7, proc.path()).value();
   const double ticks = 300.0 / static_cast<double>(::sysconf(_SC_CLK_TCK));
   EXPECT_DOUBLE_EQ(seen.cpu_seconds, ticks + 0.75);
   EXPECT_EQ(seen.io_bytes, 120);

@@ -94,6 +94,7 @@ class Undying : public test::JobRig {
   std::optional<launcher::JobResult> run_undying(launcher::Job job,
                                                  const std::function<void()>& act) {
     job.grace = std::chrono::milliseconds(100);
+    job.clock = clock_;
     launcher::Signals signals;
     std::promise<bool> held;
     std::promise<void> over;
@@ -105,9 +106,8 @@ class Undying : public test::JobRig {
       over.get_future().wait();
     });
     std::optional<launcher::JobResult> result;
-    auto running = std::async(std::launch::async, [&] {
-      return launcher::run_job(run_, job, signals, *clock_);
-    });
+    auto running = std::async(std::launch::async,
+                              [&] { return launcher::run_job(run_, job, signals); });
     const bool made = held.get_future().get();
     if (!made) ::kill(::getpid(), SIGTERM);
     result = running.get();

@@ -57,12 +57,13 @@ class JobRig : public ::testing::Test {
     return job;
   }
 
-  launcher::JobResult run(const launcher::Job& job,
+  launcher::JobResult run(launcher::Job job,
                           const std::function<void()>& meanwhile = {}) {
+    job.clock = clock_;
     launcher::Signals signals;  // before the helper thread, which inherits the mask
     std::jthread helper;
     if (meanwhile) helper = std::jthread(meanwhile);
-    auto result = launcher::run_job(run_, job, signals, *clock_);
+    auto result = launcher::run_job(run_, job, signals);
     if (helper.joinable()) helper.join();
     // Whatever happened, nobody is left, and nothing has to be waited for.
     EXPECT_EQ(launcher::processes_with(parent_.path().string()), std::vector<pid_t>());

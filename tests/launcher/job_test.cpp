@@ -65,7 +65,7 @@ TEST_F(JobOfRanks, RanksOfALaterNodeCountUpFromItsFirst) {
 // A heartbeat file says for how many ranks it is: one that an earlier command left,
 // with fewer, must not hide the ranks of this one.
 TEST_F(JobOfRanks, MoreRanksThanBeforeAreAllSeen) {
-  { run::HeartbeatWriter(run_.heartbeat(), 0, 1).beat(7, run::Phase::finished); }
+  { run::HeartbeatWriter(run_.heartbeat(), {0, 1}).beat(7, run::Phase::finished); }
   auto job = worker_job(3, {"steps=3:30", "beat=3:finished"});
   job.hang_limits->startup = std::chrono::milliseconds(2'000);
   EXPECT_EQ(run(job).state, RunStatus::done);
@@ -73,7 +73,7 @@ TEST_F(JobOfRanks, MoreRanksThanBeforeAreAllSeen) {
 
 TEST_F(JobOfRanks, ABeatOfAnEarlierCommandIsNotTakenForOneOfThis) {
   for (int rank = 0; rank < 2; ++rank) {
-    run::HeartbeatWriter(run_.heartbeat(), rank, 2).beat(7, run::Phase::finished);
+    run::HeartbeatWriter(run_.heartbeat(), {rank, 2}).beat(7, run::Phase::finished);
   }
   const auto result = run(worker_job(2, {"r0.steps=1:1", "r0.hang", "r1.exit=0"}));
   EXPECT_EQ(result.state, RunStatus::failed);

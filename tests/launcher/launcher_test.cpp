@@ -57,7 +57,8 @@ class Launcher : public ::testing::Test {
     job.environment = {{"LOCKSTEP_TEST", "yes"}};
     job.grace = grace;
     job.say = [this](std::string_view sentence) { said_.emplace_back(sentence); };
-    return launcher::run_job(run_, job, signals, *clock_);
+    job.clock = clock_;
+    return launcher::run_job(run_, job, signals);
   }
 
   // As `lockstep train` starts it.

@@ -129,7 +129,7 @@ TEST(HeldPort, AnotherProcessThatListensIsNamed) {
   auto child = process::Child::start({.arguments = {"sleep", "1000"}});
   ::close(kept);
   listener.reset();
-  const auto holder = holder_of(port);
+  const auto holder = find_port_holder(port);
   ASSERT_TRUE(holder);
   EXPECT_EQ(holder->pid, child.pid());
   EXPECT_EQ(holder->program, "sleep 1000");
@@ -173,7 +173,7 @@ TEST(HeldPort, WhatIsNoPortIsRefused) {
 
 TEST(Holder, OfAFreePortIsNobody) {
   const auto held = HeldPort::any();
-  EXPECT_EQ(holder_of(held.port()), std::nullopt);
+  EXPECT_EQ(find_port_holder(held.port()), std::nullopt);
 }
 
 TEST(Holder, OfAForeignProcessIsSaidToBeOne) {
@@ -184,10 +184,10 @@ TEST(Holder, OfAForeignProcessIsSaidToBeOne) {
                    "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 "
                    "00000000     0        0 4711 1 0 100 0 0 10 0\n"
                    "junk\n   1: 0100007F:ZZZZ 0 0A 0 0 0 0 0 1\n   2: x y 0A");
-  const auto holder = holder_of(0x1F90, proc.path());
+  const auto holder = find_port_holder(0x1F90, proc.path());
   ASSERT_TRUE(holder);
   EXPECT_EQ(describe(*holder), "a process of another user or container");
-  EXPECT_EQ(holder_of(80, proc.path()), std::nullopt);
+  EXPECT_EQ(find_port_holder(80, proc.path()), std::nullopt);
 }
 
 }  // namespace

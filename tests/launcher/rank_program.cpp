@@ -103,9 +103,9 @@ class RankProgram {
   // "3:training"
   void beat(const std::string& what) {
     if (!heart_) {
-      heart_ = std::make_unique<run::HeartbeatWriter>(variable("RUN") + "/heartbeat",
-                                                      number(rank_),
-                                                      number(variable("WORLD_SIZE")));
+      const run::HeartbeatSlot slot{number(rank_), number(variable("WORLD_SIZE"))};
+      heart_ =
+          std::make_unique<run::HeartbeatWriter>(variable("RUN") + "/heartbeat", slot);
     }
     const auto parts = text::split(what, ':');
     for (unsigned phase = 0; phase < 9; ++phase) {

@@ -225,7 +225,7 @@ LOSS = Addition(
             before(
                 "  // s * (e - s / 2) with s = e up to delta",
                 "  if (options.kind == config::Criterion::log_cosh) {\n"
-                "    return sum_of(error + torch::softplus(-2 * error) - std::log(2.0), counted);\n"
+                "    return counted_sum(error + torch::softplus(-2 * error) - std::log(2.0), counted);\n"
                 "  }\n",
             ),
             instead_of("#include <limits>\n", "#include <cmath>\n#include <limits>\n"),
@@ -458,16 +458,22 @@ class Files(unittest.TestCase):
                     self.assertTrue((SOURCE / place).exists(), file)
 
 
+def sources_of(file):
+    """What a file of compile_commands.json stands for: itself, or with LOCKSTEP_UNITY the sources
+    that it joins."""
+    if BUILD in file.parents and file.suffix == ".cpp":
+        return re.findall(r'^#include "(lockstep/[^"]+\.cpp)"$', file.read_text(), re.MULTILINE)
+    return [os.path.relpath(file, SOURCE)]
+
+
 class Compiles(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         entries = json.loads((BUILD / "compile_commands.json").read_text())
         cls.commands = {
-            os.path.relpath(os.path.realpath(entry["file"]), SOURCE): (
-                shlex.split(entry["command"]),
-                entry["directory"],
-            )
+            source: (shlex.split(entry["command"]), entry["directory"])
             for entry in entries
+            for source in sources_of(Path(os.path.realpath(entry["file"])))
         }
         layers = (BUILD / "layers.txt").read_text()
         cls.modules = re.findall(r"^\w+ (\w+):", layers, re.MULTILINE)

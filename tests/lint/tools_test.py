@@ -171,6 +171,44 @@ class Tree(ToolTest):
         self.fails("check_tree.py", saying="must end in _test.cpp")
 
 
+class Parameters(ToolTest):
+    def check(self, text, saying=None):
+        self.write("lockstep/base/text.h", text)
+        if saying:
+            self.fails("check_parameters.py", saying=saying)
+        else:
+            self.passes("check_parameters.py")
+
+    def test_three_pass_however_they_look(self):
+        self.check(
+            "namespace lockstep {\n"
+            "void f(std::map<int, std::vector<int>> a, int (*b)(int, int), int c = g(1, 2, 3, 4));\n"
+            "using Function = void (*)(int, int, int, int);\n"
+            "std::function<void(int, int, int, int)> later;\n"
+            "// void f(int a, int b, int c, int d);\n"
+            'inline const char* text = "f(int a, int b, int c, int d)";\n'
+            "inline int h(int a) { return g(a, a, a, a); }\n"
+            "struct Point { int x, y, z, w; };\n"
+            "}\n"
+        )
+
+    def test_four_of_a_function(self):
+        self.check("void f(int a, int b, int c, int d);\n", "text.h:1: f() has 4 parameters")
+
+    def test_four_with_defaults_and_over_lines(self):
+        self.check("template <typename T>\nint f(T a, const Options& b = {},\n      int c = 0, int d = 0) {",
+                   "text.h:1: f() has 4 parameters")
+
+    def test_four_of_a_member_and_of_a_constructor(self):
+        self.check("class A {\n public:\n  int f(int a, int b, int c, int d) const;\n};\n",
+                   "f() has 4 parameters")
+        self.check("A::A(int a, int b, int c, int d) : a_(a), b_{b} {}\n", "A() has 4 parameters")
+
+    def test_a_function_behind_the_body_of_another(self):
+        self.check("int f() { if (g({1, 2})) { return 1; } return 2; }\nint h(int, int, int, int);\n",
+                   "text.h:2: h() has 4 parameters")
+
+
 class GitVersion(ToolTest):
     SCRIPT = TOOLS.parent / "lockstep/cli/git_version.cmake"
 

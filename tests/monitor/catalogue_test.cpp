@@ -48,7 +48,7 @@ TEST(Catalogue, HasAllThatTheProbeReads) {
   std::set<std::string_view> seen;
   for (const auto& root : {machine.root(), hardware::Path("/")}) {
     ManualClock clock;
-    monitor::SystemProbe probe("/tmp", root, clock);
+    monitor::SystemProbe probe({.run_directory = "/tmp", .root = root, .clock = clock});
     for (int i = 0; i < 2; ++i) {
       for (const auto& reading : probe.read().readings) {
         const auto* metric = find_metric(reading.name);

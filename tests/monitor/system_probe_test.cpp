@@ -30,7 +30,8 @@ TEST(SystemProbe, ReadsTheHost) {
                "    lo: 99 1 0 0 0 0 0 0 99 1 0 0 0 0 0 0\n"
                "  eth0: 10 1 0 0 0 0 0 0 20 1 0 0 0 0 0 0\n"
                "  eth1:5 1 0 0 0 0 0 0 6 1 0 0 0 0 0 0\n");
-  monitor::SystemProbe probe("/", machine.root(), clock);
+  monitor::SystemProbe probe(
+      {.run_directory = "/", .root = machine.root(), .clock = clock});
   auto values = values_of(probe.read());
   EXPECT_FALSE(values.contains("cpu_utilization_ratio"));  // since when?
   EXPECT_EQ(values["host_memory_used_bytes"], 70 * 1024);
@@ -60,7 +61,7 @@ TEST(SystemProbe, ReadsGpusInBaseUnits) {
   state["gpus"][1]["utilization"] = {50, 20};
   state["gpus"][1]["throttle"] = 0x4;
   const test::FakeMachine machine(state);
-  monitor::SystemProbe probe("/", machine.root());
+  monitor::SystemProbe probe({.run_directory = "/", .root = machine.root()});
   auto values = values_of(probe.read());
   EXPECT_EQ(values["gpu_utilization_ratio.1"], 0.5);
   EXPECT_EQ(values["gpu_sm_clock_hertz.0"], 1.98e9);
@@ -72,7 +73,8 @@ TEST(SystemProbe, ReadsGpusInBaseUnits) {
 
 TEST(SystemProbe, OfAnEmptyTreeLeavesOut) {
   const files::TemporaryDirectory nothing;
-  monitor::SystemProbe probe("/no/such/place", nothing.path());
+  monitor::SystemProbe probe(
+      {.run_directory = "/no/such/place", .root = nothing.path()});
   EXPECT_TRUE(probe.read().readings.empty());
 }
 

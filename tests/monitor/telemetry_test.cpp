@@ -105,7 +105,8 @@ TEST_F(TelemetryTest, WithoutACounterEnergyIsPowerOverTime) {
 
 // They take milliseconds; Prometheus wants them in every sample all the same.
 TEST_F(TelemetryTest, SlowCountersAreReadWhenAWindowCloses) {
-  monitor::SystemProbe probe(rig_.run.path(), machine_.root(), clock_);
+  monitor::SystemProbe probe(
+      {.run_directory = rig_.run.path(), .root = machine_.root(), .clock = clock_});
   const auto energy = [&](hardware::Counters counters) {
     return probe.read(counters).gpus.at(0).energy_joules;
   };

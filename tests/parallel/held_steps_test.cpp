@@ -50,7 +50,8 @@ TEST(HeldSteps, AnUpdateInPartsHasTheBitsOfAnUpdate) {
     whole->finish();
     const auto done = whole->update(wanted);
 
-    held.launch_passes([&] { parts->backward(other.forward(x) * 4, /*last=*/true); });
+    held.launch_passes([&] { parts->backward(other.forward(x) * 4, /*last=*/true); },
+                       1);
     const auto values = held.numbers(wanted, 0);
     std::copy(values.begin(), values.end(), numbers.mutable_data_ptr<double>());
     EXPECT_EQ(held.norm(wanted).item<double>(), done.norm.item<double>());
@@ -77,7 +78,7 @@ TEST(HeldSteps, APassThatFailsLeavesNothingBehind) {
     strategy->backward(net.forward(torch::ones({}, torch::kFloat64)), /*last=*/true);
     throw std::runtime_error("no capture");
   };
-  EXPECT_THROW(strategy->held()->launch_passes(fails), std::runtime_error);
+  EXPECT_THROW(strategy->held()->launch_passes(fails, 1), std::runtime_error);
   strategy->begin_step();
   strategy->backward(net.forward(torch::ones({}, torch::kFloat64)), /*last=*/true);
   strategy->finish();
@@ -91,8 +92,9 @@ TEST(HeldSteps, AParameterThatIsNotUsedIsRefused) {
   const auto passes = [&] {
     strategy->backward(net.narrow.sum() + net.wide.sum(), /*last=*/true);
   };
-  EXPECT_EQ(error_text(Fault::config, [&] { strategy->held()->launch_passes(passes); }),
-            "parameter 'spare' takes no part in the loss");
+  EXPECT_EQ(
+      error_text(Fault::config, [&] { strategy->held()->launch_passes(passes, 1); }),
+      "parameter 'spare' takes no part in the loss");
 }
 
 // A step in between that does not use all of them cuts the buffers anew.

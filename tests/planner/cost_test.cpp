@@ -130,21 +130,6 @@ TEST(MemoryCost, RanksThatShareMemoryShardTheState) {
                    8 * kMillion);
 }
 
-TEST(MemoryCost, LayingOutAnewNeedsRoomForAllStateTwice) {
-  Candidate two{.method = Method::ddp, .ranks = 2, .micro = 8};
-  const auto small = on_gpu().memory(two);
-  EXPECT_DOUBLE_EQ(small.relayout, 0) << "the libraries' workspaces are larger";
-  auto world = on_cpu({{"parallel.shard_update", "off"}});
-  EXPECT_DOUBLE_EQ(world.memory(two).relayout, 16 * kMillion - 4 * 8 * 1024);
-  EXPECT_DOUBLE_EQ(world.memory({.micro = 8}).relayout, 0) << "alone nothing travels";
-  two.micro = 1 << 20;
-  EXPECT_DOUBLE_EQ(world.memory(two).relayout, 0);
-  two.micro = 1;
-  const auto sharded = on_cpu().memory(two);
-  EXPECT_DOUBLE_EQ(sharded.relayout, (4 + 4 + 4 + 8) * kMillion - sharded.activations)
-      << "shards of the states are put together";
-}
-
 TEST(MemoryCost, CountedTensorsAreNotThoseInSharedMemory) {
   const auto counted = on_cpu({{"memory.host_limit", "1GiB"}});
   const auto two = counted.memory({.method = Method::ddp, .ranks = 2});
@@ -243,8 +228,8 @@ TEST(TimeCost, ASmallBatchWaitsForTheHostThatLaunches) {
 TEST(TimeCost, SpeedUpsAreOneForOneRankAndGrow) {
   const auto world = on_gpu();
   const auto scaling =
-      planner::scaling_of({world.config, world.machine, world.model, {}},
-                          {.method = Method::ddp, .ranks = 8, .micro = 4096});
+      planner::predict_scaling({world.config, world.machine, world.model, {}},
+                               {.method = Method::ddp, .ranks = 8, .micro = 4096});
   ASSERT_EQ(scaling.size(), 4U);
   EXPECT_DOUBLE_EQ(scaling[0].speed_up, 1);
   for (std::size_t i = 1; i < scaling.size(); ++i) {
@@ -254,14 +239,14 @@ TEST(TimeCost, SpeedUpsAreOneForOneRankAndGrow) {
 }
 
 TEST(Rates, DataSheetsAreFoundByTheDriversName) {
-  EXPECT_DOUBLE_EQ(planner::sheet_of("NVIDIA H100 80GB HBM3")->half, 989e12);
-  EXPECT_DOUBLE_EQ(planner::sheet_of("NVIDIA H100 PCIe")->half, 756e12);
-  EXPECT_DOUBLE_EQ(planner::sheet_of("NVIDIA L40S")->half, 362e12);
-  EXPECT_DOUBLE_EQ(planner::sheet_of("NVIDIA L4")->half, 121e12);
-  EXPECT_DOUBLE_EQ(planner::sheet_of("NVIDIA A100-SXM4-40GB")->memory, 1555e9);
-  EXPECT_DOUBLE_EQ(planner::sheet_of("NVIDIA A10G")->half, 70e12);
-  EXPECT_FALSE(planner::sheet_of("NVIDIA L400"));
-  EXPECT_FALSE(planner::sheet_of(""));
+  EXPECT_DOUBLE_EQ(planner::find_sheet("NVIDIA H100 80GB HBM3")->half, 989e12);
+  EXPECT_DOUBLE_EQ(planner::find_sheet("NVIDIA H100 PCIe")->half, 756e12);
+  EXPECT_DOUBLE_EQ(planner::find_sheet("NVIDIA L40S")->half, 362e12);
+  EXPECT_DOUBLE_EQ(planner::find_sheet("NVIDIA L4")->half, 121e12);
+  EXPECT_DOUBLE_EQ(planner::find_sheet("NVIDIA A100-SXM4-40GB")->memory, 1555e9);
+  EXPECT_DOUBLE_EQ(planner::find_sheet("NVIDIA A10G")->half, 70e12);
+  EXPECT_FALSE(planner::find_sheet("NVIDIA L400"));
+  EXPECT_FALSE(planner::find_sheet(""));
 }
 
 TEST(Rates, AnUnknownGpuIsEstimatedAndThatIsSaid) {

@@ -54,10 +54,9 @@ TEST(Golden, FourL4ByTheTable) {
   EXPECT_EQ(config.data.workers.value() * config.parallel.ranks.value(), 12);
   EXPECT_EQ(config.precision.mode, config::Precision::bf16);
   EXPECT_EQ(config.memory.recompute_every.value(), 1);
-  EXPECT_EQ(config.parallel.strategy, config::Strategy::ddp);
-  EXPECT_EQ(because(plan, "parallel.strategy"),
-            "ZeRO-2 is wanted for 4 GPUs, but this build has none; ddp computes the "
-            "same");
+  EXPECT_EQ(config.parallel.strategy, config::Strategy::zero);
+  EXPECT_EQ(config.parallel.zero_stage.value(), 2);
+  EXPECT_EQ(because(plan, "parallel.strategy"), "policy zero2: 4 GPUs");
   ASSERT_EQ(plan.scaling.size(), 4U);
   EXPECT_GT(plan.scaling[2].speed_up, 2);
 }

@@ -33,32 +33,33 @@ TEST(History, ReadsBackWhatItWrites) {
 }
 
 TEST(History, TheMedianCorrectsAndTheSpreadIsTheErrorBar) {
-  const auto c = planner::correction_of({past(1.8), past(2), past(2.4)}, "cnn", "cpu");
+  const auto c =
+      planner::estimate_correction({past(1.8), past(2), past(2.4)}, "cnn", "cpu");
   EXPECT_EQ(c.runs, 3);
   EXPECT_DOUBLE_EQ(c.time, 2);
   EXPECT_NEAR(c.time_spread, 0.2, 1e-9);
   EXPECT_DOUBLE_EQ(c.memory_bytes, 0.5e9) << "what a process has besides tensors";
-  EXPECT_EQ(planner::correction_of({past(2)}, "mlp", "cpu").runs, 0);
-  EXPECT_EQ(planner::correction_of({past(2)}, "cnn", "cuda").runs, 0);
+  EXPECT_EQ(planner::estimate_correction({past(2)}, "mlp", "cpu").runs, 0);
+  EXPECT_EQ(planner::estimate_correction({past(2)}, "cnn", "cuda").runs, 0);
 }
 
 TEST(History, FewRunsSayLittleOfTheNext) {
-  const auto one = planner::correction_of({past(2)}, "cnn", "cpu");
+  const auto one = planner::estimate_correction({past(2)}, "cnn", "cpu");
   EXPECT_DOUBLE_EQ(one.time, 2);
   EXPECT_DOUBLE_EQ(one.time_spread, 0.25);
   EXPECT_DOUBLE_EQ(one.memory_spread, 0.1);
   // Pages of mapped files are no memory that a rank needs.
-  const auto mapped = planner::correction_of({past(2, 90e9)}, "cnn", "cpu");
+  const auto mapped = planner::estimate_correction({past(2, 90e9)}, "cnn", "cpu");
   EXPECT_DOUBLE_EQ(mapped.memory_bytes, 2.0 * (1 << 30));
 }
 
 TEST(History, NumbersThatMakeNoSenseCorrectNothing) {
   auto wild = past(1e6);
   wild.measured_bytes = 0;
-  EXPECT_EQ(planner::correction_of({wild}, "cnn", "cpu").runs, 0);
+  EXPECT_EQ(planner::estimate_correction({wild}, "cnn", "cpu").runs, 0);
   auto gpu = past(1, 1.1e9);
   gpu.device = "cuda";
-  EXPECT_DOUBLE_EQ(planner::correction_of({gpu}, "cnn", "cuda").memory, 1.1)
+  EXPECT_DOUBLE_EQ(planner::estimate_correction({gpu}, "cnn", "cuda").memory, 1.1)
       << "of tensors";
 }
 
@@ -66,11 +67,11 @@ TEST(History, AHostThatLaunchesIsLearntApartFromAGpuThatComputes) {
   auto launching = past(3), computing = past(1.5);
   launching.device = computing.device = "cuda";
   launching.host_bound = true;
-  const auto c = planner::correction_of({launching, computing}, "cnn", "cuda");
+  const auto c = planner::estimate_correction({launching, computing}, "cnn", "cuda");
   EXPECT_DOUBLE_EQ(c.host_time, 3);
   EXPECT_DOUBLE_EQ(c.time, 1.5);
   EXPECT_EQ(c.runs, 2);
-  const auto half = planner::correction_of({launching}, "cnn", "cuda");
+  const auto half = planner::estimate_correction({launching}, "cnn", "cuda");
   EXPECT_DOUBLE_EQ(half.time, 1);
   EXPECT_DOUBLE_EQ(half.time_spread, 0.25) << "what no run has told is not exact";
   std::vector<planner::Past> runs{launching};
@@ -103,7 +104,7 @@ TEST(History, ACorrectedPlanShowsItsErrorBar) {
   knowledge.correction = {.time = 2, .time_spread = 0.25, .runs = 3};
   const auto machine = planner::shipped_machine("1xrtx3090");
   const auto plan = planner::resolve(
-      config::defaults(Knobs{{"batch.global", "64"}}, {}), machine, true, knowledge);
+      config::defaults(Knobs{{"batch.global", "64"}}, {}), machine, knowledge);
   const auto plain = shipped_plan("gpt2-124m", "1xrtx3090", {{"batch.global", "64"}});
   EXPECT_GT(plan.prediction->time.step(), 1.9 * plain.prediction->time.step());
   EXPECT_THAT(planner::report(plan, machine, false),
@@ -118,7 +119,7 @@ TEST(PlanEnvironment, HoldsWhatIsNotSet) {
     return list;
   };
   const auto plan_with = [&](hardware::Machine machine, std::vector<std::string> set) {
-    return planner::resolve(config::defaults({}, {}), machine, true,
+    return planner::resolve(config::defaults({}, {}), machine,
                             {.set_variables = std::move(set)});
   };
   using ::testing::ElementsAre;

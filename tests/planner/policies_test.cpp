@@ -52,12 +52,23 @@ TEST(Policy, FlagsFollowsItsTwoKnobs) {
   EXPECT_EQ(at(8, false, false), Method::single);
 }
 
-TEST(Policy, Zero2IsDdpWhereTheBuildHasNoZero) {
+TEST(Policy, Zero2IsZeroFromTwoGpusOn) {
   EXPECT_EQ(method_of(planner::zero2_policy, 1), Method::single);
   const auto preference = planner::zero2_policy({.devices = 2});
-  EXPECT_EQ(preference.method, Method::ddp);
-  EXPECT_THAT(preference.method_because, HasSubstr("ZeRO-2 is wanted for 2 GPUs"));
-  EXPECT_THAT(preference.method_because, HasSubstr("this build has none"));
+  EXPECT_EQ(preference.method, Method::zero2);
+  EXPECT_EQ(preference.method_because, "policy zero2: 2 GPUs");
+  const auto config = planned("4xl4", {{"planner.policy", "zero2"}});
+  EXPECT_EQ(config.parallel.strategy, config::Strategy::zero);
+  EXPECT_EQ(config.parallel.zero_stage.value(), 2);
+}
+
+TEST(Policy, ZeroByNameIsItsStageTwo) {
+  const auto config = planned("4xl4", {{"parallel.strategy", "zero"}});
+  EXPECT_EQ(config.parallel.zero_stage.value(), 2);
+  EXPECT_EQ(config.parallel.ranks.value(), 4);
+  const auto one =
+      planned("4xl4", {{"parallel.strategy", "zero"}, {"parallel.zero_stage", "1"}});
+  EXPECT_EQ(one.parallel.zero_stage.value(), 1);
 }
 
 TEST(Policy, TheTableGoesByTheMemoryOfAGpu) {
@@ -99,7 +110,7 @@ TEST(Policy, NeedsNoModelButForPredictions) {
   for (const auto* policy : {"measured", "table", "simple", "flags", "zero2"}) {
     const auto plan = planner::resolve(
         config::defaults(Knobs{{"planner.policy", policy}}, {}),
-        planner::shipped_machine("4xl4"), true, {.no_model = "it is somebody's own"});
+        planner::shipped_machine("4xl4"), {.no_model = "it is somebody's own"});
     EXPECT_EQ(plan.config.config.parallel.ranks.value(), 4) << policy;
     EXPECT_FALSE(plan.prediction) << policy;
     EXPECT_THAT(plan.notes,
@@ -131,7 +142,9 @@ TEST(Measured, TakesTheFastestThatFits) {
     const bool allowed =
         prediction.fits() && in_this_build(prediction.candidate.method);
     if (!allowed) continue;
-    EXPECT_LE(prediction.samples_per_second,
+    // Shards are taken for a gain of a twentieth, or for memory.
+    const double worth = stage_of(prediction.candidate.method) > 0 ? 0.95 : 1;
+    EXPECT_LE(worth * prediction.samples_per_second,
               plan.prediction->samples_per_second * 1.001);
   }
   EXPECT_EQ(plan.config.config.parallel.strategy, config::Strategy::ddp);
@@ -155,7 +168,7 @@ TEST(Measured, SmallBatchesAreLeftToFewGpus) {
   }
   const auto plan =
       planner::resolve(config::defaults(Knobs{{"batch.global", "8"}}, {}),
-                       planner::shipped_machine("4xl4"), true, {.model = model});
+                       planner::shipped_machine("4xl4"), {.model = model});
   EXPECT_EQ(plan.config.config.parallel.strategy, config::Strategy::single)
       << "sending the gradients would take longer than computing them";
 }
@@ -171,12 +184,17 @@ TEST(Measured, AStrategyByNameIsRefusedWithTheArithmetic) {
   EXPECT_THAT(text, HasSubstr("a rank > 0.9 x 22.5 GiB = 20.2 GiB"));
   EXPECT_THAT(text, HasSubstr("parameters 5.8 GiB + gradients 5.8 GiB + optimizer"));
   EXPECT_THAT(text, HasSubstr("what would fit: zero"));
-  EXPECT_THAT(text, HasSubstr("which this build does not have"));
+  EXPECT_THAT(text, HasSubstr(" over 4 ranks"));
 }
 
-TEST(Measured, WhereNothingFitsThatIsSaidWithWhatWould) {
-  const auto text = not_planned("gpt2-1.5b", "4xl4", {{"batch.global", "64"}});
-  EXPECT_THAT(text, HasSubstr("which this build does not have"));
+TEST(Measured, ShardsAreTakenWhereTheWholeStateDoesNotFit) {
+  const auto plan = shipped_plan("gpt2-1.5b", "4xl4", {{"batch.global", "64"}});
+  EXPECT_EQ(plan.config.config.parallel.strategy, config::Strategy::zero);
+  EXPECT_EQ(plan.config.config.parallel.ranks.value(), 4);
+  EXPECT_TRUE(plan.prediction->fits());
+}
+
+TEST(Measured, WhereNothingFitsThatIsSaid) {
   EXPECT_THAT(not_planned("gpt2-1.5b", "1xrtx3090", {}),
               HasSubstr("nothing fits on this machine"));
 }
@@ -184,14 +202,12 @@ TEST(Measured, WhereNothingFitsThatIsSaidWithWhatWould) {
 TEST(Policy, WhatCanNotFitIsRefusedByAll) {
   for (const auto* policy : {"measured", "table", "simple", "flags", "zero2"}) {
     SCOPED_TRACE(policy);
-    for (const auto* strategy : {"ddp", "auto"}) {
-      const auto text =
-          not_planned("gpt2-1.5b", "4xl4",
-                      {{"planner.policy", policy}, {"parallel.strategy", strategy}});
-      EXPECT_THAT(text, HasSubstr("a rank > 0.9 x 22.5 GiB = 20.2 GiB: parameters"));
-      EXPECT_THAT(text, HasSubstr("; 23.2 GiB of it are there whatever the batch"));
-      EXPECT_THAT(text, HasSubstr("what would fit: zero"));
-    }
+    const auto text =
+        not_planned("gpt2-1.5b", "4xl4",
+                    {{"planner.policy", policy}, {"parallel.strategy", "ddp"}});
+    EXPECT_THAT(text, HasSubstr("a rank > 0.9 x 22.5 GiB = 20.2 GiB: parameters"));
+    EXPECT_THAT(text, HasSubstr("; 23.2 GiB of it are there whatever the batch"));
+    EXPECT_THAT(text, HasSubstr("what would fit: zero"));
   }
   const auto one = not_planned("gpt2-1.5b", "1xrtx3090", {{"planner.policy", "table"}});
   EXPECT_THAT(one, HasSubstr("nothing fits on this machine"));
@@ -210,7 +226,7 @@ TEST(Measured, ANamedMicroBatchThatWillHardlyFitIsKeptAndNoted) {
 TEST(Plan, SmallerPiecesAreNotPromisedWhereTheyDoNotHelp) {
   auto machine = planner::shipped_machine("1xrtx3090");
   machine.gpus[0].memory_total_bytes = 3 * kGb;
-  const auto plan = planner::resolve(config::defaults({}, {}), machine, true,
+  const auto plan = planner::resolve(config::defaults({}, {}), machine,
                                      {.model = planner::shipped_model("gpt2-124m")});
   ASSERT_EQ(plan.notes.size(), 1U);
   EXPECT_THAT(plan.notes[0], HasSubstr("; one sample at a time needs "));
@@ -250,15 +266,13 @@ TEST(Measured, FewerBatchesWaitWhereTheHostIsSmall) {
   auto machine = planner::shipped_machine("cpu-16");
   auto model = planner::shipped_model("gpt2-124m");
   model.sample_bytes = 100 << 20;
-  const auto plan =
-      planner::resolve(config::defaults(Knobs{{"batch.global", "32"}}, {}), machine,
-                       true, {.model = model});
+  const auto plan = planner::resolve(
+      config::defaults(Knobs{{"batch.global", "32"}}, {}), machine, {.model = model});
   EXPECT_EQ(plan.config.config.data.prefetch.value(), 2);
   EXPECT_THAT(because(plan, "data.prefetch"), HasSubstr("a tenth of 64.0 GiB"));
   model.sample_bytes = std::int64_t{1} << 62;
-  const auto absurd =
-      planner::resolve(config::defaults(Knobs{{"batch.global", "32"}}, {}), machine,
-                       true, {.model = model});
+  const auto absurd = planner::resolve(
+      config::defaults(Knobs{{"batch.global", "32"}}, {}), machine, {.model = model});
   EXPECT_EQ(absurd.config.config.data.prefetch.value(), 1);
 }
 
@@ -279,7 +293,7 @@ hardware::Machine with_a_small_card() {
 
 planner::Plan plan_on(const hardware::Machine& machine, const Knobs& knobs,
                       const std::string& model = "gpt2-124m") {
-  return planner::resolve(config::defaults(knobs, {}), machine, true,
+  return planner::resolve(config::defaults(knobs, {}), machine,
                           {.model = planner::shipped_model(model)});
 }
 

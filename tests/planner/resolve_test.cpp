@@ -35,7 +35,7 @@ const hardware::Machine kH100 = gpu_machine("NVIDIA H100", 9, 0);
 const hardware::Machine kV100 = gpu_machine("Tesla V100", 7, 0);
 
 planner::Plan plan_for(const Wanted& wanted, const hardware::Machine& machine) {
-  return planner::resolve(config::defaults(wanted, {}), machine, true);
+  return planner::resolve(config::defaults(wanted, {}), machine);
 }
 
 std::string refusal(const Wanted& wanted, const hardware::Machine& machine,
@@ -77,7 +77,8 @@ TEST(Planner, ItsConfigLoadsBackAndNeedsNoSecondPlan) {
   const files::TemporaryDirectory directory;
   const auto path = directory.path() / "config.yaml";
   write_file(path, config::to_yaml(plan.config, true));
-  const auto again = planner::resolve(config::load(path, {}, {}), kTwoCores, false);
+  const auto again = planner::resolve(config::load(path, {}, {}), kTwoCores);
+  planner::refuse_auto(again);
   EXPECT_THAT(again.choices, ::testing::IsEmpty());
   EXPECT_EQ(config::to_yaml(again.config, false), config::to_yaml(plan.config, false));
 }
@@ -342,11 +343,10 @@ TEST(Planner, EveryReasonIsOneShortSentence) {
 
 TEST(Planner, NoAutoListsWhatIsLeftAndWhatItWouldBe) {
   const auto wanted = config::defaults({}, {});
-  const auto text =
-      error_text(Fault::config, [&] { planner::resolve(wanted, kTwoCores, false); });
+  const auto plan = planner::resolve(wanted, kTwoCores);
+  const auto text = error_text(Fault::config, [&] { planner::refuse_auto(plan); });
   EXPECT_THAT(text, HasSubstr("--no-auto: knobs left auto: " +
                               std::to_string(config::auto_keys(wanted).size())));
-  const auto plan = planner::resolve(wanted, kTwoCores, true);
   for (const auto& key : config::auto_keys(wanted)) {
     EXPECT_THAT(text,
                 HasSubstr("\n  " + key + "=" + config::get(plan.config, key) + " "));

@@ -12,7 +12,7 @@ using Knobs = std::vector<config::Override>;
 inline planner::Plan shipped_plan(const std::string& model, const std::string& machine,
                                   const Knobs& knobs = {}) {
   return planner::resolve(config::defaults(knobs, {}),
-                          planner::shipped_machine(machine), true,
+                          planner::shipped_machine(machine),
                           {.model = planner::shipped_model(model)});
 }
 

@@ -19,7 +19,7 @@ TEST(Heartbeat, ABeatIsReadBack) {
   const files::TemporaryDirectory directory;
   const auto path = directory.path() / "heartbeat";
   ManualClock clock;
-  HeartbeatWriter writer(path, 1, 3, clock);
+  HeartbeatWriter writer(path, {1, 3}, clock);
   writer.beat(7, Phase::training);
   clock.advance(std::chrono::milliseconds(250));
   writer.beat(8, Phase::evaluating);
@@ -37,7 +37,7 @@ TEST(Heartbeat, ABeatIsReadBack) {
 TEST(Heartbeat, ARankThatHasNotBeatenHasNoBeat) {
   const files::TemporaryDirectory directory;
   const auto path = directory.path() / "heartbeat";
-  const HeartbeatWriter writer(path, 0, 2);
+  const HeartbeatWriter writer(path, {0, 2});
   const HeartbeatReader reader(path);
   EXPECT_EQ(reader.read(0), std::nullopt);
   EXPECT_EQ(reader.read(1), std::nullopt);
@@ -48,9 +48,9 @@ TEST(Heartbeat, ARankThatHasNotBeatenHasNoBeat) {
 TEST(Heartbeat, RanksShareAFileInAnyOrder) {
   const files::TemporaryDirectory directory;
   const auto path = directory.path() / "heartbeat";
-  HeartbeatWriter second(path, 1, 2);
+  HeartbeatWriter second(path, {1, 2});
   second.beat(2, Phase::saving);
-  HeartbeatWriter first(path, 0, 2);  // comes later and must not wipe the other
+  HeartbeatWriter first(path, {0, 2});  // comes later and must not wipe the other
   first.beat(1, Phase::starting);
   const HeartbeatReader reader(path);
   EXPECT_EQ(reader.read(0)->step, 1);
@@ -60,7 +60,7 @@ TEST(Heartbeat, RanksShareAFileInAnyOrder) {
 TEST(Heartbeat, TheLayoutIsAFormat) {
   const files::TemporaryDirectory directory;
   const auto path = directory.path() / "heartbeat";
-  HeartbeatWriter writer(path, 0, 1);
+  HeartbeatWriter writer(path, {0, 1});
   writer.beat(5, Phase::finished);
   const auto bytes = test::read_file(path);
   ASSERT_EQ(bytes.size(), 128U);
@@ -90,7 +90,7 @@ void beat_slowly(const files::Path& path, const std::stop_token& stop) {
 TEST(Heartbeat, AReaderNeverSeesHalfABeat) {
   const files::TemporaryDirectory directory;
   const auto path = directory.path() / "heartbeat";
-  HeartbeatWriter(path, 0, 1).beat(1, Phase::training);
+  HeartbeatWriter(path, {0, 1}).beat(1, Phase::training);
   const std::jthread writer(
       [&](const std::stop_token& stop) { beat_slowly(path, stop); });
   const HeartbeatReader reader(path);
@@ -111,12 +111,12 @@ TEST(Heartbeat, AReaderNeverSeesHalfABeat) {
 TEST(Heartbeat, AWriterThatDiedInTheMiddleGivesNoBeat) {
   const files::TemporaryDirectory directory;
   const auto path = directory.path() / "heartbeat";
-  HeartbeatWriter(path, 0, 1).beat(3, Phase::training);
+  HeartbeatWriter(path, {0, 1}).beat(3, Phase::training);
   auto bytes = test::read_file(path);
   bytes[64] = 3;  // an odd sequence
   test::write_file(path, bytes);
   EXPECT_EQ(HeartbeatReader(path).read(0), std::nullopt);
-  HeartbeatWriter(path, 0, 1).beat(4, Phase::training);  // its successor repairs it
+  HeartbeatWriter(path, {0, 1}).beat(4, Phase::training);  // its successor repairs it
   EXPECT_EQ(HeartbeatReader(path).read(0)->step, 4);
 }
 
@@ -129,7 +129,7 @@ TEST(Heartbeat, OtherFilesAreRefusedAndAShortOneHasNoBeat) {
   EXPECT_THAT(test::error_text(Fault::io, [&] { HeartbeatReader reader(path); }),
               HasSubstr("is not a heartbeat file"));
   std::filesystem::remove(path);
-  HeartbeatWriter(path, 0, 2).beat(3, Phase::training);
+  HeartbeatWriter(path, {0, 2}).beat(3, Phase::training);
   std::filesystem::resize_file(path, 100);
   EXPECT_EQ(HeartbeatReader(path).read(0), std::nullopt);
 }
@@ -137,7 +137,7 @@ TEST(Heartbeat, OtherFilesAreRefusedAndAShortOneHasNoBeat) {
 TEST(Heartbeat, ANewerVersionIsRefused) {
   const files::TemporaryDirectory directory;
   const auto path = directory.path() / "heartbeat";
-  HeartbeatWriter(path, 0, 1).beat(1, Phase::training);
+  HeartbeatWriter(path, {0, 1}).beat(1, Phase::training);
   auto bytes = test::read_file(path);
   bytes[8] = 2;
   test::write_file(path, bytes);
@@ -150,7 +150,7 @@ TEST(Heartbeat, AFullDiskIsAnErrorNotASignal) {
   const auto path = directory.path() / "heartbeat";
   const int status = test::in_child([&] {
     test::limit_file_size(64);
-    const auto error = test::error_of([&] { HeartbeatWriter writer(path, 0, 4); });
+    const auto error = test::error_of([&] { HeartbeatWriter writer(path, {0, 4}); });
     return error && error->fault() == Fault::io ? 0 : 1;
   });
   EXPECT_EQ(status, 0);

@@ -83,13 +83,13 @@ TEST(RunDirectory, OnAFullDiskTheEndOfARunIsStillWrittenDown) {
   const int status = on_a_full_disk(
       [](const test::Path& place) {
         RunDirectory::create(place, new_run("full"))
-            .update_record(RunStatus::running, std::nullopt, "");
+            .update_record({RunStatus::running, std::nullopt, ""});
       },
       [](const test::Path& place) {
         const auto run = RunDirectory::open(place / "full");
         if (!test::error_of([&] { files::write_atomically(place / "x", "y"); }))
           return 1;
-        run.update_record(RunStatus::failed, 3, std::string(10'000, 'm') + "\nmore");
+        run.update_record({RunStatus::failed, 3, std::string(10'000, 'm') + "\nmore"});
         const auto record = run.read_record();
         if (record.state != RunStatus::failed || record.exit != 3) return 2;
         return record.message == std::string(200, 'm') ? 0 : 3;
@@ -101,10 +101,10 @@ TEST(RunDirectory, OnAFullDiskTheEndOfARunIsStillWrittenDown) {
 TEST(RunDirectory, UnderALimitOfFileSizesTheEndOfARunIsStillWrittenDown) {
   const files::TemporaryDirectory parent;
   const auto run = RunDirectory::create(parent.path(), new_run("limited"));
-  run.update_record(RunStatus::running, std::nullopt, "");
+  run.update_record({RunStatus::running, std::nullopt, ""});
   const int status = test::in_child([&] {
     test::limit_file_size(1024);
-    run.update_record(RunStatus::failed, 3, std::string(3000, 'm'));
+    run.update_record({RunStatus::failed, 3, std::string(3000, 'm')});
     return 0;
   });
   EXPECT_EQ(status, 0);
@@ -271,10 +271,11 @@ TEST(RunDirectory, TheRecordFollowsTheRun) {
   ManualClock clock;
   const auto run = RunDirectory::create(parent.path(), new_run(), clock);
   clock.advance(std::chrono::seconds(5));
-  run.update_record(RunStatus::running, std::nullopt, "", clock);
+  run.update_record({RunStatus::running, std::nullopt, ""}, clock);
   EXPECT_EQ(run.read_record().state, RunStatus::running);
   EXPECT_EQ(run.read_record().finished, "");
-  run.update_record(RunStatus::failed, 1, "a \"quoted\" reason\nwith \xC3\xA4", clock);
+  run.update_record({RunStatus::failed, 1, "a \"quoted\" reason\nwith \xC3\xA4"},
+                    clock);
   const auto record = run.read_record();
   EXPECT_EQ(record.state, RunStatus::failed);
   EXPECT_EQ(record.exit, 1);
@@ -294,7 +295,7 @@ TEST(RunDirectory, KeepsWhatWasPredictedAndWhatItCameTo) {
                                       .step_measured_seconds = 0.25,
                                       .step_spread = 0.125};
   test::write_file(run.record_file(), run::to_json(record));
-  run.update_record(RunStatus::done, 0, "");
+  run.update_record({RunStatus::done, 0, ""});
   const auto kept = run.read_record().comparison;
   ASSERT_TRUE(kept);
   EXPECT_EQ(kept->memory_predicted_bytes, 100);
@@ -308,7 +309,7 @@ TEST(RunDirectory, KeepsWhatWasPredictedAndWhatItCameTo) {
 TEST(RunDirectory, TextThatIsNotUtf8DoesNotBreakTheRecord) {
   const files::TemporaryDirectory parent;
   const auto run = RunDirectory::create(parent.path(), new_run());
-  run.update_record(RunStatus::failed, 1, "bad \xFF byte");
+  run.update_record({RunStatus::failed, 1, "bad \xFF byte"});
   EXPECT_THAT(run.read_record().message, HasSubstr("bad "));
 }
 

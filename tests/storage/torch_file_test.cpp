@@ -16,8 +16,8 @@ std::string bytes_of(const storage::TorchFile& file,
   const auto half = count / 2;
   const auto out = std::as_writable_bytes(std::span(bytes));
   const auto cut = static_cast<std::size_t>(half * width);
-  file.read(tensor, 0, half, out.first(cut));
-  file.read(tensor, half, count - half, out.subspan(cut));
+  file.read(tensor, 0, out.first(cut));
+  file.read(tensor, half, out.subspan(cut));
   return bytes;
 }
 

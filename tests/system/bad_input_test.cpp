@@ -71,8 +71,9 @@ TEST_F(BadInput, AHundredMegabytesOfGarbage) {
 }
 
 TEST_F(BadInput, WhatThisVersionLacksIsRefused) {
-  EXPECT_THAT(refused(test::quick_recipe(), {"parallel.strategy=zero"}),
-              HasSubstr("parallel.strategy"));
+  EXPECT_THAT(refused(test::quick_recipe(),
+                      {"parallel.strategy=zero", "parallel.zero_stage=3"}),
+              HasSubstr("parallel.zero_stage"));
   EXPECT_THAT(refused(test::quick_recipe(), {"--resume", "runs/0001"}),
               HasSubstr("resume"));
   EXPECT_TRUE(left_nothing());

@@ -24,5 +24,28 @@ TEST(Resume, SaysFromWhereAndWhichKnobsDifferNow) {
                               "was 0.001), train.steps=4 (it was 2)\n"));
 }
 
+TEST(Resume, OneThatIsRefusedLeavesTheConfigOfItsCheckpoints) {
+  const files::TemporaryDirectory folder;
+  const auto run = folder.path() / "run";
+  const std::vector<std::string> few{"model.name=mlp", "checkpoint.every=2"};
+  const auto first = test::run(test::train_command(
+      run, 1, test::joined(few, {"train.steps=2", "model.hidden=16"})));
+  ASSERT_EQ(first.end.shell_status(), 0) << first.err;
+  const auto config = test::read_file(run / "config.yaml");
+  const auto plan = test::read_file(run / "plan.json");
+  const auto second = test::run(test::train_command(
+      run, 1, test::joined(few, {"train.steps=4", "model.hidden=24"})));
+  EXPECT_EQ(second.end.shell_status(), 2) << second.err;
+  EXPECT_EQ(test::read_file(run / "config.yaml"), config);
+  EXPECT_EQ(test::read_file(run / "plan.json"), plan);
+  EXPECT_FALSE(std::filesystem::exists(run / "config.before.yaml"));
+  // One that goes on has its own.
+  const auto third = test::run(test::train_command(
+      run, 1, test::joined(few, {"train.steps=4", "model.hidden=16"})));
+  ASSERT_EQ(third.end.shell_status(), 0) << third.err;
+  EXPECT_THAT(test::read_file(run / "config.yaml"), HasSubstr("steps: 4"));
+  EXPECT_FALSE(std::filesystem::exists(run / "config.before.yaml"));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -54,6 +54,10 @@ TEST(TokenizerFuzz, DamagedVocabAndMerges) {
                   400, fuzz::vocab_and_merges);
 }
 
+TEST(TokenizerFuzz, DamagedChatTemplates) {
+  expect_refusals("<{role}> \\ 'x' {content}\\n", 4000, fuzz::chat_template);
+}
+
 TEST(TokenizerFuzz, DamagedTiktokenFiles) {
   expect_refusals(all_bytes_tiktoken() + "dGg= 256\ndGhl 257\n", 400,
                   fuzz::tiktoken_file);

@@ -106,6 +106,16 @@ TEST(LoraRun, ResumesToTheBitAndOnlyBesideTheSameWeights) {
       HasSubstr("were trained beside other weights"));
 }
 
+TEST(LoraRun, ResumesWithAnotherPaddingOfTheVocabulary) {
+  const files::TemporaryDirectory folder;
+  auto config = gpt_config(write_base(folder.path() / "base.safetensors", 1));
+  config.train.steps = 3;
+  run_adapters(folder.path(), config);
+  config.train.steps = 6;
+  config.model.pad_vocabulary = 16;
+  EXPECT_EQ(run_adapters(folder.path(), config).resumed_at, 3);
+}
+
 TEST(LoraRun, GoesOnFromAdaptersThatWereGiven) {
   const files::TemporaryDirectory first, second;
   const auto base = write_base(first.path() / "base.safetensors", 1);

@@ -65,7 +65,7 @@ class ProgressTest : public ::testing::Test {
       monitor::Console console({.write = [](std::string_view) {}});
       Reporter reporter(run_, config_.monitor, console,
                         {.rank = rank, .ranks = kRanks});
-      Progress progress(config_, worlds_[at], reporter, loader);
+      Progress progress({config_, worlds_[at], reporter, loader});
       progress.start(Clock::system().now());
       task::Tally tally(test::task_for(data_.spec()), torch::kCPU);
       for (int i = 0; i < kSteps; ++i) {

@@ -110,6 +110,62 @@ TEST(Ranks, ABackwardPassThatIsWrittenOutGivesTheSameBits) {
   }
 }
 
+config::Config zero_config(int stage) {
+  auto config = shared_config();
+  config.optim.clip_norm = 0.5;
+  config.ema.enabled = true;
+  config.comm.deterministic = true;
+  config.parallel.bucket_bytes = 4000;
+  config.parallel.first_bucket_bytes = 1000;
+  if (stage > 0) {
+    config.parallel.strategy = config::Strategy::zero;
+    config.parallel.zero_stage = stage;
+  } else {
+    config.parallel.shard_update = config::ShardUpdate::off;
+  }
+  return config;
+}
+
+// What a rank holds is no part of what is computed.
+TEST(Ranks, EveryStageOfZeroHasTheBitsOfDdp) {
+  for (const auto backend :
+       {config::CommBackend::automatic, config::CommBackend::gloo}) {
+    for (const int ranks : {2, 3}) {
+      std::string ddp;
+      for (const int stage : {0, 1, 2}) {
+        auto config = zero_config(stage);
+        config.batch.micro = 18;  // one pass
+        config.comm.backend = backend;
+        std::string weights;
+        metrics_with(ranks, config, &weights);
+        if (stage == 0) ddp = weights;
+        EXPECT_FALSE(weights.empty());
+        EXPECT_TRUE(weights == ddp)
+            << "stage " << stage << " over " << ranks << " ranks";
+      }
+    }
+  }
+}
+
+// Shares of 5 and 4 samples in passes of 3, 2 and none: every pass of stage 2 is
+// summed.
+TEST(Ranks, StageTwoSumsEveryPassOfUnequalShares) {
+  const auto alone = metrics_with(1, zero_config(0));
+  for (const int ranks : {2, 4}) {
+    for (const std::int64_t micro : {1, 3}) {
+      auto config = zero_config(2);
+      config.batch.micro = micro;
+      const auto together = metrics_with(ranks, config);
+      ASSERT_EQ(together.size(), alone.size()) << ranks;
+      for (std::size_t i = 0; i < alone.size(); ++i) {
+        // As in TrainAsOneRankDoes.
+        EXPECT_NEAR(together[i].loss, alone[i].loss, 1e-5 * alone[i].loss)
+            << ranks << " ranks, step " << alone[i].step;
+      }
+    }
+  }
+}
+
 // The weights after training with the ranks as threads of one process.
 std::string weights_of_threads(int ranks, config::Config config) {
   const files::TemporaryDirectory folder;

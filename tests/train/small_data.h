@@ -89,6 +89,7 @@ inline config::Resolved resolved(config::Config c) {
     c.parallel.bucket_bytes = 25 << 20;
   }
   if (c.parallel.bucket_cap_mb.is_auto()) c.parallel.bucket_cap_mb = 25;
+  if (c.parallel.zero_stage.is_auto()) c.parallel.zero_stage = 1;
   return config::Resolved(std::move(c));
 }
 

@@ -16,7 +16,9 @@ namespace lockstep::cli {
 struct BenchCase {
   config::Strategy strategy = config::Strategy::single;
   int ranks = 1;
+  int zero_stage = 0;  // of zero
 
+  std::string name() const;  // "zero2"
   std::string id() const;    // "ddp_2"
   std::string text() const;  // "ddp with 2 ranks"
 };
@@ -54,14 +56,25 @@ struct BenchRow {
 std::vector<planner::Choice> shorten(config::Loaded& wanted,
                                      const BenchRequest& request);
 
+// What all cases share.
+struct BenchInputs {
+  const config::Loaded& wanted;
+  const hardware::Machine& machine;
+  const planner::Knowledge& knowledge;
+};
+
 // Returns the plan of one case; throws what the planner refuses.
-planner::Plan bench_plan(const BenchCase& which, config::Loaded wanted,
-                         const hardware::Machine& machine,
-                         const planner::Knowledge& knowledge = {});
+planner::Plan bench_plan(const BenchCase& which, const BenchInputs& inputs);
+
+// What was seen of one case.
+struct BenchTrace {
+  const planner::Plan& plan;
+  const monitor::Timeline& timeline;
+  int cores = 1;  // of the machine
+};
 
 // Returns median, rate, memory and split; `busy` of a GPU is left out.
-BenchRow measured(const BenchCase& which, const planner::Plan& plan,
-                  const monitor::Timeline& timeline, int cores);
+BenchRow measured(const BenchCase& which, const BenchTrace& trace);
 
 // Computes it against one rank of the same strategy, or of another if that was not run.
 void add_efficiency(std::vector<BenchRow>& rows);

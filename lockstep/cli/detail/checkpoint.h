@@ -22,11 +22,15 @@ struct CheckpointPlace {
 CheckpointPlace checkpoint_place(const Arguments& arguments, const Context& context,
                                  const std::optional<std::string>& word);
 
-// Returns one checkpoint of it: the named one, --step N|best|last, or the newest that
-// is good at this depth; context.err names those that were skipped.
+struct CheckpointChoice {
+  std::optional<std::string> step;  // --step N|best|last
+  storage::Depth depth = storage::Depth::quick;
+};
+
+// Returns one checkpoint of it: the named one, that of the step, or the newest that is
+// good at this depth; context.err names those that were skipped.
 std::filesystem::path one_checkpoint(const CheckpointPlace& place,
-                                     const Arguments& arguments, Context& context,
-                                     storage::Depth depth = storage::Depth::quick);
+                                     const CheckpointChoice& choice, Context& context);
 int list_checkpoints(const Arguments& arguments, Context& context);
 int inspect_checkpoint(const Arguments& arguments, Context& context);
 int verify_checkpoints(const Arguments& arguments, Context& context);

@@ -63,8 +63,12 @@ void require_pytorch(const std::string& python, const config::Config& config);
 
 // Runs the same training by PyTorch's own DDP, at the largest size, from the weights
 // and the samples in the trace of `reference`.
-ParityRun run_pytorch(const jobs::Trials& place, const planner::Plan& plan,
-                      const ParityRequest& request, const ParityRun& reference);
+struct PytorchTrial {
+  const planner::Plan& plan;
+  const ParityRequest& request;
+  const ParityRun& reference;
+};
+ParityRun run_pytorch(const jobs::Trials& trials, const PytorchTrial& trial);
 
 // The difference of tensors of a kind: the largest |a - b|, and the largest relative to
 // the largest |a| of the tensor. Infinite where one is not finite, or missing.

@@ -24,9 +24,14 @@ std::vector<SocketAddress> listening_sockets();
 SocketAddress first_new(const std::vector<SocketAddress>& before,
                         const std::vector<SocketAddress>& after);
 
+struct Member {
+  int rank;
+  int size;  // of the group
+};
+
 // Collective.
-void exchange_addresses(Connections& connections, c10d::Store& store, int rank,
-                        int size);
+void exchange_addresses(Connections& connections, c10d::Store& store,
+                        const Member& member);
 
 // Shuts down every connection that was accepted at the own address or leads to one of
 // the others. `both_ways`: gloo's thread stands still and would not close them.

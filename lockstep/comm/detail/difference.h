@@ -17,9 +17,13 @@ struct Asked {
   std::string place;
 };
 
+struct AskedBy {
+  int rank;
+  const Asked& asked;
+};
+
 // Returns an error's text.
-std::string difference(int rank, const Asked& asked, int other,
-                       const Asked& others_asked);
+std::string difference(const AskedBy& a, const AskedBy& b);
 
 // Returns "" if all ranks make the same call; else an error's text with the first two
 // that do not, and their call sites.

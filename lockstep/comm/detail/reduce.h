@@ -14,10 +14,15 @@ struct Reduction {
 
 bool can_reduce(torch::Dtype dtype) noexcept;
 
+struct ReducedBuffers {
+  std::span<const char* const> parts;
+  std::span<char* const> outs;  // may be parts
+  std::size_t num_elements;     // of each
+};
+
 // Reduces element by element over the parts, in their order, whatever the length: the
 // bits do not depend on a buffer's chunks. Halves are summed in float and rounded once.
-// The result goes to every one of `outs`, which may be parts.
-void reduce(const Reduction& reduction, std::span<const char* const> parts,
-            std::span<char* const> outs, std::size_t num_elements);
+// The result goes to every one of the outs.
+void reduce(const Reduction& reduction, const ReducedBuffers& buffers);
 
 }  // namespace lockstep::comm::detail

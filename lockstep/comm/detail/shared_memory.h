@@ -36,8 +36,7 @@ class SharedMemory {
   static files::Path path_for_others(std::int64_t pid, int descriptor);
 
  private:
-  SharedMemory(files::Descriptor file, const files::Path& path, std::size_t num_bytes,
-               bool allocate);
+  SharedMemory(files::Descriptor file, const files::Path& path, std::size_t num_bytes);
 
   files::Descriptor file_;
   char* data_ = nullptr;

@@ -35,8 +35,11 @@ const torch::Tensor* whole_of(const Call& call, int rank);
 // others can finish it without that one's help.
 class Collective : public Operation {
  public:
-  Collective(const Board& board, const Call& call, std::uint64_t number,
-             std::optional<BufferPlace> place);
+  struct Numbered {
+    std::uint64_t number;
+    std::optional<BufferPlace> place;  // of the tensor, in a shared buffer
+  };
+  Collective(const Board& board, const Call& call, const Numbered& numbered);
 
   std::uint64_t number() const noexcept { return number_; }
 

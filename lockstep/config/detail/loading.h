@@ -27,8 +27,7 @@ struct Loading {
 // that is no YAML or has no sections; all else goes to loading.problems.
 void apply_text(Loading& loading, const std::string& file, std::string_view content);
 
-void apply_override(Loading& loading, std::string_view key, std::string_view value,
-                    const Source& source);
+void apply_override(Loading& loading, const Override& given, const Source& source);
 
 // Returns the problem with a key that find() does not know.
 std::string unknown(const Knobs& knobs, std::string_view key);

@@ -11,10 +11,6 @@ namespace lockstep::data::detail {
 
 using Bytes = std::span<const std::byte>;
 
-struct ImageSize {
-  std::int64_t height = 0, width = 0;
-};
-
 // libjpeg-turbo's decoder, kept for the next image.
 class JpegDecoder {
  public:

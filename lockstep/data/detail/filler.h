@@ -29,9 +29,13 @@ class Filler {
   // Returns the kind of slot that this filler needs.
   BatchSlot::Kind slot_kind() const noexcept;
 
-  // Fills rows from 0 on with the samples at the places [first, first + size) of an
-  // epoch.
-  void fill(BatchSlot& slot, std::int64_t epoch, std::int64_t first, std::int64_t size);
+  // The places [first, first + size) of an epoch.
+  struct EpochRange {
+    std::int64_t epoch, first, size;
+  };
+
+  // Fills rows from 0 on with the samples at these places.
+  void fill(BatchSlot& slot, const EpochRange& range);
 
   // Returns the number of replacements of bad samples.
   std::int64_t num_skipped() const noexcept { return num_skipped_; }
@@ -42,10 +46,11 @@ class Filler {
   void check_classes(const FieldSpec& spec, std::span<const std::byte> bytes,
                      std::int64_t length) const;
   void note_skipped(std::int64_t index, const Error& error);
-  void mix_pairs(BatchSlot& slot, std::int64_t epoch, std::int64_t first,
-                 std::int64_t size);
-  void mix_rows(BatchSlot& slot, std::int64_t a, std::int64_t b,
-                const Blend& blend) const;
+  void mix_pairs(BatchSlot& slot, const EpochRange& range);
+  struct RowPair {
+    std::int64_t a, b;
+  };
+  void mix_rows(BatchSlot& slot, const RowPair& rows, const Blend& blend) const;
 
   const Dataset& dataset_;
   const std::vector<FieldSpec> specs_;  // input, target, fields

@@ -5,8 +5,8 @@
 namespace lockstep::data {
 
 template <typename T>
-void crop(const Image<const T>& in, const Image<T>& out, std::int64_t down,
-          std::int64_t right) {
+void crop(const Image<const T>& in, const Image<T>& out, const Offset& offset) {
+  const auto [down, right] = offset;
   // The columns of `out` that lie inside of `in`.
   const auto begin = std::clamp<std::int64_t>(-right, 0, out.width);
   const auto end = std::clamp<std::int64_t>(in.width - right, begin, out.width);
@@ -36,9 +36,8 @@ void flip(const Image<T>& image) {
 }
 
 template void crop(const Image<const std::uint8_t>&, const Image<std::uint8_t>&,
-                   std::int64_t, std::int64_t);
-template void crop(const Image<const float>&, const Image<float>&, std::int64_t,
-                   std::int64_t);
+                   const Offset&);
+template void crop(const Image<const float>&, const Image<float>&, const Offset&);
 template void flip(const Image<std::uint8_t>&);
 template void flip(const Image<float>&);
 

@@ -9,8 +9,7 @@ namespace lockstep::data {
 // Sets out(y, x) = in(y + down, x + right), and 0 outside of `in`: a piece of the image
 // on black. The number of channels is the same.
 template <typename T>
-void crop(const Image<const T>& in, const Image<T>& out, std::int64_t down,
-          std::int64_t right);
+void crop(const Image<const T>& in, const Image<T>& out, const Offset& offset);
 
 // Flips left and right.
 template <typename T>

@@ -29,8 +29,8 @@ void erase(const Image<T>& image, const Box& box, std::span<const float> values)
   }
 }
 
-Box cutout_box(Random& random, std::int64_t height, std::int64_t width,
-               std::int64_t side) {
+Box cutout_box(Random& random, const ImageSize& image, std::int64_t side) {
+  const auto [height, width] = image;
   const auto y = random.below(height) - side / 2;
   const auto x = random.below(width) - side / 2;
   const auto top = std::max<std::int64_t>(y, 0);
@@ -39,8 +39,8 @@ Box cutout_box(Random& random, std::int64_t height, std::int64_t width,
           std::min(x + side, width) - left};
 }
 
-std::optional<Box> erasing_box(Random& random, std::int64_t height,
-                               std::int64_t width) {
+std::optional<Box> erasing_box(Random& random, const ImageSize& image) {
+  const auto [height, width] = image;
   constexpr int kTries = 10;
   for (int i = 0; i < kTries; ++i) {
     const double area =

@@ -14,11 +14,10 @@ void erase(const Image<T>& image, const Box& box, std::span<const float> values)
 
 // Draws a box for cutout: a square of `side` whose center is anywhere in the image,
 // clipped to it.
-Box cutout_box(Random& random, std::int64_t height, std::int64_t width,
-               std::int64_t side);
+Box cutout_box(Random& random, const ImageSize& image, std::int64_t side);
 
 // Draws a box for random erasing: 2 to 33 % of the image, of an aspect ratio from 0.3
 // to 3.3, inside of it. None if ten tries gave no box that fits.
-std::optional<Box> erasing_box(Random& random, std::int64_t height, std::int64_t width);
+std::optional<Box> erasing_box(Random& random, const ImageSize& image);
 
 }  // namespace lockstep::data

@@ -15,6 +15,14 @@ struct Image {
   }
 };
 
+struct ImageSize {
+  std::int64_t height = 0, width = 0;
+};
+
+struct Offset {
+  std::int64_t down = 0, right = 0;
+};
+
 struct Box {
   std::int64_t top = 0, left = 0, height = 0, width = 0;
 };

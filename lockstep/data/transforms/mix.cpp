@@ -19,7 +19,8 @@ void average(T* a, T* b, std::int64_t count, float own) {
   }
 }
 
-Blend draw_cut(Random& random, double alpha, std::int64_t height, std::int64_t width) {
+Blend draw_cut(Random& random, double alpha, const ImageSize& image) {
+  const auto [height, width] = image;
   const double drawn = random.beta(alpha);
   const double cut = std::sqrt(std::min(drawn, 1 - drawn));
   const auto h = static_cast<std::int64_t>(cut * static_cast<double>(height));
@@ -33,10 +34,9 @@ Blend draw_cut(Random& random, double alpha, std::int64_t height, std::int64_t w
 
 }  // namespace
 
-Blend draw_blend(Random& random, const Mixing& mixing, std::int64_t height,
-                 std::int64_t width) {
+Blend draw_blend(Random& random, const Mixing& mixing, const ImageSize& image) {
   const bool cuts = mixing.cutmix > 0 && (mixing.mixup <= 0 || random.uniform() < 0.5);
-  if (cuts) return draw_cut(random, mixing.cutmix, height, width);
+  if (cuts) return draw_cut(random, mixing.cutmix, image);
   const double drawn = random.beta(mixing.mixup);
   return {.own = static_cast<float>(std::max(drawn, 1 - drawn))};
 }

@@ -24,8 +24,7 @@ struct Blend {
   Box box = {};  // the exchanged part, if cut
 };
 
-Blend draw_blend(Random& random, const Mixing& mixing, std::int64_t height,
-                 std::int64_t width);
+Blend draw_blend(Random& random, const Mixing& mixing, const ImageSize& image);
 
 // Blends both at once: a = own * a + (1 - own) * b, and b likewise. Bytes are rounded.
 template <typename T>

@@ -7,7 +7,7 @@ namespace lockstep::hardware::detail {
 
 void add_cpu_facts(const Path& root, Machine& machine);
 void add_memory_facts(const Path& root, Machine& machine);
-Disk disk_of(const Path& directory, const Path& root);
+Disk read_disk(const Path& directory, const Path& root);
 std::vector<NetworkInterface> network_interfaces(const Path& root);
 // Returns the names of the devices that have verbs, whatever network they are on.
 std::vector<std::string> rdma_devices(const Path& root);

@@ -52,10 +52,15 @@ std::vector<FoundGpu> visible_gpus(const std::vector<GpuFamily>& all,
                                    const std::optional<std::string>& wanted,
                                    const std::optional<std::vector<CudaDevice>>& cuda);
 
+struct GpuSearch {
+  const Nvml& nvml;
+  const Path& root;
+  Depth depth;
+};
+
 // Returns the GPUs of `root`'s machine that CUDA would show. Sets a note in `machine`
 // if there are none.
-std::vector<FoundGpu> usable_gpus(const Nvml& nvml, const Path& root, Depth depth,
-                                  Machine& machine);
+std::vector<FoundGpu> usable_gpus(const GpuSearch& search, Machine& machine);
 
 // Fills the GPU fields of `machine`, or its gpu_note. The library is loaded at run
 // time: a machine without one is ordinary, and so is one whose library lacks a symbol.

@@ -40,7 +40,11 @@ std::string failure_line(const run::RunDirectory& run, const Job& job,
 
 // Returns the line of the rank that failed first, the last lines of its log, and a line
 // for each of the others.
+struct FailedRanks {
+  std::span<const RankEnd> ends;
+  std::size_t first;
+};
 std::string failure_report(const run::RunDirectory& run, const Job& job,
-                           std::span<const RankEnd> ends, std::size_t first);
+                           const FailedRanks& ranks);
 
 }  // namespace lockstep::launcher

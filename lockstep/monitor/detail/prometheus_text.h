@@ -14,12 +14,12 @@ using Labels = std::vector<std::pair<std::string, std::string>>;
 class PrometheusText {
  public:
   struct Family {
+    std::string name;
     std::string help;
     std::string type;  // "gauge", "counter"
   };
 
-  void set(const std::string& name, const Family& family, const Labels& labels,
-           double value);
+  void set(const Family& family, const Labels& labels, double value);
   std::string render() const;
 
  private:

@@ -54,13 +54,22 @@ class Exchange {
   // Waits for all. Collective.
   void complete();
 
+  // Starts to count who has not used what, where that is not known from the buckets;
+  // start_rest() does, unless buckets are pooled: there a step has several passes.
+  void start_counts(const Flags& used, bool as_if_used);
+  void wait_for_counts();
+
+  // Return, where buckets are pooled (Stage::shards_gradients()): this rank's shard of
+  // the sums, by index in owned_shards(); and the place of a gradient in its bucket,
+  // while that is being sent.
+  const torch::Tensor& shard_sum(std::size_t index) const { return shard_sums_[index]; }
+  torch::Tensor view_of(std::size_t parameter) const;
+
   // Returns how many ranks have not used each parameter, after complete(). On several
   // GPUs they are of the pass before, so nothing waits; none at first.
   const std::vector<int>& absences(const Flags& used, bool as_if_used);
   // Returns how many ranks were counted.
   int voters() const { return has_peers_counts() ? data_.size() : 1; }
-  // Reads the counts of GPUs at once: the first ones, with which a new layout begins.
-  void wait_for_counts(bool on) { waits_for_counts_ = on; }
   // Sets whether ranks tell each other at all what they have used.
   void tell_absences(bool on) { telling_ = on; }
 
@@ -73,9 +82,11 @@ class Exchange {
 
  private:
   struct Work {
+    std::size_t group = 0;
+    std::size_t index = 0;  // in owned_shards(), if ranks have shards
     Bucket bucket;
     Shard shard;                         // of this rank, within the bucket
-    torch::Tensor gradients;             // view of the flat buffer
+    torch::Tensor gradients;             // view of the flat buffer, or of a slot
     std::vector<std::int64_t> counters;  // places in it, by parameter
     torch::Tensor device_counters;       // the same as indices on a GPU
     std::vector<std::size_t> parameters;
@@ -86,6 +97,13 @@ class Exchange {
     torch::Tensor wire;    // the data that travels, if not the gradients themselves
     torch::Tensor counts;  // of a GPU: what the counters were after the sum
     comm::Pending pending;
+    bool travels = false;  // it is in a slot of the pool
+  };
+
+  // Memory for one bucket of a group at a time.
+  struct PoolSlot {
+    torch::Tensor memory;
+    std::optional<std::size_t> user = {};  // of works_
   };
 
   void add_work(std::size_t group, const Bucket& bucket);
@@ -93,7 +111,10 @@ class Exchange {
   void start(std::size_t index, const Flags& used, bool as_if_used);
   void zero_what_is_missing(Work& work, const Flags& used, bool as_if_used) const;
   void send(Work& work);
-  void start_counts(const Flags& used, bool as_if_used);
+  void make_pool();
+  void take_slot(std::size_t index);
+  void zero_gaps(const Work& work) const;
+  void add_to_shard(Work& work);
   void read_counters(Work& work);
   void finish(Work& work);
   void sum_in_rank_order(Work& work) const;
@@ -109,12 +130,16 @@ class Exchange {
   const EngineOptions& options_;
   const Collect collect_;
   const bool scatters_;      // a rank gets the sum of its shard of a bucket only
+  const bool pools_;         // buckets have memory while they travel
   std::vector<Work> works_;  // in the order in which they are started
   std::vector<std::size_t> work_of_;  // by parameter
   Flags arrived_;                     // by parameter, in this pass
   std::size_t next_ = 0;              // the next one to start
   bool telling_ = true;
-  bool waits_for_counts_ = false;
+  bool waits_for_counts_ = true;  // of a GPU: the first ones are read at once
+  std::vector<std::vector<PoolSlot>> pool_;  // by group; slots take turns
+  std::vector<std::size_t> turn_;            // by group
+  std::vector<torch::Tensor> shard_sums_;
   const std::vector<int> none_;
   std::vector<int> absences_;  // by parameter, of tensors of the host
   // These are used where a rank does not see all counters: they travel on their own.

@@ -10,19 +10,29 @@
 namespace lockstep::parallel::detail {
 
 // The flat buffers of a layout, and the parameters as views of them.
+//
+// Lifetime: the list of parameters outlives it.
 class FlatBuffers {
  public:
+  struct Kind {
+    bool values_travel = false;
+    bool has_gradients = true;  // false: buckets of them live elsewhere
+  };
   // Moves the parameters in; their gradients too, where they have one. Memory that
-  // travels is where `data` moves it fastest: gradients, and values if `values_travel`.
+  // travels is where `data` moves it fastest: gradients, and values if they do.
   // Collective.
   FlatBuffers(const std::vector<Parameter>& parameters, std::vector<Group> groups,
-              comm::Communicator& data, bool values_travel);
+              comm::Communicator& data, const Kind& kind);
 
   const std::vector<Group>& groups() const noexcept { return groups_; }
   torch::Tensor& values(std::size_t group) { return values_[group]; }
   torch::Tensor& gradients(std::size_t group) { return gradients_[group]; }
   std::vector<torch::Tensor>& all_values() noexcept { return values_; }
   std::vector<torch::Tensor>& all_gradients() noexcept { return gradients_; }
+
+  const torch::Tensor& parameter(std::size_t index) const {
+    return parameters_[index].tensor;
+  }
 
   // Returns the piece of the gradients that belongs to a bucket.
   torch::Tensor bucket(std::size_t group, const Bucket& bucket) const;
@@ -38,6 +48,7 @@ class FlatBuffers {
                       const std::vector<torch::Tensor>& from) const;
 
  private:
+  const std::vector<Parameter>& parameters_;
   std::vector<Group> groups_;
   std::vector<torch::Tensor> values_, gradients_;  // by group
   std::vector<torch::Tensor> gradient_views_;      // by parameter

@@ -17,9 +17,9 @@
 namespace lockstep::parallel::detail {
 
 // One optimizer, and one average, for each piece of the flat buffers that this rank
-// changes; what they remember follows the engine's layout.
+// changes.
 //
-// Collective: step(), use_average(), follow().
+// Collective: step(), use_average().
 class FlatOptimizers {
  public:
   FlatOptimizers(const config::Config& config, Engine& engine,
@@ -40,9 +40,6 @@ class FlatOptimizers {
   // Puts the average into the place of the values, or these back.
   void use_average(bool on);
 
-  // Call it when the engine has laid out its buffers again.
-  void follow();
-
   // Returns the pieces of parameters and optimizer state that this rank writes into a
   // checkpoint, so that all ranks together write each element once; or those that it
   // needs of one.
@@ -56,12 +53,13 @@ class FlatOptimizers {
 
  private:
   struct Piece {
+    std::size_t index = 0;  // in engine.owned()
     Shard shard;
     std::unique_ptr<optim::Optimizer> optimizer;
     std::optional<optim::Ema> average;
     std::optional<optim::SquaredNorm> norm;
 
-    // Returns the state of both that follows the layout; not how far parameters lag.
+    // Returns the state of both, by element; not how far parameters lag.
     optim::NamedTensors state() const;
     // Returns the step count of an optimizer that keeps one; else undefined.
     torch::Tensor steps() const;
@@ -69,12 +67,10 @@ class FlatOptimizers {
 
   std::vector<Piece> make() const;
   std::vector<optim::OptionRange> ranges_of(const Shard& shard) const;
-  torch::Tensor values_of(const Piece& piece) const;
   torch::Tensor squared_norm();
   optim::StepArguments arguments_of(const Update& update) const;
   void update(Piece& piece, optim::StepArguments arguments);
   void tell_behind(std::vector<Piece>& pieces) const;
-  torch::Tensor whole(std::size_t group, const std::string& name) const;
 
   const config::Config config_;
   Engine& engine_;

@@ -24,7 +24,6 @@ class ReplicatedState : public StrategyState {
   checkpoint::Pieces to_load() const override;
   std::vector<checkpoint::Expected> expected() const override;
   std::vector<std::string> order() const override;
-  void use_order(const std::vector<std::string>& names) override;
   UnusedSteps unused_steps() const override { return optimizers_.unused_steps(); }
   void use_unused_steps(const UnusedSteps& steps) override {
     optimizers_.use_unused_steps(steps);

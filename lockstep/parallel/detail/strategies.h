@@ -9,8 +9,6 @@ namespace lockstep::parallel::detail {
 
 // Makes the strategy with the whole model on every rank: single for one rank, ddp
 // between processes, data_parallel between threads.
-std::unique_ptr<Strategy> make_replicated(const config::Config& config,
-                                          torch::nn::Module& module,
-                                          comm::World& world);
+std::unique_ptr<Strategy> make_replicated(const StrategyParts& parts);
 
 }  // namespace lockstep::parallel::detail

@@ -25,7 +25,7 @@ class Resolver {
   void offer(const std::string& key, const Value& value, const std::string& because) {
     if (open_.erase(key) == 0) return;
     const auto text = str(value);
-    config::set(plan_.config, key, text, {config::Origin::planner, because});
+    config::set(plan_.config, {key, text}, {config::Origin::planner, because});
     plan_.choices.push_back({key, text, because});
   }
 
@@ -60,11 +60,14 @@ class Resolver {
 // Fills in global, per_rank, micro, accumulation, eval and memory.find_micro.
 void resolve_batch(Resolver& r, const Preference& preference);
 
-// Returns the wishes of planner.policy; device and precision are known. The policy
-// `measured` looked at `candidates` for that.
-Preference preference_of(const Resolver& r, const hardware::Machine& machine,
-                         const Knowledge& knowledge,
-                         std::vector<CandidateOutcome>& candidates);
+struct PolicyAnswer {
+  Preference preference;
+  std::vector<CandidateOutcome> candidates;  // that `measured` looked at for it
+};
+
+// Asks planner.policy; device and precision are known.
+PolicyAnswer ask_policy(const Resolver& r, const hardware::Machine& machine,
+                        const Knowledge& knowledge);
 
 // Adds predictions, hints and notes to a plan in which no knob is open.
 void add_predictions(Plan& plan, const hardware::Machine& machine,

@@ -30,8 +30,13 @@ bool is_in_place(int fd, const Path& path);
 // Returns nothing if the file is empty, torn or not ours: no holder is known.
 std::optional<LockHolder> holder_in(int fd);
 
-void write_holder(int fd, const LockHolder& holder, std::int64_t renewed,
-                  const Path& path);
+// The text of the file: who holds the lock, and how often that was said again.
+struct LockText {
+  const LockHolder& holder;
+  std::int64_t renewed = 0;
+};
+
+void write_holder(int fd, const LockText& content, const Path& path);
 
 std::chrono::nanoseconds changed_at(const struct stat& file);
 

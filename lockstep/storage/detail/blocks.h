@@ -9,11 +9,15 @@ struct BlockRange {
   std::int64_t begin, size;
 };
 
-BlockRange block_range(const Manifest& manifest, std::size_t file, std::size_t block);
+struct BlockIndex {
+  std::size_t file, block;
+};
+
+BlockRange block_range(const Manifest& manifest, const BlockIndex& index);
 
 // Throws Fault::io: the bytes of a block are not those that were written. Names the
 // tensors in it.
-[[noreturn]] void throw_damaged(const Manifest& manifest, std::size_t file,
-                                std::size_t block, const Path& path);
+[[noreturn]] void throw_damaged(const Manifest& manifest, const BlockIndex& index,
+                                const Path& path);
 
 }  // namespace lockstep::storage

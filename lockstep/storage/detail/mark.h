@@ -21,9 +21,13 @@ struct Fingerprint {
 };
 Fingerprint fingerprint(const Path& checkpoint, const Manifest& manifest);
 
-// Writes the mark, unless `before`, which is from before the bytes were looked at, is
-// not settled. Not synced: a mark that is lost costs a reading. Throws Fault::io.
-void write_mark(FileSystem& files, const Path& checkpoint, Mark mark,
-                const Fingerprint& before);
+struct NewMark {
+  Mark mark;
+  Fingerprint before;  // from before the bytes were looked at
+};
+
+// Writes the mark, unless the fingerprint is not settled. Not synced: a mark that is
+// lost costs a reading. Throws Fault::io.
+void write_mark(FileSystem& files, const Path& checkpoint, const NewMark& mark);
 
 }  // namespace lockstep::storage

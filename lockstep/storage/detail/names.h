@@ -38,9 +38,9 @@ void remove_checkpoint(FileSystem& files, const Path& checkpoints, std::int64_t 
 // Makes sure that no link leads to a checkpoint that is not there.
 void repair_links(FileSystem& files, const Path& checkpoints);
 
-// Completes the operation that a crash interrupted at this step. The lines say what was
-// done.
-void settle(FileSystem& files, const Path& checkpoints, std::int64_t step,
-            std::vector<std::string>& lines);
+// Completes the operation that a crash interrupted at this step. Returns lines that say
+// what was done.
+std::vector<std::string> settle(FileSystem& files, const Path& checkpoints,
+                                std::int64_t step);
 
 }  // namespace lockstep::storage

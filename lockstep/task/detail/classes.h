@@ -22,9 +22,14 @@ ClassTargets class_targets(const Named& batch, const Fields& fields);
 // others.
 torch::Tensor class_scores(const Named& outputs, const Fields& fields);
 
+struct ClassFields {
+  Fields fields;
+  std::optional<std::int64_t> ignore_index;
+};
+
 // Returns the input of a metric; shares of classes become the largest of them.
-Answers class_answers(const Named& outputs, const Named& batch, const Fields& fields,
-                      const std::optional<std::int64_t>& ignore_index);
+Answers class_answers(const Named& outputs, const Named& batch,
+                      const ClassFields& where);
 
 struct ClassLossOptions {
   std::string_view name;

@@ -55,6 +55,9 @@ class Training : public Loop {
  private:
   void set_up(Shared& shared);
 
+  // Returns the order of the parameters in the strategy's buckets, by name.
+  std::vector<std::string> order() const;
+
   // Returns what looks inside of steps, as a clause; "" if nothing does.
   std::string who_watches() const;
 

@@ -75,7 +75,7 @@ inline bool torch_file(std::string_view bytes) {
       const auto count = *storage::num_elements(tensor.shape);
       std::string out(
           static_cast<std::size_t>(*storage::num_bytes(tensor.dtype, count)), '\0');
-      file.read(tensor, 0, count, std::as_writable_bytes(std::span(out)));
+      file.read(tensor, 0, std::as_writable_bytes(std::span(out)));
     }
   });
 }

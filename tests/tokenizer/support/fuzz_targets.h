@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/tokenizer/chat_template.h"
 #include "lockstep/tokenizer/detail/formats.h"
 #include "lockstep/tokenizer/detail/utf8.h"
 #include "lockstep/tokenizer/documents.h"
@@ -68,6 +69,17 @@ inline bool encode(std::string_view bytes) {
   if (tokens != made.encode(bytes, tokenizer::Special::as_text)) abort();
   if (made.decode(tokens) != tokenizer::replace_invalid(bytes)) abort();
   return is_taken([&] { made.encode(bytes); });
+}
+
+// A template of ours comes back as the same Jinja; any bytes with {content} are one.
+inline bool chat_template(std::string_view bytes) {
+  if (const auto text = tokenizer::from_jinja(bytes)) {
+    if (tokenizer::to_jinja(*text) != bytes) abort();
+  }
+  return is_taken([&] {
+    const auto back = tokenizer::from_jinja(tokenizer::to_jinja(bytes));
+    if (!back || tokenizer::to_jinja(*back) != tokenizer::to_jinja(bytes)) abort();
+  });
 }
 
 inline bool json_lines(std::string_view bytes) {
