@@ -13,6 +13,7 @@
 #include "lockstep/jobs/open_run.h"
 #include "lockstep/jobs/over.h"
 #include "lockstep/jobs/prepare.h"
+#include "lockstep/jobs/worker.h"
 #include "lockstep/launcher/job.h"
 #include "lockstep/launcher/signals.h"
 
@@ -106,16 +107,17 @@ AttemptEnd train(const JobFolder& folder, const Order& order,
   }
   auto lock = lock_run(plan.config.config, caller);
   if (asked_to_stop(signals)) return stopped_early();
-  const auto opened = jobs::open_run(plan, std::move(lock), caller);
+  const auto opened = jobs::open_run(plan, {.lock = std::move(lock)}, caller);
   jobs::keep_machine(opened.directory, prepared.machine);
   jobs::StartOptions start;
+  start.worker = jobs::find_worker(caller);
   start.grace = order.grace;
   start.say = caller.say;
   start.environment.emplace_back("NO_COLOR", "1");
   const jobs::FinishedRun finished{plan, prepared.knowledge, prepared.machine,
                                    unix_seconds(Clock::system().wall())};
   const auto result = launcher::run_job(
-      opened.directory, jobs::training_job(plan, opened, start, caller), signals);
+      opened.directory, jobs::training_job(plan, opened, start), signals);
   if (result.state == run::RunStatus::done) {
     static_cast<void>(jobs::compare_with_plan(finished, opened.directory, caller));
   }

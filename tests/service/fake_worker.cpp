@@ -57,7 +57,8 @@ int train(const std::string& path) {
   be_alone(directory);
   const auto total = number(knobs, "train.steps");
   const auto pause = std::chrono::milliseconds(number(knobs, "train.log_every"));
-  run::HeartbeatWriter heartbeat(directory.heartbeat(), 0, environment.world_size);
+  run::HeartbeatWriter heartbeat(directory.heartbeat(),
+                                 {.rank = 0, .ranks = environment.world_size});
   heartbeat.beat(0, run::Phase::starting);
   run::EventWriter events(directory.events());
   monitor::MetricsWriter metrics(directory.metrics());
