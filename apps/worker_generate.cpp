@@ -157,17 +157,17 @@ int answer(const Request& request, generate::Decoder& decoder,
   const bool streams = !request.json && request.prompts.size() == 1;
   bool is_begun = false;  // the prompt is shown when it is known to have an answer
   for (std::int64_t i = 1; i < request.repeats; ++i) {
-    generate::generate(decoder, words, request.prompts, request.options);
+    generate::generate({decoder, words}, request.prompts, request.options);
   }
   const auto begin = std::chrono::steady_clock::now();
-  const auto results =
-      generate::generate(decoder, words, request.prompts, request.options,
-                         [&](std::size_t, std::string_view letters) {
-                           if (!streams) return;
-                           if (!is_begun) put(request.prompts[0]);
-                           is_begun = true;
-                           put(letters);
-                         });
+  auto options = request.options;
+  options.stream = [&](std::size_t, std::string_view letters) {
+    if (!streams) return;
+    if (!is_begun) put(request.prompts[0]);
+    is_begun = true;
+    put(letters);
+  };
+  const auto results = generate::generate({decoder, words}, request.prompts, options);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   if (streams) {
     put(is_begun ? "\n" : request.prompts[0] + "\n");

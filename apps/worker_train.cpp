@@ -290,7 +290,7 @@ int train_as(const RankJob& job, const Record& record, Traces& traces) {
   const auto begin_to_report = [&] {
     traces.allow();
     reporter.emplace(
-        job.run, job.config.monitor, traces.console(),
+        train::Reporter::Outputs{job.run, traces.console()}, job.config.monitor,
         train::Reporter::Who{.rank = job.environment.rank,
                              .ranks = job.environment.world_size,
                              .gpus = gpus_here(job.config.parallel, job.environment)});

@@ -368,7 +368,7 @@ void overhead(const Words& words) {
 
   auto net = chain(layers);
   const auto alone = comm::make_local({torch::kCPU});
-  parallel::Engine engine(*net, *alone[0], *alone[0]);
+  parallel::Engine engine(*net, {*alone[0], *alone[0]});
   net->forward(x).sum().backward();
   const auto of_engine = optim::make_optimizer({}, engine.values(0));
 

@@ -79,7 +79,8 @@ double published(const Path& folder, std::span<const std::byte> bytes,
   auto& files = storage::FileSystem::real();
   const auto partial = storage::begin_save(files, folder, step);
   const auto file = file_of(bytes);
-  storage::publish(files, folder, {.step = step}, {file.write(files, partial, bytes)});
+  storage::publish(files, folder,
+                   {{.step = step}, {file.write(files, partial, {bytes})}});
   return seconds_since(begin);
 }
 

@@ -27,7 +27,7 @@ int main() {
   torch::set_num_threads(1);
 
   Net net;  // whatever its first weights are: all ranks get rank 0's
-  parallel::Engine engine(net, world.data(), world.cpu());
+  parallel::Engine engine(net, world);
   const auto adamw = optim::make_optimizer({.lr = 3e-3}, engine.values(0));
   const auto images = data::open({.train_samples = 4096}, data::Split::train);
   data::Loader loader(
@@ -42,7 +42,7 @@ int main() {
                       static_cast<double>(batch.global_size);
     engine.zero_gradients();
     loss.backward();
-    parallel::update(engine, 0, *adamw, {.lr = 3e-3});
+    parallel::update(engine, {*adamw, {.lr = 3e-3}});
 
     const auto whole = loss.detach().clone();
     world.data().all_reduce(whole).wait();

@@ -19,10 +19,10 @@ namespace nn = torch::nn;
 struct Player {
   Player(std::int64_t in, comm::World& world)
       : net(nn::Linear(in, 32), nn::ReLU(), nn::Linear(32, 1)),
-        engine(*net, world.data(), world.cpu()),
+        engine(*net, world),
         adam(optim::make_optimizer({.lr = 2e-3, .beta1 = 0.5}, engine.values(0))) {}
 
-  void update() { parallel::update(engine, 0, *adam, {.lr = 2e-3}); }
+  void update() { parallel::update(engine, {*adam, {.lr = 2e-3}}); }
 
   nn::Sequential net;
   parallel::Engine engine;

@@ -21,7 +21,7 @@ int main() {
       lockstep::data::open({.train_samples = 4096}, lockstep::data::Split::train);
   lockstep::data::Loader loader(*images, {.batch = 128, .workers = 1, .seed = 1});
   auto world = lockstep::comm::join({}, {});  // of one rank
-  lockstep::parallel::Engine engine(*model, world.data(), world.cpu());
+  lockstep::parallel::Engine engine(*model, world);
   const auto adamw = lockstep::optim::make_optimizer({.lr = 3e-3}, engine.values(0));
 
   for (int step = 1; step <= 30; ++step) {
@@ -31,7 +31,7 @@ int main() {
     const auto loss = torch::cross_entropy_loss(model->forward(x), batch.targets);
     engine.zero_gradients();
     loss.backward();
-    lockstep::parallel::update(engine, 0, *adamw, {.lr = 3e-3});
+    lockstep::parallel::update(engine, {*adamw, {.lr = 3e-3}});
     if (step % 10 == 0)
       std::cout << "step " << step << " loss " << loss.item<float>() << "\n";
   }

@@ -26,7 +26,7 @@ void train(const lockstep::run::RankEnvironment& environment) {
   lockstep::data::Loader loader(
       *images, {.batch = 128, .rank = world.rank(), .ranks = world.size(), .seed = 1});
   // Whatever its first weights are: all ranks get rank 0's.
-  lockstep::parallel::Engine engine(*model, world.data(), world.cpu());
+  lockstep::parallel::Engine engine(*model, world);
   const auto adamw = lockstep::optim::make_optimizer({.lr = 3e-3}, engine.values(0));
 
   for (int step = 1; step <= 30; ++step) {
@@ -40,7 +40,7 @@ void train(const lockstep::run::RankEnvironment& environment) {
                       static_cast<double>(batch.global_size);
     engine.zero_gradients();
     loss.backward();
-    lockstep::parallel::update(engine, 0, *adamw, {.lr = 3e-3});
+    lockstep::parallel::update(engine, {*adamw, {.lr = 3e-3}});
     const auto whole = loss.detach().clone();
     world.data().all_reduce(whole).wait();
     if (step % 10 == 0 && world.rank() == 0) {

@@ -56,53 +56,6 @@ allow("""
     kernels/norm_cuda.cu: launch
 """)
 
-# Older than this check: whoever changes one gives it a struct, and takes it out here.
-allow("""
-    checkpoint/adapters.cpp: write_adapters
-    checkpoint/adapters.h: write_adapters
-    checkpoint/load.cpp: compare
-    checkpoint/saver.cpp: Job
-    generate/generate.cpp: generate, generate_from
-    generate/generate.h: generate, generate_from
-    hf/model_folders.cpp: add_model
-    hf/model_folders.h: add_model
-    hf/settle.cpp: set
-    hf/weights.cpp: add
-    optim/detail/fused.h: update_by_operators
-    optim/fused.cpp: update
-    optim/operators.cpp: apply_sgd, apply_adam, update_by_operators
-    optim/schedule.cpp: check_point
-    parallel/batch_statistics.cpp: combined_statistics, normalised, gradient_sums, input_gradient
-    parallel/detail/batch_statistics.h: combined_statistics, normalised, gradient_sums, input_gradient
-    parallel/detail/exchange.h: Exchange
-    parallel/detail/flat_buffers.h: FlatBuffers
-    parallel/detail/replicated_state.h: ReplicatedState
-    parallel/engine.cpp: Engine
-    parallel/engine.h: Engine
-    parallel/exchange.cpp: Exchange
-    parallel/flat_buffers.cpp: FlatBuffers
-    parallel/flat_state.cpp: to_write, add
-    parallel/shards.cpp: shard_of, owned_shards
-    parallel/shards.h: shard_of, owned_shards
-    parallel/sync_batch_norm.cpp: is_synced
-    parallel/update.cpp: update
-    parallel/update.h: update
-    storage/catalog.h: prune
-    storage/publish.cpp: publish
-    storage/publish.h: write, publish
-    storage/rank_file.cpp: write
-    storage/retention.cpp: prune
-    storage/safetensors.cpp: read_in_pieces
-    storage/safetensors.h: read_in_pieces
-    tokenizer/detail/model.h: find_added
-    tokenizer/encoder.cpp: fill
-    tokenizer/encoder.h: fill
-    tokenizer/letter_tables.cpp: place_token
-    tokenizer/model.cpp: find_added
-    tokenizer/train.cpp: merge_in
-    train/report.cpp: Reporter
-    train/report.h: Reporter
-""")
 
 
 def without_comments_and_texts(source):

@@ -104,7 +104,7 @@ class Trainer::Impl {
     hooks.callbacks.push_back(std::make_shared<Notes>(history_));
     shared_ = train::open_shared(config(), hooks);
     reporter_.emplace(
-        run_, config().monitor, console_,
+        train::Reporter::Outputs{run_, console_}, config().monitor,
         train::Reporter::Who{.rank = world_.rank(), .ranks = world_.size()});
     try {
       loop_ = train::make_loop(config_, {run_, *reporter_, stop_, world_}, *shared_);

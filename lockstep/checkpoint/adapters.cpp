@@ -16,7 +16,7 @@ namespace {
 
 using Path = std::filesystem::path;
 
-std::map<std::string, torch::Tensor> adapters_of(const torch::nn::Module& model) {
+std::map<std::string, torch::Tensor> find_adapters(const torch::nn::Module& model) {
   std::map<std::string, torch::Tensor> adapters;
   for (const auto& item : model.named_parameters()) {
     if (models::is_lora(item.key())) adapters[item.key()] = item.value();
@@ -40,8 +40,8 @@ torch::Tensor read_tensor(const Path& file, const storage::SafetensorsHeader& he
                           const storage::SafetensorsEntry& entry) {
   auto tensor = torch::empty(entry.shape, dtype_of_name(entry.dtype));
   auto* to = static_cast<std::byte*>(tensor.data_ptr());
-  storage::read_in_pieces(file, header.data_begin + entry.begin,
-                          entry.end - entry.begin,
+  storage::read_in_pieces(file,
+                          {header.data_begin + entry.begin, entry.end - entry.begin},
                           [&](std::span<const std::byte> piece) {
                             to = std::copy(piece.begin(), piece.end(), to);
                           });
@@ -50,7 +50,7 @@ torch::Tensor read_tensor(const Path& file, const storage::SafetensorsHeader& he
 
 // Returns the last parts of the names, where they say which layers are adapted; else
 // the whole names.
-std::vector<std::string> targets_of(const torch::nn::Module& model) {
+std::vector<std::string> find_targets(const torch::nn::Module& model) {
   std::map<std::string, std::pair<int, int>> by_end;  // adapted, in all
   std::vector<std::string> names;
   for (const auto& layer : models::lora_layers(model)) {
@@ -76,7 +76,7 @@ void load_adapters(const Path& folder, torch::nn::Module& model,
   check_config(hf::read_adapter(folder), config, folder);
   const auto file = folder / hf::kAdapterWeightsName;
   const auto header = storage::read_safetensors_header(file);
-  auto left = adapters_of(model);
+  auto left = find_adapters(model);
   for (const auto& entry : header.entries) {
     const auto name = hf::from_peft(entry.name);
     const auto found = name ? left.find(*name) : left.end();
@@ -101,11 +101,11 @@ void load_adapters(const Path& folder, torch::nn::Module& model,
               "'; take its layer out of lora.targets=", config.targets);
 }
 
-void write_adapters(const Path& folder, const torch::nn::Module& model,
-                    const config::LoraConfig& config, const std::string& base) {
+void write_adapters(const Path& folder, const AdaptedModel& adapted) {
+  const auto& [model, config, base] = adapted;
   std::filesystem::create_directories(folder);
   NamedTensors tensors;
-  for (const auto& [name, tensor] : adapters_of(model)) {
+  for (const auto& [name, tensor] : find_adapters(model)) {
     tensors.emplace_back(hf::to_peft(name), tensor);
   }
   write_safetensors(folder / hf::kAdapterWeightsName, std::move(tensors));
@@ -113,7 +113,7 @@ void write_adapters(const Path& folder, const torch::nn::Module& model,
                           hf::adapter_config_json({.rank = config.rank,
                                                    .alpha = config.alpha,
                                                    .dropout = config.dropout,
-                                                   .targets = targets_of(model),
+                                                   .targets = find_targets(model),
                                                    .base = base}));
 }
 

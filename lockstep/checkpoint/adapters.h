@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include <torch/torch.h>
 
@@ -14,8 +15,12 @@ namespace lockstep::checkpoint {
 void load_adapters(const std::filesystem::path& folder, torch::nn::Module& model,
                    const config::LoraConfig& config);
 
-// Writes the adapters of a model as PEFT does. `base` is the model that they belong to.
-void write_adapters(const std::filesystem::path& folder, const torch::nn::Module& model,
-                    const config::LoraConfig& config, const std::string& base);
+// Writes the adapters of a model as PEFT does.
+struct AdaptedModel {
+  const torch::nn::Module& model;
+  const config::LoraConfig& config;
+  std::string base = {};  // the model that the adapters belong to
+};
+void write_adapters(const std::filesystem::path& folder, const AdaptedModel& adapted);
 
 }  // namespace lockstep::checkpoint

@@ -86,9 +86,16 @@ bool lacks_padding(const Expected& one, const storage::Shape& shape,
   return shape[0] == rules.vocabulary && one.shape == storage::Shape{padded, shape[1]};
 }
 
-void compare(const std::map<std::string, Has>& has,
-             const std::vector<Expected>& expected, const LoadRules& rules,
-             const std::string& place, Dtypes dtypes = Dtypes::same) {
+// What is expected of a source, and how strictly.
+struct Expectation {
+  const std::vector<Expected>& expected;
+  const LoadRules& rules;
+  Dtypes dtypes = Dtypes::same;
+};
+
+void compare(const std::map<std::string, Has>& has, const std::string& place,
+             const Expectation& expectation) {
+  const auto& [expected, rules, dtypes] = expectation;
   Differences differences;
   std::map<std::string, bool> wanted;
   for (const auto& one : expected) {
@@ -217,7 +224,7 @@ void check(const storage::Manifest& manifest, const std::vector<Expected>& expec
   for (const auto& tensor : manifest.tensors) {
     has[tensor.name] = {tensor.dtype, tensor.shape};
   }
-  compare(has, expected, rules, str("checkpoint of step ", manifest.step));
+  compare(has, str("checkpoint of step ", manifest.step), {expected, rules});
 }
 
 void load(const storage::Reader& reader, const Pieces& pieces, const LoadRules& rules) {
@@ -259,7 +266,7 @@ void load_weights(const std::filesystem::path& path, torch::nn::Module& model,
   for (const auto& [name, tensor] : state) {
     expected.push_back({name, dtype_name(tensor.scalar_type()), tensor.sizes().vec()});
   }
-  compare(source.has, expected, rules, path.string(), Dtypes::converted);
+  compare(source.has, path.string(), {expected, rules, Dtypes::converted});
   std::map<std::string, int> rounded;
   for (const auto& [name, tensor] : state) {
     const auto found = source.has.find(name);

@@ -20,7 +20,7 @@ namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-std::string record_of(int rank) {
+std::string record_name(int rank) {
   return str("rank_", rank, ".json");
 }
 
@@ -37,15 +37,18 @@ class Saver::Job {
     thread_ = std::jthread([this] { run(); });
   }
   // Makes a save that has failed before it began; the others are told as of any other.
-  Job(const Options& options, Staging& staging, storage::Manifest head,
-      std::string problem)
+  struct Failed {
+    storage::Manifest head;
+    std::string problem;
+  };
+  Job(const Options& options, Staging& staging, Failed failed)
       : options_(options),
         staging_(staging),
-        head_(std::move(head)),
+        head_(std::move(failed.head)),
         step_(head_.step),
         failed_(true),
         told_(comm::kSaveFailed),
-        text_(std::move(problem)) {}
+        text_(std::move(failed.problem)) {}
   ~Job() { abandon(); }
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -164,7 +167,7 @@ class Saver::Job {
     const auto written = staging_.write(files(), directory(), [this] {
       if (is_abandoned()) throw Abandoned();
     });
-    storage::write_file(files(), directory() / record_of(options_.rank),
+    storage::write_file(files(), directory() / record_name(options_.rank),
                         written.to_json());
   }
 
@@ -173,7 +176,7 @@ class Saver::Job {
     constexpr std::int64_t kLongest = std::int64_t{1} << 30;
     std::vector<storage::WrittenFile> written;
     for (int rank = 0; rank < options_.ranks; ++rank) {
-      const auto record = directory() / record_of(rank);
+      const auto record = directory() / record_name(rank);
       if (!std::filesystem::exists(record)) {
         throw Error(Fault::io, record.string(), " is not there, but rank ", rank,
                     " has written it: checkpoints need a directory that all nodes "
@@ -183,12 +186,14 @@ class Saver::Job {
       files().remove(record);
     }
     const auto path =
-        storage::publish(files(), options_.checkpoints, std::move(head_), written);
+        storage::publish(files(), options_.checkpoints,
+                         {.head = std::move(head_), .written = std::move(written)});
     try {
       auto keep = options_.keep;
       keep.always = step_;
-      const auto pruned = storage::prune(files(), options_.checkpoints, keep,
-                                         {.trust = storage::Mark::written});
+      const auto pruned =
+          storage::prune(files(), options_.checkpoints,
+                         {.keep = keep, .trust = storage::Mark::written});
       for (const auto& bad : pruned.damaged) {
         log::warning("checkpoint", str("does not count as a checkpoint: ", bad.reason));
       }
@@ -236,8 +241,8 @@ void Saver::begin(Pieces pieces, storage::Manifest head) {
     staging_->begin(std::move(pieces));
     job_ = std::make_unique<Job>(options_, *staging_, std::move(head));
   } catch (const std::exception& error) {  // no memory for the copies, above all
-    job_ = std::make_unique<Job>(options_, *staging_, std::move(head),
-                                 without_frames(error));
+    job_ = std::make_unique<Job>(options_, *staging_,
+                                 Job::Failed{std::move(head), without_frames(error)});
   }
   job_->add_blocked(seconds_between(begin, Clock::system().now()));
 }

@@ -95,8 +95,10 @@ storage::WrittenFile Staging::write(storage::FileSystem& files,
                                     const std::filesystem::path& directory,
                                     std::function<void()> may_go_on) const {
   const auto size = static_cast<std::size_t>(file_->image_bytes());
-  return file_->write(files, directory, {image_, size},
-                      {.digests = digests_, .may_go_on = std::move(may_go_on)});
+  return file_->write(
+      files, directory,
+      {.bytes = {image_, size},
+       .options = {.digests = digests_, .may_go_on = std::move(may_go_on)}});
 }
 
 // The places are those of the save before, unless there are other tensors now.

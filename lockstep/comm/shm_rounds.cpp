@@ -29,8 +29,8 @@ struct Range {
 };
 
 // The sizes that a reduction needs. Lengths are in elements.
-struct Shape {
-  Shape(const Board& board, const Call& call)
+struct CallShape {
+  CallShape(const Board& board, const Call& call)
       : reduction{call.out[0].scalar_type(), call.op},
         item(call.out[0].element_size()),
         own(board.rank()),
@@ -106,7 +106,7 @@ class Sum : public Rounds {
     }
   }
 
-  Shape shape_;
+  CallShape shape_;
   char* data_;
   std::uint64_t length_;
 };
@@ -133,7 +133,7 @@ class SmallSum : public Rounds {
   }
 
  private:
-  Shape shape_;
+  CallShape shape_;
   char* data_;
   std::uint64_t length_;
 };
@@ -182,7 +182,7 @@ class Scatter : public Rounds {
     return in_ + index * shape_.item;
   }
 
-  Shape shape_;
+  CallShape shape_;
   const char* in_;
   char* out_;
   std::uint64_t length_;  // of out
@@ -250,9 +250,9 @@ class Gather : public Rounds {
 
 // all_to_all: only the sender knows where its parts begin, so a table of offsets comes
 // before the bytes.
-class Exchange : public Rounds {
+class ExchangeRounds : public Rounds {
  public:
-  Exchange(const Board& board, const Call& call, std::uint64_t collective)
+  ExchangeRounds(const Board& board, const Call& call, std::uint64_t collective)
       : board_(board),
         collective_(collective),
         size_(static_cast<std::size_t>(board.size())),
@@ -361,7 +361,7 @@ std::unique_ptr<Rounds> make_rounds(const Board& board, const Call& call,
     case Kind::reduce_scatter:
       return std::make_unique<Scatter>(board, call);
     case Kind::all_to_all:
-      return std::make_unique<Exchange>(board, call, collective);
+      return std::make_unique<ExchangeRounds>(board, call, collective);
     default:
       return std::make_unique<Gather>(board, call);
   }

@@ -107,14 +107,15 @@ struct Tools {
   }
 };
 
-struct Sample {
+struct ImageFile {
   std::string path;
   std::int64_t label = 0;
 };
 
 class ImageFolder : public Dataset {
  public:
-  ImageFolder(std::vector<Sample> samples, std::int64_t num_classes, std::int64_t side)
+  ImageFolder(std::vector<ImageFile> samples, std::int64_t num_classes,
+              std::int64_t side)
       : samples_(std::move(samples)), side_(side) {
     spec_.shape = {3, side, side};
     spec_.num_classes = num_classes;
@@ -178,16 +179,16 @@ class ImageFolder : public Dataset {
     }
   }
 
-  std::vector<Sample> samples_;
+  std::vector<ImageFile> samples_;
   std::int64_t side_;
   SampleSpec spec_;
   mutable detail::Pool<Tools> tools_;
 };
 
-std::vector<Sample> list_samples(const Path& folder,
-                                 const std::map<std::string, std::int64_t>& classes,
-                                 const Path& train) {
-  std::vector<Sample> samples;
+std::vector<ImageFile> list_samples(const Path& folder,
+                                    const std::map<std::string, std::int64_t>& classes,
+                                    const Path& train) {
+  std::vector<ImageFile> samples;
   for (const auto& path : sorted_entries(folder, /*folders=*/true)) {
     const auto found = classes.find(path.filename().string());
     if (found == classes.end()) {

@@ -124,6 +124,7 @@ class Loader::Impl {
   }
 
   double waited_seconds() const noexcept { return waited_seconds_; }
+  int num_workers() const noexcept { return options_.workers; }
   std::int64_t ring_size() const { return static_cast<std::int64_t>(slots_.size()); }
   std::int64_t num_skipped() const noexcept { return filler_.num_skipped(); }
   std::int64_t samples_per_epoch() const noexcept { return epoch_samples_; }
@@ -290,6 +291,10 @@ const Batch* Loader::peek() const {
 
 double Loader::waited_seconds() const noexcept {
   return impl_->waited_seconds();
+}
+
+int Loader::num_workers() const noexcept {
+  return impl_->num_workers();
 }
 
 std::int64_t Loader::num_skipped() const noexcept {

@@ -76,6 +76,7 @@ class Loader {
 
   // Returns the seconds that next() has spent waiting for workers.
   double waited_seconds() const noexcept;
+  int num_workers() const noexcept;
 
   // Returns how often another sample took the place of a bad one.
   std::int64_t num_skipped() const noexcept;

@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kIgnored = -100;  // the default of PyTorch's cross-entropy
 
 // A part of a sequence, in a row.
-struct Piece {
+struct PackedPiece {
   std::int64_t sequence = 0;
   std::int64_t first = 0;  // of its tokens
   std::int64_t count = 0;
@@ -140,7 +140,7 @@ class Packed : public Dataset {
   std::unique_ptr<Dataset> sequences_;
   std::int64_t length_;
   SampleSpec spec_;
-  std::vector<std::vector<Piece>> rows_;
+  std::vector<std::vector<PackedPiece>> rows_;
   mutable detail::Pool<PackedScratch> scratch_;
 };
 

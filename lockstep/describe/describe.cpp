@@ -120,7 +120,7 @@ class OperatorCount {
 };
 
 // The counts when a block began; the last one is the end of all blocks.
-struct Mark {
+struct PassMark {
   std::int64_t bytes = 0;
   double flops = 0;
   std::int64_t operators = 0;
@@ -129,8 +129,8 @@ struct Mark {
 
 // A forward and a backward pass.
 struct Passes {
-  std::vector<Mark> marks;
-  Mark end;                        // of the forward pass
+  std::vector<PassMark> marks;
+  PassMark end;                    // of the forward pass
   std::int64_t backward_peak = 0;  // beyond what was kept
   std::int64_t forward_peak = 0;   // without gradients
   std::int64_t outputs = 0;        // elements of a sample
@@ -175,7 +175,7 @@ Passes run_passes(const Subject& subject, const precision::Policy& policy,
     std::optional<data::BatchStage> stage;
     const auto before = memory == nullptr ? 0 : memory->used_bytes();
     const OperatorCount operators;
-    const auto mark = [&](std::int64_t elements) -> Mark {
+    const auto mark = [&](std::int64_t elements) -> PassMark {
       if (memory == nullptr) return {};
       return {memory->used_bytes() - before, operators.flops(), operators.operators(),
               elements / batch};

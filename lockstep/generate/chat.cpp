@@ -55,10 +55,11 @@ std::string Chat::answer(const std::string& message,
            static_cast<std::int64_t>(prompt_tokens().size()) > room) {
       messages_.erase(messages_.begin());
     }
-    made = generate_from(decoder_, words_, {prompt_tokens()}, settings_.options,
-                         [&](std::size_t, std::string_view letters) {
-                           if (stream) stream(letters);
-                         });
+    auto options = settings_.options;
+    options.stream = [&](std::size_t, std::string_view letters) {
+      if (stream) stream(letters);
+    };
+    made = generate_from({decoder_, words_}, {prompt_tokens()}, options);
   } catch (...) {  // the conversation is as it was before this message
     messages_ = before;
     throw;

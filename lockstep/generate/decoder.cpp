@@ -85,7 +85,7 @@ void Decoder::begin(std::int64_t rows, std::int64_t room) {
 }
 
 // (B, T, hidden) -> (B, heads, T, hidden / heads)
-Tensor Decoder::heads_of(const Tensor& part) const {
+Tensor Decoder::split_heads(const Tensor& part) const {
   return part
       .view({part.size(0), part.size(1), weights_.heads, hidden_ / weights_.heads})
       .transpose(1, 2);
@@ -105,7 +105,7 @@ Tensor Decoder::run(Tensor x, const Attend& attend) {
 }
 
 // (rows, hidden) -> (rows, vocabulary)
-Tensor Decoder::logits_of(const Tensor& x) const {
+Tensor Decoder::compute_logits(const Tensor& x) const {
   return torch::linear(norm(x, ln_f_weight_, ln_f_bias_),
                        wte_.narrow(0, 0, weights_.vocabulary))
       .to(torch::kFloat32);
@@ -124,9 +124,9 @@ Tensor Decoder::prefill(std::int64_t row, const std::vector<std::int64_t>& token
     const auto parts = qkv.split(hidden_, 2);
     auto keys = layer.keys.narrow(0, row, 1).narrow(2, 0, begin + count);
     auto values = layer.values.narrow(0, row, 1).narrow(2, 0, begin + count);
-    keys.narrow(2, begin, count).copy_(heads_of(parts[1]));
-    values.narrow(2, begin, count).copy_(heads_of(parts[2]));
-    const auto q = heads_of(parts[0]);
+    keys.narrow(2, begin, count).copy_(split_heads(parts[1]));
+    values.narrow(2, begin, count).copy_(split_heads(parts[2]));
+    const auto q = split_heads(parts[0]);
     if (begin == 0) {
       return at::scaled_dot_product_attention(q, keys, values, std::nullopt, 0,
                                               /*is_causal=*/count > 1);
@@ -137,7 +137,7 @@ Tensor Decoder::prefill(std::int64_t row, const std::vector<std::int64_t>& token
     return at::scaled_dot_product_attention(q, keys, values, mask);
   });
   length += count;
-  return logits_of(out[0].select(0, count - 1).unsqueeze(0))[0];
+  return compute_logits(out[0].select(0, count - 1).unsqueeze(0))[0];
 }
 
 Tensor Decoder::step(const std::vector<std::int64_t>& tokens) {
@@ -163,12 +163,12 @@ void Decoder::compute_held() {
                  torch::embedding(wpe_, positions.unsqueeze(1));
   const auto out = run(x, [&](Layer& layer, const Tensor& qkv) {
     const auto parts = qkv.split(hidden_, 2);
-    layer.keys.scatter_(2, place, heads_of(parts[1]));
-    layer.values.scatter_(2, place, heads_of(parts[2]));
-    return at::scaled_dot_product_attention(heads_of(parts[0]), layer.keys,
+    layer.keys.scatter_(2, place, split_heads(parts[1]));
+    layer.values.scatter_(2, place, split_heads(parts[2]));
+    return at::scaled_dot_product_attention(split_heads(parts[0]), layer.keys,
                                             layer.values, mask);
   });
-  held_->logits.copy_(logits_of(out.squeeze(1)));
+  held_->logits.copy_(compute_logits(out.squeeze(1)));
 }
 
 Tensor Decoder::step_by_graph(const std::vector<std::int64_t>& tokens) {
@@ -213,7 +213,7 @@ Tensor Decoder::step_by_hand(const std::vector<std::int64_t>& tokens) {
   const auto each = torch::arange(rows, positions.options());
   const auto out = run(x, [&](Layer& layer, const Tensor& qkv) {
     const auto parts = qkv.split(hidden_, 2);
-    const auto k = heads_of(parts[1]), v = heads_of(parts[2]);
+    const auto k = split_heads(parts[1]), v = split_heads(parts[2]);
     if (alike) {
       layer.keys.narrow(2, longest, 1).copy_(k);
       layer.values.narrow(2, longest, 1).copy_(v);
@@ -223,11 +223,11 @@ Tensor Decoder::step_by_hand(const std::vector<std::int64_t>& tokens) {
       layer.values.index_put_({each, Slice(), positions}, v.squeeze(2));
     }
     return at::scaled_dot_product_attention(
-        heads_of(parts[0]), layer.keys.narrow(2, 0, longest + 1),
+        split_heads(parts[0]), layer.keys.narrow(2, 0, longest + 1),
         layer.values.narrow(2, 0, longest + 1),
         mask.defined() ? std::optional(mask) : std::nullopt);
   });
-  return logits_of(out.squeeze(1));
+  return compute_logits(out.squeeze(1));
 }
 
 void Decoder::keep(const std::vector<std::int64_t>& rows) {

@@ -69,11 +69,11 @@ class Decoder {
   const torch::Tensor& tensor(const std::string& name) const;
   Layer layer_at(std::int64_t number) const;
   torch::Tensor run(torch::Tensor x, const Attend& attend);
-  torch::Tensor heads_of(const torch::Tensor& part) const;
+  torch::Tensor split_heads(const torch::Tensor& part) const;
   torch::Tensor step_by_hand(const std::vector<std::int64_t>& tokens);
   torch::Tensor step_by_graph(const std::vector<std::int64_t>& tokens);
   void compute_held();
-  torch::Tensor logits_of(const torch::Tensor& x) const;
+  torch::Tensor compute_logits(const torch::Tensor& x) const;
 
   GptWeights weights_;
   std::int64_t context_ = 0, hidden_ = 0;

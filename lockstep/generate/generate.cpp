@@ -105,6 +105,11 @@ class Text {
 
 void check_room(const Text& text, std::size_t number, std::int64_t context) {
   const auto tokens = static_cast<std::int64_t>(text.tokens().size());
+  if (context < 2) {
+    throw Error(Fault::config, "generate: the model's context is ", context,
+                " token, which leaves none for an answer; train one with a longer "
+                "data.sequence");
+  }
   if (tokens == 0) {
     throw Error(Fault::config, "generate: prompt ", number + 1,
                 " has no tokens, and the tokenizer has no ", tokenizer::kEndOfText,
@@ -168,21 +173,22 @@ void check_vocabulary(const Decoder& decoder, const tokenizer::Tokenizer& words)
               "; name the tokenizer that it was trained with (--tokenizer)");
 }
 
-std::vector<Generated> generate(Decoder& decoder, const tokenizer::Tokenizer& words,
+std::vector<Generated> generate(const TextModel& model,
                                 const std::vector<std::string>& prompts,
-                                const Options& options, const Stream& stream) {
+                                const Options& options) {
   std::vector<std::vector<std::int64_t>> tokens;
   for (const auto& prompt : prompts) {
-    const auto encoded = words.encode(prompt);
+    const auto encoded = model.words.encode(prompt);
     tokens.emplace_back(encoded.begin(), encoded.end());
   }
-  return generate_from(decoder, words, std::move(tokens), options, stream);
+  return generate_from(model, std::move(tokens), options);
 }
 
-std::vector<Generated> generate_from(Decoder& decoder,
-                                     const tokenizer::Tokenizer& words,
+std::vector<Generated> generate_from(const TextModel& model,
                                      std::vector<std::vector<std::int64_t>> prompts,
-                                     const Options& options, const Stream& stream) {
+                                     const Options& options) {
+  auto& decoder = model.decoder;
+  const auto& words = model.words;
   check_vocabulary(decoder, words);
   std::vector<Text> texts;
   std::int64_t longest = 0;
@@ -199,7 +205,7 @@ std::vector<Generated> generate_from(Decoder& decoder,
                                      static_cast<std::size_t>(logits.numel()));
     // Another token has to fit behind this one, or it is the last.
     const auto letters = texts[i].take(row, decoder.context());
-    if (stream && !letters.empty()) stream(i, letters);
+    if (options.stream && !letters.empty()) options.stream(i, letters);
   };
   for (std::size_t i = 0; i < texts.size(); ++i) {
     const auto logits =

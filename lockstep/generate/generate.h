@@ -12,6 +12,9 @@
 
 namespace lockstep::generate {
 
+// Gets the next letters of a text as they come, whole ones only.
+using Stream = std::function<void(std::size_t text, std::string_view letters)>;
+
 struct Options {
   std::int64_t max_tokens = 128;  // new ones, of each text
   SamplerOptions sampling;
@@ -19,6 +22,7 @@ struct Options {
   std::vector<std::string> stop_words;
   // Tokens that end a text, beside the tokenizer's end of text.
   std::vector<std::int64_t> end_tokens = {};
+  Stream stream = {};
 };
 
 // Why a text ends where it does.
@@ -32,22 +36,24 @@ struct Generated {
   Ended ended = Ended::max_tokens;
 };
 
-// Gets the next letters of a text as they come, whole ones only.
-using Stream = std::function<void(std::size_t text, std::string_view letters)>;
+// A language model, and the tokenizer that it was trained with.
+struct TextModel {
+  Decoder& decoder;
+  const tokenizer::Tokenizer& words;
+};
 
 // Continues each prompt. The texts are computed together and do not influence each
 // other. Throws Fault::config, with the arithmetic, for a prompt that has no token, or
 // leaves no room for one in the model's context, and for a tokenizer with more tokens
 // than the model's vocabulary.
-std::vector<Generated> generate(Decoder& decoder, const tokenizer::Tokenizer& words,
+std::vector<Generated> generate(const TextModel& model,
                                 const std::vector<std::string>& prompts,
-                                const Options& options, const Stream& stream = {});
+                                const Options& options);
 
 // Does the same for prompts that are tokens already.
-std::vector<Generated> generate_from(Decoder& decoder,
-                                     const tokenizer::Tokenizer& words,
+std::vector<Generated> generate_from(const TextModel& model,
                                      std::vector<std::vector<std::int64_t>> prompts,
-                                     const Options& options, const Stream& stream = {});
+                                     const Options& options);
 
 // Throws Fault::config if the tokenizer is not one for this model.
 void check_vocabulary(const Decoder& decoder, const tokenizer::Tokenizer& words);

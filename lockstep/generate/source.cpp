@@ -100,7 +100,7 @@ void check_base_is_there(const config::Config& config) {
               "', are not there; put them back");
 }
 
-Tensors base_of(const config::Config& config) {
+Tensors load_base(const config::Config& config) {
   const Path path = config.model.weights;
   if (std::filesystem::is_directory(path)) return from_folder(hf::Weights(path));
   return from_file(path);
@@ -125,7 +125,7 @@ Source of_config(const config::Config& config, Tensors tensors) {
   }
   // Checkpoints of adapters hold nothing else.
   if (config.lora.rank > 0 && !tensors.contains("wte.weight")) {
-    for (auto& [name, tensor] : base_of(config)) tensors.emplace(name, tensor);
+    for (auto& [name, tensor] : load_base(config)) tensors.emplace(name, tensor);
   }
   merge_adapters(tensors, config.lora);
   const auto found = tensors.find("wte.weight");

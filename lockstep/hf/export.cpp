@@ -28,7 +28,7 @@ struct Stored {
   storage::Shape shape;
 };
 
-const storage::TensorRecord& record_of(const Export& job, const std::string& name) {
+const storage::TensorRecord& find_record(const Export& job, const std::string& name) {
   const auto found = job.sources.find(name);
   if (found == job.sources.end()) {
     throw Error(Fault::config, "checkpoint export: the checkpoint has no '", name,
@@ -37,14 +37,14 @@ const storage::TensorRecord& record_of(const Export& job, const std::string& nam
   return job.reader.tensor(found->second);
 }
 
-Stored tensor_of(const Export& job, const std::string& name) {
+Stored find_tensor(const Export& job, const std::string& name) {
   if (job.adapted != nullptr) return {"F32", job.adapted->shape(name)};
-  const auto& record = record_of(job, name);
+  const auto& record = find_record(job, name);
   return {record.dtype, record.shape};
 }
 
 // Rows that only fill the embedding up have no token.
-std::int64_t vocabulary_of(const Export& job, std::int64_t rows) {
+std::int64_t find_vocabulary(const Export& job, std::int64_t rows) {
   const auto& config = job.config;
   if (config.model.pad_vocabulary == 1) return rows;
   const auto vocabulary =
@@ -103,15 +103,15 @@ void take_tokens(const Path& folder, Gpt2& model) {
   model.last_token = known(its->last_token);
 }
 
-Gpt2 model_of(const Export& job) {
-  const auto embedding = tensor_of(job, std::string(kEmbedding));
-  const auto positions = tensor_of(job, "wpe.weight");
+Gpt2 describe_model(const Export& job) {
+  const auto embedding = find_tensor(job, std::string(kEmbedding));
+  const auto positions = find_tensor(job, "wpe.weight");
   if (embedding.shape.size() != 2 || positions.shape.size() != 2) {
     throw Error(Fault::config, "checkpoint export: ", kEmbedding,
                 " and wpe.weight are no matrices; the model is no gpt of ours");
   }
   const auto dropout = job.config.model.dropout;
-  Gpt2 model{.vocabulary = vocabulary_of(job, embedding.shape[0]),
+  Gpt2 model{.vocabulary = find_vocabulary(job, embedding.shape[0]),
              .context = positions.shape[0],
              .hidden = embedding.shape[1],
              .layers = job.config.model.layers,
@@ -148,7 +148,7 @@ void give_adapted(const Export& job, const ModelTensor& wanted,
 void give_tensor(const Export& job, const ModelTensor& wanted,
                  const storage::Give& give) {
   if (job.adapted != nullptr) return give_adapted(job, wanted, give);
-  const auto& tensor = record_of(job, wanted.name);
+  const auto& tensor = find_record(job, wanted.name);
   const auto total = storage::num_elements(wanted.shape).value_or(0);
   const auto width = storage::num_bytes(tensor.dtype, 1).value_or(0);
   const bool at_once = is_transposed(wanted.name) || !tensor.order.empty();
@@ -190,11 +190,11 @@ std::vector<std::string> copy_tokenizer(const Path& from, const Path& to) {
 }
 
 Exported export_gpt2(const Export& job, const Path& folder) {
-  const auto model = model_of(job);
+  const auto model = describe_model(job);
   std::map<std::string, ModelTensor> by_name;
   Exported exported;
   for (const auto& tensor : tensors_of(model)) {
-    const auto record = tensor_of(job, tensor.name);
+    const auto record = find_tensor(job, tensor.name);
     check_shape(record, tensor);
     const auto name = str(kPrefix, tensor.name);
     by_name.emplace(name, tensor);
@@ -213,7 +213,7 @@ Exported export_gpt2(const Export& job, const Path& folder) {
                              [&](const auto& entry, const auto& give) {
                                give_tensor(job, by_name.at(entry.name), give);
                              });
-  const auto dtype = tensor_of(job, std::string(kEmbedding)).dtype;
+  const auto dtype = find_tensor(job, std::string(kEmbedding)).dtype;
   files::write_atomically(folder / "generation_config.json",
                           generation_config_json(model));
   if (!job.tokenizer.empty()) {

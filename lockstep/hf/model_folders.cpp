@@ -107,8 +107,8 @@ ModelFolder find_model(const Path& models, const std::string& name) {
               text::did_you_mean(name, names), how_to_get(name));
 }
 
-ModelFolder add_model(const Path& models, const std::string& name, const Path& from,
-                      Adding adding) {
+ModelFolder add_model(const Path& models, const NewModel& model) {
+  const auto& [name, from, adding] = model;
   check_free(models, name);
   std::error_code error;
   if (!fs::is_directory(from, error)) {

@@ -25,12 +25,16 @@ std::vector<ModelFolder> list_models(const Path& models);
 // Returns one of them. Throws Fault::config, with how to get it, if it is not there.
 ModelFolder find_model(const Path& models, const std::string& name);
 
-// Copies the files of the model in `from` into `models`, or makes a link to the folder
-// there; whole or not at all. Throws Fault::config for a name that is taken or is not
-// plain, and what Weights throws for a folder whose weights can not be loaded.
+// Copies the files of the model in `model.from` into `models`, or makes a link to the
+// folder there; whole or not at all. Throws Fault::config for a name that is taken or
+// is not plain, and what Weights throws for a folder whose weights can not be loaded.
 enum class Adding { copy, link };
-ModelFolder add_model(const Path& models, const std::string& name, const Path& from,
-                      Adding adding);
+struct NewModel {
+  std::string name;
+  Path from;
+  Adding adding = Adding::copy;
+};
+ModelFolder add_model(const Path& models, const NewModel& model);
 
 // Returns what model.weights means: a file or folder of that path, else the folder of
 // the model with that name. Throws Fault::config as find_model() does.

@@ -15,8 +15,8 @@ namespace lockstep::hf {
 namespace {
 
 using detail::check_padding;
+using detail::compared_sizes;
 using detail::is_folder;
-using detail::sizes_of;
 
 // The recipe while it is being settled.
 class Settling {
@@ -29,7 +29,8 @@ class Settling {
   void settle_name() {
     auto& name = loaded_.config.model.name;
     if (is_open("model.name")) {
-      set("model.name", name, std::string("gpt"), "model_type");
+      name = "gpt";
+      note("model.name", "model_type");
     } else if (name != "gpt") {
       refuse("model.name", str("'", name, "', but ", file_,
                                " is of a gpt2; set model.name=gpt, or name other "
@@ -38,10 +39,11 @@ class Settling {
   }
 
   void settle_sizes() {
-    for (auto& [key, knob, field, value] : sizes_of(loaded_.config, model_)) {
+    for (auto& [key, knob, field, value] : compared_sizes(loaded_.config, model_)) {
       // 0 leaves a size to the data.
       if (is_open(key) || knob == 0) {
-        set(key, knob, value, field);
+        knob = value;
+        note(key, field);
       } else if (knob != value) {
         refuse(key, str(knob, ", but ", file_, " has ", field, "=", value, "; leave ",
                         key, " out, or name other weights"));
@@ -52,7 +54,8 @@ class Settling {
     const bool has_sequence = data.name == "tokens" || data.name == "text";
     if (!has_sequence || sequence <= model_.context) return;
     if (is_open("data.sequence")) {
-      set("data.sequence", sequence, model_.context, "n_positions");
+      sequence = model_.context;
+      note("data.sequence", "n_positions");
     } else {
       refuse("data.sequence", str(sequence, " tokens, but ", file_, " has n_positions=",
                                   model_.context, "; lower data.sequence"));
@@ -64,8 +67,8 @@ class Settling {
     auto& data = loaded_.config.data;
     if (data.name != "text") return;
     if (data.text.tokenizer.empty()) {
-      set("data.tokenizer", data.text.tokenizer, loaded_.config.model.weights,
-          "tokenizer");
+      data.text.tokenizer = loaded_.config.model.weights;
+      note("data.tokenizer", "tokenizer");
     }
     const auto words = tokenizer::Tokenizer::load(data.text.tokenizer);
     const auto tokens = static_cast<std::int64_t>(words.size());
@@ -95,7 +98,8 @@ class Settling {
       refuse("model.dropout", str("our gpt has one, but ", file_, " has ", its,
                                   "; set model.dropout to the one to train with"));
     }
-    set("model.dropout", dropout, model_.embedding_dropout, "resid_pdrop");
+    dropout = model_.embedding_dropout;
+    note("model.dropout", "resid_pdrop");
     return fmt::format("dropout {} as there (model.dropout changes it)", dropout);
   }
 
@@ -106,9 +110,8 @@ class Settling {
            source->second.origin == config::Origin::standard;
   }
 
-  template <typename T>
-  void set(const std::string& key, T& knob, const T& value, const char* field) {
-    knob = value;
+  // Records which field of the folder has decided a knob.
+  void note(const std::string& key, const std::string& field) {
     loaded_.sources[key] = {config::Origin::planner, str(field, " of ", file_)};
   }
 

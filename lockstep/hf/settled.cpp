@@ -8,7 +8,8 @@
 
 namespace lockstep::hf {
 
-std::vector<detail::Size> detail::sizes_of(config::Config& config, const Gpt2& model) {
+std::vector<detail::Size> detail::compared_sizes(config::Config& config,
+                                                 const Gpt2& model) {
   std::vector<Size> sizes = {
       {"model.hidden", config.model.hidden, "n_embd", model.hidden},
       {"model.layers", config.model.layers, "n_layer", model.layers},
@@ -42,7 +43,7 @@ void check_settled(const config::Config& config) {
   if (!detail::is_folder(config.model.weights)) return;
   const auto model = read_gpt2(config.model.weights);
   auto copy = config;
-  for (const auto& [key, knob, field, value] : detail::sizes_of(copy, model)) {
+  for (const auto& [key, knob, field, value] : detail::compared_sizes(copy, model)) {
     if (knob == 0 || knob == value) continue;
     throw Error(Fault::config, key, ": ", knob, ", but ",
                 (Path(config.model.weights) / kConfigName).string(), " has ", field,

@@ -50,7 +50,7 @@ void check_shard_name(const Path& index, const std::string& name) {
               "' is no name of a file beside it; the index is not to be trusted");
 }
 
-std::vector<Path> shards_of(const Path& index) {
+std::vector<Path> find_shards(const Path& index) {
   std::set<std::string> names;
   for (const auto& [tensor, file] : read_index(index)) names.insert(file);
   std::vector<Path> files;
@@ -81,7 +81,7 @@ std::vector<Path> weight_files(const Path& folder) {
   for (const auto name : kFiles) {
     if (is_there(folder / name)) return {folder / name};
     const auto index = folder / str(name, kIndex);
-    if (is_there(index)) return shards_of(index);
+    if (is_there(index)) return find_shards(index);
   }
   throw Error(Fault::io, folder.string(), ": there are no weights in it, neither ",
               kFiles[0], " nor ", kFiles[1], " nor an index of shards",
@@ -93,6 +93,12 @@ struct Weights::Impl {
   struct Place {
     std::size_t file = 0;
     std::size_t index = 0;  // of the file's tensors
+  };
+
+  // The names that the files have.
+  struct Names {
+    std::map<std::string, Place> found;  // without the prefix
+    std::string prefixed, bare;          // one of each kind
   };
 
   Path folder;
@@ -111,33 +117,31 @@ struct Weights::Impl {
 
   void open() {
     for (const auto& file : weight_files(folder)) files.push_back(open_file(file));
-    std::map<std::string, Place> found;
-    std::string prefixed, bare;  // a name of each kind
+    Names names;
     for (std::size_t f = 0; f < files.size(); ++f) {
       for (std::size_t i = 0; i < files[f].tensors().size(); ++i) {
-        add({f, i}, found, prefixed, bare);
+        add({f, i}, names);
       }
     }
-    if (!prefixed.empty() && !bare.empty()) {
-      throw Error(Fault::config, folder.string(), ": '", prefixed, "' has the prefix ",
-                  kPrefix, " and '", bare,
+    if (!names.prefixed.empty() && !names.bare.empty()) {
+      throw Error(Fault::config, folder.string(), ": '", names.prefixed,
+                  "' has the prefix ", kPrefix, " and '", names.bare,
                   "' has not: the files are of two models; copy those of one");
     }
-    check_index(found);
+    check_index(names.found);
   }
 
-  void add(const Place& place, std::map<std::string, Place>& found,
-           std::string& prefixed, std::string& bare) {
+  void add(const Place& place, Names& names) {
     const auto& at = entry(place);
     if (at.name == kHead) {
       head = place;
       return;
     }
     const bool has_prefix = at.name.starts_with(kPrefix);
-    (has_prefix ? prefixed : bare) = at.name;
+    (has_prefix ? names.prefixed : names.bare) = at.name;
     const auto name = at.name.substr(has_prefix ? kPrefix.size() : 0);
     if (is_mask(name)) return;
-    const auto [first, is_new] = found.emplace(name, place);
+    const auto [first, is_new] = names.found.emplace(name, place);
     if (!is_new) {
       throw Error(Fault::io, files[place.file].path().string(), ": '", at.name,
                   "' is in ", files[first->second.file].path().filename().string(),
@@ -165,7 +169,7 @@ struct Weights::Impl {
     }
   }
 
-  std::vector<std::byte> bytes_of(const Place& place) const {
+  std::vector<std::byte> read_bytes(const Place& place) const {
     std::vector<std::byte> bytes;
     files[place.file].read(place.index, [&](std::span<const std::byte> piece) {
       bytes.insert(bytes.end(), piece.begin(), piece.end());
@@ -190,7 +194,7 @@ struct Weights::Impl {
     const auto& its = places[static_cast<std::size_t>(embedding - tensors.begin())];
     const bool same = entry(*head).dtype == entry(its).dtype &&
                       entry(*head).shape == entry(its).shape &&
-                      bytes_of(*head) == bytes_of(its);
+                      read_bytes(*head) == read_bytes(its);
     if (same) return;
     throw Error(
         Fault::config, files[head->file].path().string(), ": ", kHead,
@@ -260,7 +264,7 @@ void Weights::read(std::size_t index, std::span<std::byte> out) const {
   const auto& [name, dtype, shape] = tensors()[index];
   const auto& place = impl_->places[index];
   if (is_transposed(name) && shape.size() == 2) {
-    const auto bytes = impl_->bytes_of(place);
+    const auto bytes = impl_->read_bytes(place);
     transpose({.bytes = bytes,
                .rows = shape[1],
                .columns = shape[0],

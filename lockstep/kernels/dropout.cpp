@@ -14,7 +14,7 @@ namespace {
 
 // Drops elements [begin, begin + count) of one sample.
 template <typename T, typename Wide>
-struct Piece {
+struct DropoutPiece {
   T* out;
   const T* in;
   std::int64_t begin, count;
@@ -40,9 +40,9 @@ void drop(const Dropout& args, std::int64_t first, std::int64_t last) {
     const auto begin = first % args.sample_elements;
     const auto count = std::min(last - first, args.sample_elements - begin);
     detail::run_with_vectors(
-        Piece<T, Wide>{out + first, in + first, begin, count,
-                       detail::key_of(args.key, args.first_sample + sample),
-                       args.keep_below, static_cast<Wide>(args.scale)});
+        DropoutPiece<T, Wide>{out + first, in + first, begin, count,
+                              detail::key_of(args.key, args.first_sample + sample),
+                              args.keep_below, static_cast<Wide>(args.scale)});
     first += count;
   }
 }

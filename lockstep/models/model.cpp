@@ -24,7 +24,10 @@ torch::Tensor Model::run_blocks(torch::Tensor x) {
     if (watch_) watch_(i, x);
     const bool again = recompute_every_ > 0 && is_training() &&
                        i % static_cast<std::size_t>(recompute_every_) == 0;
-    x = again ? recomputed(*module, compute, x) : compute(x);
+    const auto run = [&, &block = *module, &own = compute](const torch::Tensor& input) {
+      return again ? recomputed(block, own, input) : own(input);
+    };
+    x = runner_ ? runner_(i, run, x) : run(x);
   }
   if (watch_ && !blocks_.empty()) watch_(blocks_.size(), x);
   return x;

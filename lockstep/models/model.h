@@ -56,6 +56,12 @@ class Model : public torch::nn::Module {
   std::size_t num_blocks() const noexcept { return blocks_.size(); }
   const torch::nn::Module& block(std::size_t i) const { return *blocks_[i].module; }
 
+  // Runs a block in the place of compute(input), for whoever has to do something before
+  // and after it: gather its parameters, for instance. Empty: blocks just run.
+  using BlockRunner = std::function<torch::Tensor(
+      std::size_t block, const BlockFunction& compute, const torch::Tensor& input)>;
+  void run_blocks_by(BlockRunner runner) { runner_ = std::move(runner); }
+
   // Called with the input of each block, and with the output of the last one, as
   // forward() comes to it. Empty: none is called.
   using BlockWatch = std::function<void(std::size_t, const torch::Tensor&)>;
@@ -75,6 +81,7 @@ class Model : public torch::nn::Module {
   std::vector<Block> blocks_;
   int recompute_every_ = 0;
   BlockWatch watch_;
+  BlockRunner runner_;
 };
 
 // Builds the model that a recipe names; its initial values come from torch's default

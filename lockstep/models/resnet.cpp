@@ -77,14 +77,14 @@ class ResidualBlock : public nn::Module {
   nn::Sequential shortcut_{nullptr};
 };
 
-struct Depth {
+struct BlockCounts {
   std::array<int, 4> blocks;  // of each stage
   bool bottleneck;
 };
 
 class ResNet : public Model {
  public:
-  ResNet(const Depth& depth, const Shape& shape)
+  ResNet(const BlockCounts& depth, const Shape& shape)
       : small_(std::min(shape.input[1], shape.input[2]) < kSmallImage) {
     constexpr std::int64_t kStem = 64;
     conv1_ = register_module("conv1", small_ ? conv(shape.input[0], kStem, {3})
@@ -206,7 +206,7 @@ void check_image(const std::string& name, const Shape& shape) {
 }
 
 std::shared_ptr<Model> make_deep(const config::ModelConfig& config, const Shape& shape,
-                                 const Depth& depth) {
+                                 const BlockCounts& depth) {
   check_image(config.name, shape);
   return std::make_shared<ResNet>(depth, shape);
 }

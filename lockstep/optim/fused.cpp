@@ -158,7 +158,7 @@ class Fused : public Optimizer {
       raw.factor = arguments.factor.defined()
                        ? arguments.factor.const_data_ptr<double>()
                        : nullptr;
-      update(work, raw, values, gradients, arguments.factor);
+      update(work, raw, {values, gradients, arguments.factor});
     }
   }
 
@@ -190,7 +190,7 @@ class Fused : public Optimizer {
       raw.hyper_at = hyper++;
       raw.factor = arguments.factor;
       raw.skip = arguments.skip;
-      update(work, raw, values, gradients, {});
+      update(work, raw, {values, gradients, {}});
     }
   }
 
@@ -266,9 +266,11 @@ class Fused : public Optimizer {
     }
   }
 
-  // `factor` is for the operators, where there is no kernel.
-  void update(Work& work, const kernels::Update& raw, torch::Tensor& values,
-              const torch::Tensor& gradients, const torch::Tensor& factor) {
+  // The operators' arguments, where there is no kernel.
+  struct Tensors {
+    torch::Tensor values, gradients, factor;
+  };
+  void update(Work& work, const kernels::Update& raw, const Tensors& tensors) {
     if (device_.is_cpu()) {
       if (work.workers) kernels::update_cpu(raw, *work.workers);
     } else if (kernels::cuda_available()) {
@@ -276,12 +278,16 @@ class Fused : public Optimizer {
       kernels::update_cuda(raw, kernels::current_stream(device_.index()));
     } else {
       LOCKSTEP_CHECK(raw.hyper_at == nullptr);
-      update_by_operators(rule_, raw.hyper, work.ranges, factor,
-                          {.weights = weights(values),
-                           .rounded = master_.defined() ? values : master_,
-                           .gradients = gradients,
-                           .first = first_,
-                           .second = second_});
+      update_by_operators(
+          {.rule = rule_.rule,
+           .hyper = raw.hyper,
+           .ranges = work.ranges,
+           .factor = tensors.factor,
+           .buffers = {.weights = weights(tensors.values),
+                       .rounded = master_.defined() ? tensors.values : master_,
+                       .gradients = tensors.gradients,
+                       .first = first_,
+                       .second = second_}});
     }
   }
 

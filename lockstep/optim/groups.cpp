@@ -80,8 +80,8 @@ class NoDecay {
 
 }  // namespace
 
-std::vector<ParameterOptions> options_of(const config::OptimConfig& config,
-                                         std::span<const ParameterShape> parameters) {
+std::vector<ParameterOptions> parameter_options(
+    const config::OptimConfig& config, std::span<const ParameterShape> parameters) {
   std::size_t num_layers = 0;
   const auto layers = layers_of(parameters, num_layers);
   const NoDecay no_decay(config.no_decay, parameters);

@@ -28,7 +28,7 @@ struct ParameterOptions {
 // A layer is the part of a name up to its first number ("blocks.3"), or its first part
 // if it has none ("embed"); layers count in the order of their first parameter, and the
 // last one learns at the full rate.
-std::vector<ParameterOptions> options_of(const config::OptimConfig& config,
-                                         std::span<const ParameterShape> parameters);
+std::vector<ParameterOptions> parameter_options(
+    const config::OptimConfig& config, std::span<const ParameterShape> parameters);
 
 }  // namespace lockstep::optim

@@ -24,21 +24,18 @@ Numbers numbers_of(const kernels::Hyper& h, const OptionRange& range) {
 }
 
 // Operators run one by one and none fuses two, so that each rounds.
-void apply_sgd(const FusedRule& rule, const Numbers& n, const Buffers& b,
-               const Tensor& gradient) {
-  Tensor change = gradient + b.weights * n.decay;
-  if (rule.rule != kernels::Rule::sgd) {
+void apply_sgd(kernels::Rule rule, const Numbers& n, const Buffers& b) {
+  Tensor change = b.gradients + b.weights * n.decay;
+  if (rule != kernels::Rule::sgd) {
     b.first.copy_(b.first * n.beta1 + change);
-    change =
-        rule.rule == kernels::Rule::nesterov ? change + b.first * n.beta1 : b.first;
+    change = rule == kernels::Rule::nesterov ? change + b.first * n.beta1 : b.first;
   }
   b.weights.copy_(b.weights - change * n.rate);
 }
 
-void apply_adam(const FusedRule& rule, const Numbers& n, const Buffers& b,
-                const Tensor& gradient) {
-  const bool decoupled = rule.rule == kernels::Rule::adamw;
-  const auto d = decoupled ? gradient : gradient + b.weights * n.decay;
+void apply_adam(kernels::Rule rule, const Numbers& n, const Buffers& b) {
+  const bool decoupled = rule == kernels::Rule::adamw;
+  const auto d = decoupled ? b.gradients : b.gradients + b.weights * n.decay;
   b.first.copy_(b.first + (d - b.first) * n.rest1);
   b.second.copy_(b.second * n.beta2 + (d * d) * n.rest2);
   const auto change = b.first / (b.second.sqrt() * n.inverse_root + n.eps);
@@ -46,10 +43,10 @@ void apply_adam(const FusedRule& rule, const Numbers& n, const Buffers& b,
   b.weights.copy_(kept - change * n.rate);
 }
 
-void apply_lion(const Numbers& n, const Buffers& b, const Tensor& gradient) {
-  const auto sign = (b.first * n.beta1 + gradient * n.rest1).sign();
+void apply_lion(const Numbers& n, const Buffers& b) {
+  const auto sign = (b.first * n.beta1 + b.gradients * n.rest1).sign();
   b.weights.copy_(b.weights * n.keep - sign * n.rate);
-  b.first.copy_(b.first * n.beta2 + gradient * n.rest2);
+  b.first.copy_(b.first * n.beta2 + b.gradients * n.rest2);
 }
 
 Tensor scaled(const kernels::Hyper& hyper, const Tensor& factor, const Buffers& b) {
@@ -69,25 +66,23 @@ Buffers Buffers::piece(std::int64_t begin, std::int64_t end) const {
   return {cut(weights), cut(rounded), cut(gradients), cut(first), cut(second)};
 }
 
-void update_by_operators(const FusedRule& rule, const kernels::Hyper& hyper,
-                         const std::vector<OptionRange>& ranges, const Tensor& factor,
-                         const Buffers& buffers) {
-  for (const auto& range : ranges) {
-    const auto piece = buffers.piece(range.begin, range.end);
-    const auto numbers = numbers_of(hyper, range);
-    const auto gradient = scaled(hyper, factor, piece);
-    switch (rule.rule) {
+void update_by_operators(const OperatorUpdate& update) {
+  for (const auto& range : update.ranges) {
+    auto piece = update.buffers.piece(range.begin, range.end);
+    const auto numbers = numbers_of(update.hyper, range);
+    piece.gradients = scaled(update.hyper, update.factor, piece);
+    switch (update.rule) {
       case kernels::Rule::sgd:
       case kernels::Rule::momentum:
       case kernels::Rule::nesterov:
-        apply_sgd(rule, numbers, piece, gradient);
+        apply_sgd(update.rule, numbers, piece);
         break;
       case kernels::Rule::adam:
       case kernels::Rule::adamw:
-        apply_adam(rule, numbers, piece, gradient);
+        apply_adam(update.rule, numbers, piece);
         break;
       case kernels::Rule::lion:
-        apply_lion(numbers, piece, gradient);
+        apply_lion(numbers, piece);
         break;
     }
     if (piece.rounded.defined()) piece.rounded.copy_(piece.weights);

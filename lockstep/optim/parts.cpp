@@ -32,8 +32,8 @@ void add_cuts(std::vector<std::int64_t>& cuts, const Pieces& pieces) {
 }
 
 // Returns the places where a piece begins or ends.
-std::vector<std::int64_t> cuts_of(const std::vector<Elements>& unused,
-                                  const std::vector<Behind>& behind) {
+std::vector<std::int64_t> find_cuts(const std::vector<Elements>& unused,
+                                    const std::vector<Behind>& behind) {
   std::vector<std::int64_t> cuts;
   add_cuts(cuts, unused);
   add_cuts(cuts, behind);
@@ -47,7 +47,7 @@ std::vector<std::int64_t> cuts_of(const std::vector<Elements>& unused,
 std::vector<Part> cut_by_steps(const std::vector<OptionRange>& ranges,
                                const std::vector<Elements>& unused,
                                const std::vector<Behind>& behind) {
-  const auto cuts = cuts_of(unused, behind);
+  const auto cuts = find_cuts(unused, behind);
   std::map<std::int64_t, Part> parts;
   for (const auto& range : ranges) {
     auto next = std::upper_bound(cuts.begin(), cuts.end(), range.begin);
@@ -70,7 +70,7 @@ std::vector<Part> cut_by_steps(const std::vector<OptionRange>& ranges,
 
 std::vector<Behind> one_more(const std::vector<Behind>& behind,
                              const std::vector<Elements>& unused) {
-  const auto cuts = cuts_of(unused, behind);
+  const auto cuts = find_cuts(unused, behind);
   std::vector<Behind> next;
   for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
     const auto steps = steps_at(behind, cuts[i]) + (is_in(unused, cuts[i]) ? 1 : 0);

@@ -29,7 +29,7 @@ double scaled_lr(const config::OptimConfig& optim, std::int64_t global_batch) {
   return optim.lr;
 }
 
-std::int64_t warmup_of(const ScheduleConfig& config, const RunLength& run) {
+std::int64_t warmup_steps(const ScheduleConfig& config, const RunLength& run) {
   if (config.warmup_epochs == 0) return config.warmup_steps;
   return std::llround(config.warmup_epochs * static_cast<double>(run.steps_per_epoch));
 }
@@ -39,7 +39,7 @@ std::int64_t in_epochs(std::int64_t steps, const RunLength& run) {
 }
 
 // Returns the length of the run in the schedule's unit.
-std::int64_t end_of(const ScheduleConfig& config, const RunLength& run) {
+std::int64_t schedule_end(const ScheduleConfig& config, const RunLength& run) {
   return config.unit == ScheduleUnit::step ? run.steps : in_epochs(run.steps, run);
 }
 
@@ -66,25 +66,29 @@ void check_warmup(const ScheduleConfig& config, const RunLength& run,
 }
 
 // Checks that a drop at one point comes before the end.
+struct DropPoint {
+  std::string_view knob;
+  std::int64_t at = 0;
+};
 void check_point(const ScheduleConfig& config, const RunLength& run,
-                 std::string_view knob, std::int64_t point) {
-  if (point < end_of(config, run)) return;
-  throw Error(Fault::config, knob, ": the rate would drop at ", name_of(config.unit),
-              " ", point, ", counted from 0, but ", arithmetic(run),
-              "; drop it earlier or train longer");
+                 const DropPoint& point) {
+  if (point.at < schedule_end(config, run)) return;
+  throw Error(Fault::config, point.knob, ": the rate would drop at ",
+              name_of(config.unit), " ", point.at, ", counted from 0, but ",
+              arithmetic(run), "; drop it earlier or train longer");
 }
 
 void check_fits(const ScheduleConfig& config, const RunLength& run,
                 std::int64_t warmup) {
   check_warmup(config, run, warmup);
   if (config.name == config::Schedule::step) {
-    check_point(config, run, "schedule.step_size", config.step_size);
+    check_point(config, run, {"schedule.step_size", config.step_size});
   }
   if (config.name == config::Schedule::multi_step) {
-    check_point(config, run, "schedule.milestones", config.milestones.back());
+    check_point(config, run, {"schedule.milestones", config.milestones.back()});
   }
   if (config.name != config::Schedule::wsd) return;
-  const auto end = end_of(config, run);
+  const auto end = schedule_end(config, run);
   const auto decay = detail::decay_length(config, end);
   const auto rise = config.unit == ScheduleUnit::step ? warmup : in_epochs(warmup, run);
   if (rise + decay <= end) return;
@@ -106,7 +110,7 @@ Schedule::Schedule(const config::OptimConfig& optim, const ScheduleConfig& sched
     : config_(schedule),
       run_(run),
       base_lr_(scaled_lr(optim, run.global_batch)),
-      warmup_steps_(warmup_of(schedule, run)),
+      warmup_steps_(warmup_steps(schedule, run)),
       best_(worst(schedule.goal)) {
   check_fits(config_, run_, warmup_steps_);
 }
@@ -120,7 +124,7 @@ double Schedule::lr(std::int64_t step, std::int64_t epoch) const {
   const double factor = detail::curve(
       config_, {.now = by_step ? step : epoch,
                 .warmup = by_step ? warmup_steps_ : in_epochs(warmup_steps_, run_),
-                .end = end_of(config_, run_)});
+                .end = schedule_end(config_, run_)});
   return base_lr_ * ratio_ * factor;
 }
 

@@ -53,7 +53,8 @@ void average_in(const Tensor& running, const Tensor& latest, double momentum) {
 
 // Computes in double: the values are few, and float would lose digits once more.
 Statistics combined_on_cpu(const Tensor& input, const RankStatistics& parts,
-                           const Running& running) {
+                           const BatchNormOptions& options) {
+  const auto& running = options.running;
   const auto counts = parts.counts.to(torch::kFloat64);
   const double total = counts.sum().item<double>();
   if (total < 1.5) refuse(input);
@@ -63,11 +64,12 @@ Statistics combined_on_cpu(const Tensor& input, const RankStatistics& parts,
   average_in(running.mean, mean, running.momentum);
   average_in(running.var, var * (total / (total - 1)), running.momentum);
   const auto dtype = parts.means.scalar_type();
-  return {mean.to(dtype), var.to(dtype), counts};
+  return {mean.to(dtype), var.to(dtype), counts, options.eps};
 }
 
-Statistics combined_on_gpu(const RankStatistics& parts, const Running& running,
-                           double eps) {
+Statistics combined_on_gpu(const RankStatistics& parts,
+                           const BatchNormOptions& options) {
+  const auto& running = options.running;
   // The operation wants all of them in one dtype.
   const auto dtype = parts.means.scalar_type();
   const bool track = running.mean.defined();
@@ -75,12 +77,12 @@ Statistics combined_on_gpu(const RankStatistics& parts, const Running& running,
   const auto running_var = track ? running.var.to(dtype) : Tensor();
   const auto [mean, spread] = at::batch_norm_gather_stats_with_counts(
       parts.means, parts.means, parts.spreads, running_mean, running_var,
-      running.momentum, eps, parts.counts);
+      running.momentum, options.eps, parts.counts);
   if (track && !running_mean.is_same(running.mean)) {
     running.mean.copy_(running_mean);
     running.var.copy_(running_var);
   }
-  return {mean, spread, parts.counts.to(torch::kInt32)};
+  return {mean, spread, parts.counts.to(torch::kInt32), options.eps};
 }
 
 }  // namespace
@@ -108,32 +110,33 @@ Tensor local_statistics(const Tensor& input, double eps) {
 }
 
 Statistics combined_statistics(const Tensor& input, const Tensor& all,
-                               const Running& running, double eps) {
+                               const BatchNormOptions& options) {
   const auto channels = input.size(1);
   const RankStatistics parts{all.narrow(1, 0, channels),
                              all.narrow(1, channels, channels),
                              all.select(1, 2 * channels)};
-  if (!input.is_cuda()) return combined_on_cpu(input, parts, running);
+  if (!input.is_cuda()) return combined_on_cpu(input, parts, options);
   // A rank with two values knows without looking, and does not wait for the GPU.
   if (count_of(input) < 2 && parts.counts.sum().item<double>() < 1.5) refuse(input);
-  return combined_on_gpu(parts, running, eps);
+  return combined_on_gpu(parts, options);
 }
 
 Tensor normalised(const Tensor& input, const Affine& affine,
-                  const Statistics& statistics, double eps) {
+                  const Statistics& statistics) {
   if (input.numel() == 0) return torch::empty_like(input);
   const auto weight = to_statistics(affine.weight, input);
   const auto bias = to_statistics(affine.bias, input);
   if (input.is_cuda()) {
     return at::batch_norm_elemt(input, weight, bias, statistics.mean, statistics.spread,
-                                eps);
+                                statistics.eps);
   }
   return std::get<0>(at::native_batch_norm(input, weight, bias, statistics.mean,
-                                           statistics.spread, false, 0, eps));
+                                           statistics.spread, false, 0,
+                                           statistics.eps));
 }
 
 GradientSums gradient_sums(const Tensor& gradient, const Tensor& input,
-                           const Statistics& statistics, double eps) {
+                           const Statistics& statistics) {
   if (input.numel() == 0) {
     const auto none = torch::zeros_like(statistics.mean);
     return {torch::cat({none, none}), none, none.clone()};
@@ -146,13 +149,13 @@ GradientSums gradient_sums(const Tensor& gradient, const Tensor& input,
     return {torch::cat({dy, dy_x}), weight, bias};
   }
   const auto [unused, weight, bias] = at::native_batch_norm_backward(
-      gradient, input, {}, statistics.mean, statistics.spread, {}, {}, false, eps,
-      {false, true, true});
+      gradient, input, {}, statistics.mean, statistics.spread, {}, {}, false,
+      statistics.eps, {false, true, true});
   return {torch::cat({bias, weight}), weight, bias};
 }
 
-Tensor input_gradient(const Tensor& gradient, const Tensor& input, const Tensor& weight,
-                      const Statistics& statistics, const Tensor& sums, double eps) {
+Tensor input_gradient(const BackwardTensors& tensors, const Statistics& statistics) {
+  const auto& [gradient, input, weight, sums] = tensors;
   if (input.numel() == 0) return torch::zeros_like(input);
   const auto channels = input.size(1);
   const auto dy = sums.narrow(0, 0, channels);
@@ -163,7 +166,7 @@ Tensor input_gradient(const Tensor& gradient, const Tensor& input, const Tensor&
                                          statistics.spread, scale, dy, dy_x,
                                          statistics.counts);
   }
-  auto slope = (statistics.spread + eps).rsqrt();
+  auto slope = (statistics.spread + statistics.eps).rsqrt();
   if (scale.defined()) slope = slope * scale;
   const auto per_value = slope / statistics.counts.sum().item<double>();
   const auto x = input.to(statistics_dtype(input));
@@ -171,7 +174,7 @@ Tensor input_gradient(const Tensor& gradient, const Tensor& input, const Tensor&
   // last two terms are an affine function of x^, for which there is a fast operation.
   auto result = std::get<0>(at::native_batch_norm(x, -per_value * dy_x, -per_value * dy,
                                                   statistics.mean, statistics.spread,
-                                                  false, 0, eps));
+                                                  false, 0, statistics.eps));
   result.addcmul_(gradient.to(x.scalar_type()), by_channel(slope, input));
   return result.to(input.scalar_type());
 }

@@ -8,12 +8,14 @@
 #include "lockstep/parallel/detail/exchange.h"
 #include "lockstep/parallel/detail/flat_buffers.h"
 #include "lockstep/parallel/detail/hooks.h"
+#include "lockstep/parallel/detail/sharded_values.h"
+#include "lockstep/parallel/detail/unit_gathers.h"
 #include "lockstep/parallel/detail/use_tracker.h"
 
 namespace lockstep::parallel {
 namespace {
 
-std::vector<torch::Tensor> tensors_of(const std::vector<Parameter>& parameters) {
+std::vector<torch::Tensor> to_tensors(const std::vector<Parameter>& parameters) {
   std::vector<torch::Tensor> tensors;
   tensors.reserve(parameters.size());
   for (const auto& parameter : parameters) tensors.push_back(parameter.tensor);
@@ -34,34 +36,37 @@ std::vector<std::size_t> checked_order(std::vector<std::size_t> order,
 
 }  // namespace
 
-Engine::Engine(torch::nn::Module& module, comm::Communicator& data,
-               comm::Communicator& cpu, const EngineOptions& options)
+Engine::Engine(torch::nn::Module& module, const Communicators& ranks,
+               const EngineOptions& options)
     : module_(module),
-      data_(data),
-      cpu_(cpu),
+      data_(ranks.data),
+      cpu_(ranks.cpu),
       options_(options),
       parameters_(trainable_parameters(module)),
-      tensors_(tensors_of(parameters_)),
+      tensors_(to_tensors(parameters_)),
       order_(checked_order(options.order, parameters_.size())),
-      shards_(data.size() > 1 && options.stage.shards_update()),
-      pools_(data.size() > 1 && options.stage.shards_gradients()),
-      collects_(pools_ || (!data.device().is_cpu() && options.gradient_as_bucket_view)),
-      peers_share_autograd_(data.size() > 1 && data.traits().peers_are_threads &&
-                            !data.device().is_cpu()),
+      shards_(data_.size() > 1 && options.stage.shards_update()),
+      pools_(data_.size() > 1 && options.stage.shards_gradients()),
+      gathers_values_(data_.size() > 1 && options.stage.shards_values()),
+      collects_(pools_ ||
+                (!data_.device().is_cpu() && options.gradient_as_bucket_view)),
+      peers_share_autograd_(data_.size() > 1 && data_.traits().peers_are_threads &&
+                            !data_.device().is_cpu()),
       use_(std::make_unique<detail::UseTracker>(
-          parameters_, cpu,
+          parameters_, cpu_,
           detail::UseTracker::Options{options.find_unused_parameters,
                                       options.static_graph})) {
   check_stage_supported();
-  if (data.size() > 1) {
-    comm::check_same(cpu, "parameter", comm::facts_of(module));
+  if (data_.size() > 1) {
+    comm::check_same(cpu_, "parameter", comm::facts_of(module));
   }
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     index_of_[tensors_[i].unsafeGetTensorImpl()] = i;
   }
+  assign_units();
   lay_out();
-  for (std::size_t g = 0; g < buffers_->groups().size(); ++g) {
-    if (data.size() > 1) data.broadcast(buffers_->values(g), 0).wait();
+  for (std::size_t g = 0; g < buffers_->groups().size() && !gathers_values_; ++g) {
+    if (data_.size() > 1) data_.broadcast(buffers_->values(g), 0).wait();
   }
   broadcast_frozen();
   broadcast_buffers();
@@ -72,10 +77,8 @@ Engine::Engine(torch::nn::Module& module, comm::Communicator& data,
 
 Engine::~Engine() = default;
 
-std::size_t Engine::num_groups() const noexcept {
-  return buffers_->groups().size();
-}
 torch::Tensor& Engine::values(std::size_t group) {
+  LOCKSTEP_CHECK(!gathers_values_, "values are whole on no rank at stage 3");
   return buffers_->values(group);
 }
 torch::Tensor& Engine::gradients(std::size_t group) {
@@ -98,11 +101,6 @@ const std::vector<std::size_t>& Engine::captured_unused() const noexcept {
 }
 
 void Engine::check_stage_supported() const {
-  if (options_.stage.shards_values()) {
-    throw Error(Fault::config,
-                "parallel: this engine shards the optimizer's state and gradients "
-                "(stages 0 to 2), not parameters");
-  }
   if (pools_ && peers_share_autograd_) {
     throw Error(Fault::config,
                 "parallel: ranks that are threads and share a GPU wait for each other "
@@ -240,6 +238,13 @@ void Engine::refuse_second_gradient(std::size_t parameter) const {
               "that: compute its gradients with autograd::grad() instead");
 }
 
+// A unit's sums start when its backward pass is over.
+void Engine::refuse_late_gradient(std::size_t parameter) const {
+  throw Error(Fault::config, "parallel: the gradient of '", parameters_[parameter].name,
+              "' came after the backward pass of its unit was over; it is used outside "
+              "of that unit: list the module that uses it as part of no unit");
+}
+
 void Engine::before(std::size_t parameter) {
   if (running_ && (ended_ || pass_.expired())) refuse_second_pass();
   if (sync_ && !running_) begin_by_gradient();
@@ -265,6 +270,7 @@ void Engine::arrived(std::size_t parameter) {
   use_->set(parameter);
   if (!sync_) return;
   if (exchange_->has_arrived(parameter)) refuse_second_gradient(parameter);
+  if (exchange_->has_left(parameter)) refuse_late_gradient(parameter);
   exchange_->ready(parameter, use_->used());
 }
 
@@ -272,6 +278,7 @@ void Engine::arrived(std::size_t parameter) {
 // finish() needs no other rank's backward pass any more.
 void Engine::end_of_backward() {
   ended_ = true;
+  end_units();
   exchange_->start_rest(use_->used(), /*as_if_used=*/false);
   if (!options_.waits_in_backward || peers_share_autograd_) return;
   if (pools_) return end_pass();
@@ -291,7 +298,13 @@ void Engine::finish(bool failed) {
 
 void Engine::end_pass() {
   if (!pools_ || !running_) return;
-  running_ = false;  // set first: a communicator that failed ends every pass
+  try {
+    end_units();
+  } catch (...) {  // a communicator that failed ends every pass
+    running_ = false;
+    throw;
+  }
+  running_ = false;  // set first, likewise
   exchange_->start_rest(use_->used(), /*as_if_used=*/false);
   exchange_->complete();
   passes_done_ += 1;
@@ -302,6 +315,8 @@ void Engine::empty_pass() {
   end_pass();
   begin();
   ended_ = true;
+  begin_units();
+  end_units();
   exchange_->start_rest(use_->used(), /*as_if_used=*/false);
 }
 
@@ -316,6 +331,7 @@ void Engine::finish_passes(bool failed) {
   }
   while (passes_done_ < passes_) {
     begin();
+    begin_units();
     end_pass();
   }
   exchange_->start_counts(use_->used(), excused);

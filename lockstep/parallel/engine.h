@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -10,6 +11,7 @@
 #include <torch/torch.h>
 
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/join.h"
 #include "lockstep/models/gradient_sink.h"
 #include "lockstep/parallel/layout.h"
 #include "lockstep/parallel/observer.h"
@@ -21,6 +23,8 @@ namespace detail {
 class Exchange;
 class FlatBuffers;
 class GradientHooks;
+class ShardedValues;
+class UnitGathers;
 class UseTracker;
 }  // namespace detail
 
@@ -32,7 +36,7 @@ enum class Compression { none, fp16, bf16 };
 struct EngineOptions {
   // The row of the table of stages: 0 sums whole gradients on every rank (DDP), 1 each
   // rank's shard of them, which it alone changes the parameters by (ZeRO-1), 2 keeps
-  // these shards only (ZeRO-2).
+  // these shards only (ZeRO-2), 3 shards the parameters, too (ZeRO-3).
   Stage stage = kStages[0];
   LayoutOptions layout;
   // The order in which gradients become ready, by index in trainable_parameters(), the
@@ -41,6 +45,17 @@ struct EngineOptions {
   std::vector<std::size_t> order = {};
   // Buckets of gradients that a rank has memory for at a time, from stage 2 on.
   std::size_t live_buckets = 2;
+  // Stage 3: the modules whose parameters are gathered together, in the order in which
+  // a forward pass comes to them (run_unit()); none contains another. A parameter of
+  // none, or of several, is whole for a whole pass.
+  std::vector<const torch::nn::Module*> units = {};
+  // Stage 3: units that are gathered ahead of their use.
+  std::size_t prefetch_units = 1;
+  // Stage 3: units of fewer bytes are whole for a whole pass.
+  std::int64_t persist_below = 0;
+  // Stage 3: a unit is freed after its forward pass and gathered again for its backward
+  // pass; without, it stays whole in between.
+  bool reshard_after_forward = true;
   // A parameter that took no part in a backward pass is an error that names it, unless
   // this is set: then its gradient is what the other ranks have.
   bool find_unused_parameters = false;
@@ -57,6 +72,19 @@ struct EngineOptions {
   // backward() returns with the sums. Without, finish() waits for them, so that
   // something else can be done meanwhile.
   bool waits_in_backward = true;
+};
+
+// How the ranks of an engine reach each other: `data` moves the model's tensors, `cpu`
+// moves those of the host, for agreements, on the thread that waits for a pass.
+struct Communicators {
+  Communicators(comm::Communicator& for_data, comm::Communicator& for_host)
+      : data(for_data), cpu(for_host) {}
+  // A world has both, so that it can be passed as it is.
+  Communicators(comm::World& world)  // NOLINT(google-explicit-constructor)
+      : data(world.data()), cpu(world.cpu()) {}
+
+  comm::Communicator& data;
+  comm::Communicator& cpu;
 };
 
 // Keeps the gradients of a model summed over the ranks: the engine below DDP.
@@ -79,30 +107,65 @@ struct EngineOptions {
 // Sparse gradients (of an embedding) are made dense: they travel, and are remembered,
 // in full size.
 //
+// At stage 3 the same holds for parameters: each rank keeps its shards, forward() and
+// run_unit() gather those of a unit before it computes and free them after it, and the
+// backward pass does so once more. Reading a parameter at another time finds no memory.
+//
 // Collective: the constructor, backward passes (but in no_sync), finish(), updated(),
-//             gather_gradients(), broadcast_buffers().
+//             gather_gradients(), broadcast_buffers(); at stage 3 forward passes.
 // Threads:    hooks run where autograd runs them and never wait for another rank.
 // Lifetime:   the module and the communicators outlive it. After it the parameters stay
 //             views of the flat buffers, and gradients are no longer exchanged.
 class Engine : public ExchangeMonitor {
  public:
-  // `cpu` moves tensors of the host and is used for agreements, by the thread that
-  // waits for a pass. Parameters and buffers get rank 0's values. Throws Fault::config
-  // on every rank when the models differ, naming the first difference.
-  Engine(torch::nn::Module& module, comm::Communicator& data, comm::Communicator& cpu,
+  // Parameters and buffers get rank 0's values. Throws Fault::config on every rank when
+  // the models differ, naming the first difference.
+  Engine(torch::nn::Module& module, const Communicators& ranks,
          const EngineOptions& options = {});
   ~Engine() override;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   // The flat buffers, one pair for each dtype.
-  std::size_t num_groups() const noexcept;
   torch::Tensor& values(std::size_t group);
   torch::Tensor& gradients(std::size_t group);
   std::vector<torch::Tensor>& values();
   std::vector<torch::Tensor>& gradients();
   const std::vector<Group>& layout() const noexcept;
   const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
+
+  // Runs a forward pass, `compute`. At stage 3 parameters are there in it only: units
+  // in run_unit(), the others throughout. With gradients enabled the pass goes on until
+  // its backward pass ends. Before stage 3 it needs no call.
+  void forward(const std::function<void()>& compute);
+  // Takes part in a forward pass of other ranks that has no backward pass (evaluation),
+  // for a rank that has no samples for it.
+  void empty_forward();
+  // Returns compute(input), where `unit` is the index of a module in
+  // EngineOptions::units. Before stage 3 that is all.
+  using Compute = std::function<torch::Tensor(const torch::Tensor&)>;
+  torch::Tensor run_unit(std::size_t unit, const Compute& compute,
+                         const torch::Tensor& input);
+
+  // Returns a parameter as a whole; at stage 3 it is gathered for it, and valid until
+  // the next call. Collective there, and outside of a pass only.
+  torch::Tensor full_parameter(std::size_t parameter);
+  // Makes all parameters whole outside of a pass, as long as it lives. Collective.
+  class FullParameters {
+   public:
+    explicit FullParameters(Engine& engine);
+    ~FullParameters();
+    FullParameters(const FullParameters&) = delete;
+    FullParameters& operator=(const FullParameters&) = delete;
+
+   private:
+    Engine& engine_;
+  };
+  // Returns whether parameters are whole in forward passes only, in which every rank
+  // takes part.
+  bool gathers_parameters() const noexcept { return gathers_values_; }
+  // Returns the most bytes of parameters that were whole at a time at stage 3.
+  std::int64_t peak_gathered_bytes() const noexcept;
 
   // The pieces of the flat buffers that this rank changes after a step: whole ones, or
   // its shards, in which alone the gradients are sums then.
@@ -207,7 +270,13 @@ class Engine : public ExchangeMonitor {
   struct Pass {};
 
   void check_stage_supported() const;
+  void assign_units();
   void lay_out();
+  void make_units(const std::vector<Group>& groups);
+  void start_sums_of(std::size_t unit);
+  void free_full_bucket();
+  void begin_units();
+  void end_units();
   comm::Pending gather(const torch::Tensor& flat, const Shard& shard);
   void broadcast_frozen();
 
@@ -215,6 +284,7 @@ class Engine : public ExchangeMonitor {
   void begin_by_gradient();
   void refuse_second_pass() const;
   [[noreturn]] void refuse_second_gradient(std::size_t parameter) const;
+  [[noreturn]] void refuse_late_gradient(std::size_t parameter) const;
   void before(std::size_t parameter);
   void make_way(std::size_t parameter);
   void after(std::size_t parameter);
@@ -231,16 +301,23 @@ class Engine : public ExchangeMonitor {
   comm::Communicator& data_;
   comm::Communicator& cpu_;
   const EngineOptions options_;
-  const std::vector<Parameter> parameters_;
+  std::vector<Parameter> parameters_;
   const std::vector<torch::Tensor> tensors_;  // of the parameters
   std::unordered_map<const c10::TensorImpl*, std::size_t> index_of_;  // of tensors_
-  const std::vector<std::size_t> order_;
-  const bool shards_;    // of gradients, each rank has the sums of its own
-  const bool pools_;     // and these only: buckets live for a while
-  const bool collects_;  // gradients come into the bucket when it is sent
+  std::vector<std::size_t> order_;
+  const bool shards_;          // of gradients, each rank has the sums of its own
+  const bool pools_;           // and these only: buckets live for a while
+  const bool gathers_values_;  // and values: units are whole for a while
+  const bool collects_;        // gradients come into the bucket when it is sent
   // If set, waiting in a backward pass could keep another rank's from running.
   const bool peers_share_autograd_;
   std::unique_ptr<detail::UseTracker> use_;
+  std::unique_ptr<comm::Communicator> gathers_;  // of values, beside the sums
+  std::unique_ptr<detail::ShardedValues> values_;
+  std::shared_ptr<detail::UnitGathers> units_;  // graphs look whether it is there
+  std::vector<std::optional<std::size_t>>
+      last_of_unit_;                        // parameter whose turn is last
+  std::optional<std::size_t> full_bucket_;  // that full_parameter() has gathered
   std::unique_ptr<detail::FlatBuffers> buffers_;
   std::unique_ptr<detail::Exchange> exchange_;
   std::vector<Shard> owned_;

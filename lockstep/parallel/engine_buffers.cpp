@@ -6,6 +6,8 @@
 #include "lockstep/parallel/detail/exchange.h"
 #include "lockstep/parallel/detail/flat_buffers.h"
 #include "lockstep/parallel/detail/hooks.h"
+#include "lockstep/parallel/detail/sharded_values.h"
+#include "lockstep/parallel/detail/unit_gathers.h"
 #include "lockstep/parallel/detail/use_tracker.h"
 #include "lockstep/parallel/engine.h"
 
@@ -15,17 +17,27 @@ void Engine::lay_out() {
   auto layout = options_.layout;
   layout.shards = shards_ ? data_.size() : 1;
   auto groups = plan_layout(parameters_, order_, layout);
-  owned_ = owned_shards(groups, options_.stage, data_.rank(), data_.size());
+  if (gathers_values_) make_units(groups);
+  owned_ = owned_shards(groups, options_.stage, {data_.rank(), data_.size()});
   buffers_ = std::make_unique<detail::FlatBuffers>(
-      parameters_, std::move(groups), data_,
-      detail::FlatBuffers::Kind{.values_travel = shards_, .has_gradients = !pools_});
-  exchange_ = std::make_unique<detail::Exchange>(
-      *buffers_, data_, order_, options_,
-      [this](const std::vector<std::size_t>& parameters) { collect(parameters); });
+      parameters_, std::move(groups),
+      detail::FlatBuffers::Kind{.data = data_,
+                                .values_travel = shards_,
+                                .has_gradients = !pools_,
+                                .has_values = !gathers_values_});
+  exchange_ = std::make_unique<detail::Exchange>(detail::Exchange::Parts{
+      .buffers = *buffers_,
+      .data = data_,
+      .order = order_,
+      .options = options_,
+      .collect = [this](const std::vector<std::size_t>& parameters) {
+        collect(parameters);
+      }});
   exchange_->tell_absences(use_->asks());
 }
 
 torch::Tensor Engine::owned_values(std::size_t index) {
+  if (gathers_values_) return values_->shard(index);
   const auto& shard = owned_[index];
   return shard.of(buffers_->values(shard.group));
 }
@@ -46,7 +58,7 @@ void Engine::keep_view(std::size_t parameter) {
   // A gradient with its own memory is dense, too: the sum over the ranks will be.
   if (grad.defined() && grad.layout() != torch::kStrided) grad = grad.to_dense();
   if (!options_.gradient_as_bucket_view) {
-    if (grad.defined()) view.copy_(grad - exchange_->set_aside_of(parameter));
+    if (grad.defined()) view.copy_(grad - exchange_->stashed(parameter));
     return;
   }
   if (!grad.defined()) {
@@ -126,7 +138,7 @@ comm::Pending Engine::gather(const torch::Tensor& flat, const Shard& shard) {
 }
 
 void Engine::updated(std::size_t index) {
-  if (!shards_) return;
+  if (!shards_ || gathers_values_) return;
   const auto& shard = owned_[index];
   if (observer_ != nullptr) observer_->started({Parcel::Of::parameters, index});
   travelling_.push_back(gather(buffers_->values(shard.group), shard));

@@ -32,20 +32,19 @@ void with_elements(const torch::Tensor& t, const Body& body) {
 
 }  // namespace
 
-Exchange::Exchange(FlatBuffers& buffers, comm::Communicator& data,
-                   const std::vector<std::size_t>& order, const EngineOptions& options,
-                   Collect collect)
-    : buffers_(buffers),
-      data_(data),
-      options_(options),
-      collect_(std::move(collect)),
-      scatters_(data.size() > 1 && options.stage.shards_update()),
-      pools_(data.size() > 1 && options.stage.shards_gradients()),
-      work_of_(order.size()),
-      arrived_(order.size()),
-      absences_(order.size()),
-      stamps_(buffers.groups()[0].device, num_buckets(buffers)) {
-  const auto& groups = buffers.groups();
+Exchange::Exchange(Parts parts)
+    : buffers_(parts.buffers),
+      data_(parts.data),
+      options_(parts.options),
+      collect_(std::move(parts.collect)),
+      scatters_(data_.size() > 1 && options_.stage.shards_update()),
+      pools_(data_.size() > 1 && options_.stage.shards_gradients()),
+      work_of_(parts.order.size()),
+      arrived_(parts.order.size()),
+      absences_(parts.order.size()),
+      stamps_(buffers_.groups()[0].device, num_buckets(buffers_)) {
+  const auto& order = parts.order;
+  const auto& groups = buffers_.groups();
   for (std::size_t g = 0; g < groups.size(); ++g) {
     for (const auto& bucket : groups[g].buckets) add_work(g, bucket);
   }
@@ -68,7 +67,7 @@ void Exchange::add_work(std::size_t group, const Bucket& bucket) {
   work.index = works_.size();
   work.bucket = bucket;
   if (scatters_) {
-    work.shard = shard_of(group, bucket, data_.rank(), data_.size());
+    work.shard = shard_of(group, bucket, {data_.rank(), data_.size()});
     work.shard.offset -= bucket.begin;
   }
   if (!pools_) work.gradients = buffers_.bucket(group, bucket);
@@ -108,7 +107,7 @@ void Exchange::stash(std::size_t parameter) {
   if (work.holds_sum) put_aside(work);
 }
 
-torch::Tensor Exchange::set_aside_of(std::size_t parameter) const {
+torch::Tensor Exchange::stashed(std::size_t parameter) const {
   const auto& work = works_[work_of_[parameter]];
   const auto& view = buffers_.gradient_of(parameter);
   if (!work.aside.defined()) return torch::zeros({}, view.options());
@@ -119,7 +118,7 @@ torch::Tensor Exchange::set_aside_of(std::size_t parameter) const {
 bool Exchange::drop_stash(std::size_t parameter) {
   if (!works_[work_of_[parameter]].aside.defined()) return false;
   const torch::NoGradGuard no_grad;
-  set_aside_of(parameter).zero_();
+  stashed(parameter).zero_();
   return true;
 }
 
@@ -244,6 +243,14 @@ void Exchange::finish(Work& work) {
   if (work.aside.defined()) work.gradients.add_(work.aside);
   work.aside.reset();
   work.holds_sum = true;
+}
+
+void Exchange::start_through(std::size_t parameter, const Flags& used) {
+  const auto last = work_of_[parameter];
+  while (next_ <= last) {
+    start(next_, used, /*as_if_used=*/false);
+    ++next_;
+  }
 }
 
 void Exchange::start_rest(const Flags& used, bool as_if_used) {

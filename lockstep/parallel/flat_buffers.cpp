@@ -30,18 +30,20 @@ bool is_plain_copy(const torch::Tensor& to, const torch::Tensor& from) {
 }  // namespace
 
 FlatBuffers::FlatBuffers(const std::vector<Parameter>& parameters,
-                         std::vector<Group> groups, comm::Communicator& data,
-                         const Kind& kind)
+                         std::vector<Group> groups, const Kind& kind)
     : parameters_(parameters),
       groups_(std::move(groups)),
       gradient_views_(parameters.size()) {
   const torch::NoGradGuard no_grad;
   for (const auto& group : groups_) {
     const auto options = torch::dtype(group.dtype).device(group.device);
-    values_.push_back(kind.values_travel ? zeros_for(data, group)
-                                         : torch::zeros({group.numel}, options));
-    gradients_.push_back(kind.has_gradients ? zeros_for(data, group) : torch::Tensor());
+    values_.push_back(!kind.has_values     ? torch::Tensor()
+                      : kind.values_travel ? zeros_for(kind.data, group)
+                                           : torch::zeros({group.numel}, options));
+    gradients_.push_back(kind.has_gradients ? zeros_for(kind.data, group)
+                                            : torch::Tensor());
     for (const auto& slot : group.slots) {
+      if (!kind.has_values) break;
       auto parameter = parameters[slot.parameter].tensor;
       const auto home = view_of(values_.back(), parameter, slot);
       home.copy_(parameter);

@@ -33,23 +33,24 @@ torch::Tensor FlatOptimizers::Piece::steps() const {
   return {};
 }
 
-FlatOptimizers::FlatOptimizers(const config::Config& config, Engine& engine,
+FlatOptimizers::FlatOptimizers(const Knobs& knobs, Engine& engine,
                                comm::Communicator& data)
-    : config_(config),
+    : knobs_(knobs),
       engine_(engine),
       data_(data),
       layout_(engine.layout()),
       pieces_(make()),
-      clip_(config.optim.clip_norm, data.device()),
+      clip_(knobs.optim.clip_norm, data.device()),
       behind_(engine.parameters().size()) {}
 
 // Parameters with the same options are one range.
-std::vector<optim::OptionRange> FlatOptimizers::ranges_of(const Shard& shard) const {
+std::vector<optim::OptionRange> FlatOptimizers::option_ranges(
+    const Shard& shard) const {
   std::vector<optim::ParameterShape> shapes;
   for (const auto& parameter : engine_.parameters()) {
     shapes.push_back({parameter.name, static_cast<int>(parameter.tensor.dim())});
   }
-  const auto options = optim::options_of(config_.optim, shapes);
+  const auto options = optim::parameter_options(knobs_.optim, shapes);
   const auto& group = engine_.layout()[shard.group];
   std::vector<optim::OptionRange> ranges;
   for (std::size_t i = 0; i < group.slots.size(); ++i) {
@@ -73,9 +74,9 @@ std::vector<FlatOptimizers::Piece> FlatOptimizers::make() const {
     const auto& shard = engine_.owned()[index];
     Piece piece{.index = index, .shard = shard};
     const auto values = engine_.owned_values(index);
-    piece.optimizer = optim::make_optimizer(config_.optim, values, ranges_of(shard));
-    if (config_.ema.enabled) {
-      piece.average.emplace(config_.ema, piece.optimizer->weights(values));
+    piece.optimizer = optim::make_optimizer(knobs_.optim, values, option_ranges(shard));
+    if (knobs_.ema.enabled) {
+      piece.average.emplace(knobs_.ema, piece.optimizer->weights(values));
     }
     pieces.push_back(std::move(piece));
   }
@@ -124,14 +125,14 @@ void FlatOptimizers::update(Piece& piece, optim::StepArguments arguments) {
 optim::StepArguments FlatOptimizers::arguments_of(const Update& update) const {
   return {.lr = update.lr,
           .gradient_scale = 1 / update.loss_scale,
-          .clip_value = config_.optim.clip_value};
+          .clip_value = knobs_.optim.clip_value};
 }
 
 Updated FlatOptimizers::step(const Update& wanted) {
   const torch::NoGradGuard no_grad;
   Updated done;
   auto arguments = arguments_of(wanted);
-  const bool clips = config_.optim.clip_norm > 0;
+  const bool clips = knobs_.optim.clip_norm > 0;
   if (clips || wanted.wants_norm || wanted.skips_nonfinite) {
     clip_.compute(squared_norm(), arguments.gradient_scale);
     done.norm = clip_.norm();
@@ -176,7 +177,7 @@ std::vector<double> FlatOptimizers::held_numbers(const Update& update,
 torch::Tensor FlatOptimizers::launch_held(const torch::Tensor& numbers,
                                           const torch::Tensor& skipped) {
   const torch::NoGradGuard no_grad;
-  const bool clips = config_.optim.clip_norm > 0;
+  const bool clips = knobs_.optim.clip_norm > 0;
   const auto* number = numbers.const_data_ptr<double>();
   optim::HeldArguments arguments;
   torch::Tensor norm;

@@ -28,25 +28,33 @@ std::string name_of_number(const std::string& state) {
 }
 
 // Returns the part of a shard that this rank writes: ranks that have it share it out.
-Shard to_write(const Shard& shard, bool sharded, int rank, int ranks) {
+Shard to_write(const Shard& shard, bool sharded, const RankIndex& index) {
   if (sharded) return shard;
-  const auto begin = shard.size * rank / ranks;
-  const auto end = shard.size * (rank + 1) / ranks;
+  const auto begin = shard.size * index.rank / index.ranks;
+  const auto end = shard.size * (index.rank + 1) / index.ranks;
   return {shard.group, shard.offset + begin, end - begin};
 }
 
-// Adds the part of `part` that belongs to a slot; `flat` holds the elements of `home`.
-void add(Pieces& pieces, const std::string& name, const Parameter& parameter,
-         const ParameterSlot& slot, const Shard& part, const Shard& home,
-         const torch::Tensor& flat) {
+// The elements of one parameter within a flat tensor.
+struct SlotElements {
+  const Parameter& parameter;
+  const ParameterSlot& slot;
+  const Shard& part;  // what is wanted of the group
+  const Shard& home;  // what a flat tensor holds of it
+};
+
+// Adds those of `flat`, if there are any.
+void add(Pieces& pieces, const SlotElements& of,
+         const std::pair<std::string, torch::Tensor>& flat) {
+  const auto& [parameter, slot, part, home] = of;
   const auto begin = std::max(slot.offset, part.offset);
   const auto end = std::min(slot.offset + slot.numel, part.offset + part.size);
   const bool empty = slot.numel == 0 && slot.offset >= part.offset &&
                      slot.offset < part.offset + part.size;
   if (begin >= end && !empty) return;
-  pieces.push_back({.name = name,
-                    .data = flat.narrow(0, begin - home.offset,
-                                        std::max<std::int64_t>(0, end - begin)),
+  pieces.push_back({.name = flat.first,
+                    .data = flat.second.narrow(0, begin - home.offset,
+                                               std::max<std::int64_t>(0, end - begin)),
                     .shape = parameter.tensor.sizes().vec(),
                     .order = checkpoint::order_of(parameter.tensor),
                     .begin = begin - slot.offset});
@@ -65,19 +73,19 @@ Pieces FlatOptimizers::pieces(bool to_save) const {
   bool first = data_.rank() == 0;  // single numbers are written once
   for (const auto& piece : pieces_) {
     const auto part = to_save
-                          ? to_write(piece.shard, sharded, data_.rank(), data_.size())
+                          ? to_write(piece.shard, sharded, {data_.rank(), data_.size()})
                           : piece.shard;
     const auto state = piece.state();
     for (const auto& slot : layout_[part.group].slots) {
       const auto& parameter = parameters[slot.parameter];
-      if (to_save) {
-        add(result, "model." + parameter.name, parameter, slot, part, piece.shard,
-            engine_.owned_values(piece.index));
+      const SlotElements elements{parameter, slot, part, piece.shard};
+      if (to_save || engine_.gathers_parameters()) {
+        add(result, elements,
+            {"model." + parameter.name, engine_.owned_values(piece.index)});
       }
       for (const auto& [name, tensor] : state) {
         if (is_number(tensor)) continue;
-        add(result, name_of(name, parameter.name), parameter, slot, part, piece.shard,
-            tensor);
+        add(result, elements, {name_of(name, parameter.name), tensor});
       }
     }
     for (const auto& [name, tensor] : state) {
@@ -86,14 +94,14 @@ Pieces FlatOptimizers::pieces(bool to_save) const {
     }
     first = false;
   }
-  if (to_save) return result;
+  if (to_save || engine_.gathers_parameters()) return result;
   // Values are whole on every rank.
   for (std::size_t g = 0; g < layout_.size(); ++g) {
     const Shard whole{g, 0, layout_[g].numel};
     for (const auto& slot : layout_[g].slots) {
       const auto& parameter = parameters[slot.parameter];
-      add(result, "model." + parameter.name, parameter, slot, whole, whole,
-          engine_.values(g));
+      add(result, {parameter, slot, whole, whole},
+          {"model." + parameter.name, engine_.values(g)});
     }
   }
   return result;

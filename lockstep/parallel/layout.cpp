@@ -14,7 +14,7 @@ std::int64_t element_bytes(torch::Dtype dtype) {
   return static_cast<std::int64_t>(c10::elementSize(dtype));
 }
 
-Group& group_of(std::vector<Group>& groups, const torch::Tensor& tensor) {
+Group& find_or_add_group(std::vector<Group>& groups, const torch::Tensor& tensor) {
   for (auto& group : groups) {
     if (group.dtype == tensor.scalar_type() && group.device == tensor.device()) {
       return group;
@@ -29,7 +29,7 @@ std::int64_t round_up(std::int64_t number, std::int64_t unit) {
 }
 
 // Returns the elements of a slot, with one more for the counter.
-std::int64_t room_of(const ParameterSlot& slot, std::int64_t bytes) {
+std::int64_t padded_size(const ParameterSlot& slot, std::int64_t bytes) {
   return round_up(slot.numel + 1, kAlignmentBytes / bytes);
 }
 
@@ -55,7 +55,7 @@ void cut_into_buckets(Group& group, const std::vector<Parameter>& parameters,
   Bucket bucket;
   for (std::size_t i = 0; i < group.slots.size(); ++i) {
     group.slots[i].offset = group.numel;
-    group.numel += room_of(group.slots[i], bytes);
+    group.numel += padded_size(group.slots[i], bytes);
     const auto limit = group.buckets.empty() ? options.first_bucket_bytes : full;
     const bool goes_on = i + 1 < group.slots.size() && unit_of(i) == unit_of(i + 1);
     if (goes_on && (group.numel - bucket.begin) * bytes < limit) continue;
@@ -99,12 +99,12 @@ std::vector<Group> plan_layout(const std::vector<Parameter>& parameters,
                  parameters.size());
   std::vector<Group> groups;
   // The numbering of groups does not depend on the order.
-  for (const auto& parameter : parameters) group_of(groups, parameter.tensor);
+  for (const auto& parameter : parameters) find_or_add_group(groups, parameter.tensor);
   for (const auto index : order) {
     const auto& tensor = parameters[index].tensor;
-    auto& group = group_of(groups, tensor);
+    auto& group = find_or_add_group(groups, tensor);
     group.slots.push_back({index, 0, tensor.numel()});
-    group.numel += room_of(group.slots.back(), element_bytes(group.dtype));
+    group.numel += padded_size(group.slots.back(), element_bytes(group.dtype));
   }
   for (auto& group : groups) cut_into_buckets(group, parameters, options);
   return groups;

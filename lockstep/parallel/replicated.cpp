@@ -1,11 +1,12 @@
-// Strategies single, ddp, data_parallel, and stages 1 and 2 of zero: the whole model on
-// every rank, gradients summed by the engine. For one rank nothing travels; the
+// Strategies single, ddp, data_parallel and zero: gradients summed by the engine, which
+// knows who holds what. For one rank nothing travels; the
 // engine's way of collecting gradients is faster than autograd's adding to zeros there,
 // too.
 #include <optional>
 
 #include "lockstep/base/error.h"
 #include "lockstep/config/decisions.h"
+#include "lockstep/models/model.h"
 #include "lockstep/parallel/backward_order.h"
 #include "lockstep/parallel/detail/flat_optimizers.h"
 #include "lockstep/parallel/detail/replicated_state.h"
@@ -33,6 +34,11 @@ std::size_t stage_of(const config::ParallelConfig& parallel, comm::Communicator&
   return config::shards_update(parallel, data.traits().shares_memory) ? 1 : 0;
 }
 
+bool shards_values(const config::ParallelConfig& parallel) {
+  return parallel.strategy == config::Strategy::zero &&
+         parallel.zero_stage.value() == 3;
+}
+
 std::string name_of(const config::ParallelConfig& parallel) {
   const auto name = config::name_of(parallel.strategy);
   return parallel.strategy == config::Strategy::zero
@@ -47,6 +53,14 @@ EngineOptions engine_options(const StrategyParts& parts) {
   options.stage = kStages[stage_of(parallel, parts.world.data())];
   options.order = order_by_name(trainable_parameters(parts.module), parts.order);
   options.live_buckets = static_cast<std::size_t>(parallel.live_buckets);
+  if (const auto* model = dynamic_cast<const models::Model*>(&parts.module)) {
+    for (std::size_t i = 0; i < model->num_blocks(); ++i) {
+      options.units.push_back(&model->block(i));
+    }
+  }
+  options.prefetch_units = static_cast<std::size_t>(parallel.prefetch_units);
+  options.persist_below = parallel.persist_below;
+  options.reshard_after_forward = parallel.reshard_after_forward;
   options.layout.first_bucket_bytes = parallel.first_bucket_bytes;
   options.layout.bucket_bytes =
       parallel.bucket_bytes.value_or(options.layout.bucket_bytes);
@@ -76,6 +90,9 @@ std::string capture_obstacle(const config::Config& config, comm::World& world) {
     return "layers of the model talk to other ranks (parallel.sync_batch_norm)";
   }
   if (config.parallel.balance) return "shares change (parallel.balance)";
+  if (shards_values(config.parallel)) {
+    return "parameters are gathered unit by unit (parallel.zero_stage=3)";
+  }
   return "";
 }
 
@@ -86,18 +103,34 @@ class Replicated : public Strategy, private HeldSteps {
         broadcasts_(parts.config.parallel.broadcast_buffers &&
                     !parts.module.buffers().empty()),
         capture_obstacle_(capture_obstacle(parts.config, parts.world)),
-        engine_(parts.module, parts.world.data(), parts.world.cpu(),
-                engine_options(parts)),
-        optimizers_(parts.config, engine_, parts.world.data()),
-        state_(parts.module, engine_, optimizers_,
-               {static_cast<std::size_t>(parts.world.rank()),
-                static_cast<std::size_t>(parts.world.size()),
-                config::saves_frozen(parts.config.lora, parts.config.model)}) {
+        engine_(parts.module, parts.world, engine_options(parts)),
+        optimizers_({parts.config.optim, parts.config.ema}, engine_,
+                    parts.world.data()),
+        state_({.module = parts.module,
+                .engine = engine_,
+                .optimizers = optimizers_,
+                .rank = static_cast<std::size_t>(parts.world.rank()),
+                .ranks = static_cast<std::size_t>(parts.world.size()),
+                .saves_frozen =
+                    config::saves_frozen(parts.config.lora, parts.config.model)}) {
     if (parts.config.parallel.sync_batch_norm && parts.world.size() > 1 &&
         has_batch_norm(parts.module)) {
       sync_batch_norm_.emplace(parts.module, parts.world.data());
     }
+    auto* const model = dynamic_cast<models::Model*>(&parts.module);
+    if (model != nullptr && shards_values(parts.config.parallel)) {
+      model->run_blocks_by(
+          [this](std::size_t block, const auto& compute, const torch::Tensor& input) {
+            return engine_.run_unit(block, compute, input);
+          });
+      runs_blocks_of_ = model;
+    }
   }
+  ~Replicated() override {
+    if (runs_blocks_of_ != nullptr) runs_blocks_of_->run_blocks_by({});
+  }
+  Replicated(const Replicated&) = delete;
+  Replicated& operator=(const Replicated&) = delete;
 
   std::string_view name() const noexcept override { return name_; }
 
@@ -110,7 +143,17 @@ class Replicated : public Strategy, private HeldSteps {
   void forward(const std::function<void()>& compute) override {
     std::optional<SyncBatchNorm::Scope> scope;
     if (sync_batch_norm_) scope.emplace(*sync_batch_norm_);
-    compute();
+    engine_.forward(compute);
+  }
+  void empty_forward() override { engine_.empty_forward(); }
+  bool forwards_must_match() const noexcept override {
+    return engine_.gathers_parameters();
+  }
+  torch::Tensor full_parameter(std::size_t parameter) override {
+    return engine_.full_parameter(parameter);
+  }
+  std::shared_ptr<void> full_parameters() override {
+    return std::make_shared<Engine::FullParameters>(engine_);
   }
 
   // The sums of the pass before travel while this one's forward pass computes.
@@ -205,6 +248,7 @@ class Replicated : public Strategy, private HeldSteps {
   FlatOptimizers optimizers_;
   ReplicatedState state_;
   Average average_{optimizers_};
+  models::Model* runs_blocks_of_ = nullptr;
 };
 
 }  // namespace

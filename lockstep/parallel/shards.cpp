@@ -4,23 +4,24 @@
 
 namespace lockstep::parallel {
 
-Shard shard_of(std::size_t group, const Bucket& bucket, int rank, int ranks) {
+Shard shard_of(std::size_t group, const Bucket& bucket, const RankIndex& index) {
   const auto length = bucket.end - bucket.begin;
-  LOCKSTEP_CHECK(length % ranks == 0, length, " elements for ", ranks, " ranks");
-  const auto size = length / ranks;
-  return {group, bucket.begin + rank * size, size};
+  LOCKSTEP_CHECK(length % index.ranks == 0, length, " elements for ", index.ranks,
+                 " ranks");
+  const auto size = length / index.ranks;
+  return {group, bucket.begin + index.rank * size, size};
 }
 
 std::vector<Shard> owned_shards(const std::vector<Group>& groups, const Stage& stage,
-                                int rank, int ranks) {
+                                const RankIndex& index) {
   std::vector<Shard> owned;
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    if (!stage.shards_update() || ranks == 1) {
+    if (!stage.shards_update() || index.ranks == 1) {
       owned.push_back({g, 0, groups[g].numel});
       continue;
     }
     for (const auto& bucket : groups[g].buckets) {
-      owned.push_back(shard_of(g, bucket, rank, ranks));
+      owned.push_back(shard_of(g, bucket, index));
     }
   }
   return owned;

@@ -18,13 +18,18 @@ struct Shard {
   }
 };
 
-// Returns rank r's part of a bucket: they are all of one size, since plan_layout() pads
-// buckets for it.
-Shard shard_of(std::size_t group, const Bucket& bucket, int rank, int ranks);
+// One of the ranks that share the buffers.
+struct RankIndex {
+  int rank = 0, ranks = 1;
+};
 
-// Returns what this rank changes: whole buffers, or its shard of every bucket, in the
+// Returns a rank's part of a bucket: they are all of one size, since plan_layout() pads
+// buckets for it.
+Shard shard_of(std::size_t group, const Bucket& bucket, const RankIndex& index);
+
+// Returns what a rank changes: whole buffers, or its shard of every bucket, in the
 // order of groups and buckets.
 std::vector<Shard> owned_shards(const std::vector<Group>& groups, const Stage& stage,
-                                int rank, int ranks);
+                                const RankIndex& index);
 
 }  // namespace lockstep::parallel

@@ -63,6 +63,20 @@ class Strategy {
   // Runs the model (`compute`), and provides what its layers need of other ranks.
   virtual void forward(const std::function<void()>& compute) { compute(); }
 
+  // Takes part in a forward pass of other ranks that has no backward pass, where
+  // forwards_must_match(): parameters are gathered in it.
+  virtual void empty_forward() {}
+  virtual bool forwards_must_match() const noexcept { return false; }
+
+  // Returns a parameter as a whole, by index in parameters(), outside of a pass; where
+  // parameters are sharded it is valid until the next call. Collective.
+  virtual torch::Tensor full_parameter(std::size_t parameter) {
+    return parameters()[parameter].tensor.detach();
+  }
+  // Makes all parameters whole outside of a pass, as long as the result lives.
+  // Collective; null where they always are.
+  virtual std::shared_ptr<void> full_parameters() { return nullptr; }
+
   // `last` marks the last of a step on this rank; the buckets it completes start to
   // travel. A rank without samples has none and calls finish() only.
   virtual void backward(const torch::Tensor& loss, bool last) = 0;

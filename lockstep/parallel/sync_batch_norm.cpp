@@ -34,10 +34,14 @@ std::shared_ptr<detail::SyncedRanks> ranks_of_scope() {
 }
 
 // In eval mode a layer without running statistics is called as in training.
-bool is_synced(const detail::SyncedRanks* ranks, const Tensor& input, bool training,
-               bool has_running) {
-  return ranks != nullptr && ranks->size() > 1 && training && input.dim() >= 2 &&
-         input.size(1) > 0 && (has_running || ranks->is_training());
+struct LayerMode {
+  bool training = false;
+  bool has_running = false;
+};
+bool is_synced(const detail::SyncedRanks* ranks, const Tensor& input,
+               const LayerMode& mode) {
+  return ranks != nullptr && ranks->size() > 1 && mode.training && input.dim() >= 2 &&
+         input.size(1) > 0 && (mode.has_running || ranks->is_training());
 }
 
 Tensor batch_norm(const Tensor& input, const std::optional<Tensor>& weight,
@@ -48,12 +52,12 @@ Tensor batch_norm(const Tensor& input, const std::optional<Tensor>& weight,
   const c10::impl::ExcludeDispatchKeyGuard beneath(kKey);
   auto ranks = ranks_of_scope();
   const detail::Running running{or_none(running_mean), or_none(running_var), momentum};
-  if (!is_synced(ranks.get(), input, training, running.mean.defined())) {
+  if (!is_synced(ranks.get(), input, {training, running.mean.defined()})) {
     return at::batch_norm(input, weight, bias, running_mean, running_var, training,
                           momentum, eps, cudnn_enabled);
   }
   return detail::synced_batch_norm(input, {or_none(weight), or_none(bias)},
-                                   {running, eps, std::move(ranks)});
+                                   {{running, eps}, std::move(ranks)});
 }
 
 // LibTorch makes it of batch_norm, but over the values of one sample.

@@ -12,7 +12,7 @@ using torch::autograd::variable_list;
 // The values that a graph keeps besides tensors.
 struct Kept : torch::CustomClassHolder {
   Kept(const BatchNormArguments& of, const Tensor& of_bias)
-      : ranks(of.ranks), eps(of.eps) {
+      : ranks(of.ranks), eps(of.options.eps) {
     if (of_bias.defined()) bias = of_bias.scalar_type();
   }
   const std::shared_ptr<SyncedRanks> ranks;
@@ -32,17 +32,17 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
                         const std::optional<Tensor>& with_bias,
                         const BatchNormArguments& arguments) {
     const NoAutocast no_autocast;
-    const double eps = arguments.eps;
     const auto weight = with_weight.value_or(Tensor());
     const auto bias = with_bias.value_or(Tensor());
     const auto x = input.contiguous(input.suggest_memory_format());
-    const auto all = arguments.ranks->gather(local_statistics(x, eps));
-    const auto statistics = combined_statistics(x, all, arguments.running, eps);
+    const auto all =
+        arguments.ranks->gather(local_statistics(x, arguments.options.eps));
+    const auto statistics = combined_statistics(x, all, arguments.options);
     context->save_for_backward(
         {x, weight, statistics.mean, statistics.spread, statistics.counts});
     context->saved_data["kept"] =
         c10::IValue::make_capsule(c10::make_intrusive<Kept>(arguments, bias));
-    return normalised(x, {weight, bias}, statistics, eps);
+    return normalised(x, {weight, bias}, statistics);
   }
 
   static variable_list backward(AutogradContext* context,
@@ -56,16 +56,16 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
     const auto saved = context->get_saved_variables();
     const auto& x = saved[0];
     const auto& weight = saved[1];
-    const Statistics statistics{saved[2], saved[3], saved[4]};
     const auto capsule = context->saved_data["kept"].toCapsule();
     const auto& kept = static_cast<const Kept&>(*capsule);
+    const Statistics statistics{saved[2], saved[3], saved[4], kept.eps};
 
     const auto dy = gradients[0].contiguous(x.suggest_memory_format());
-    const auto sums = gradient_sums(dy, x, statistics, kept.eps);
+    const auto sums = gradient_sums(dy, x, statistics);
     variable_list results(4);
     if (context->needs_input_grad(0)) {
       kept.ranks->sum(sums.for_input);
-      results[0] = input_gradient(dy, x, weight, statistics, sums.for_input, kept.eps);
+      results[0] = input_gradient({dy, x, weight, sums.for_input}, statistics);
     }
     if (weight.defined()) results[1] = sums.weight.to(weight.scalar_type());
     if (kept.bias) results[2] = sums.bias.to(*kept.bias);

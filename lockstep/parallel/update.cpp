@@ -21,14 +21,13 @@ std::vector<optim::Elements> unused_elements(const Engine& engine, const Shard& 
   return elements;
 }
 
-void update(Engine& engine, std::size_t index, optim::Optimizer& optimizer,
-            optim::StepArguments arguments) {
+void update(Engine& engine, PieceStep step) {
   const torch::NoGradGuard no_grad;
-  const auto& shard = engine.owned().at(index);
-  auto values = engine.owned_values(index);
-  arguments.unused = unused_elements(engine, shard);
-  optimizer.step(values, engine.owned_gradients(index), arguments);
-  engine.updated(index);
+  const auto& shard = engine.owned().at(step.index);
+  auto values = engine.owned_values(step.index);
+  step.arguments.unused = unused_elements(engine, shard);
+  step.optimizer.step(values, engine.owned_gradients(step.index), step.arguments);
+  engine.updated(step.index);
 }
 
 }  // namespace lockstep::parallel

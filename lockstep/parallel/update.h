@@ -18,7 +18,11 @@ std::vector<optim::Elements> unused_elements(const Engine& engine, const Shard& 
 // without shards that is engine.values(index).
 //
 // Collective: with shards, by rising index; then call engine.wait_for_values().
-void update(Engine& engine, std::size_t index, optim::Optimizer& optimizer,
-            optim::StepArguments arguments);
+struct PieceStep {
+  optim::Optimizer& optimizer;
+  optim::StepArguments arguments = {};
+  std::size_t index = 0;
+};
+void update(Engine& engine, PieceStep step);
 
 }  // namespace lockstep::parallel

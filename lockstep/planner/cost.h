@@ -15,7 +15,6 @@ namespace lockstep::planner {
 
 enum class Method { single, data_parallel, ddp, zero1, zero2, zero3 };
 std::string_view name_of(Method method) noexcept;
-bool in_this_build(Method method) noexcept;
 // Return the method of a stage of zero, and the stage of a method; 0: it is none of
 // zero's.
 Method method_of_stage(int stage) noexcept;

@@ -53,7 +53,6 @@ std::string excluded(const Constraints& constraints, const Candidate& candidate)
   if (constraints.method && *constraints.method != candidate.method) {
     return str(name_of(*constraints.method), " was asked for");
   }
-  if (!in_this_build(candidate.method)) return "not in this build";
   if (constraints.threads_only && candidate.method != Method::data_parallel &&
       candidate.ranks > 1) {
     return "comm.backend local is for threads of one process";
@@ -181,14 +180,13 @@ void say_why(const CostInputs& inputs, std::vector<CandidateOutcome>& list) {
 std::string what_would_fit(const CostInputs& inputs,
                            const std::vector<CandidateOutcome>& list) {
   const Prediction* best = nullptr;
-  const auto rank = [](const Prediction& p) {
-    return std::pair(in_this_build(p.candidate.method), p.samples_per_second);
-  };
   for (const auto& [prediction, lost] : list) {
     const auto& candidate = prediction.candidate;
     if (!prediction.fits()) continue;
     if (candidate.offload && !host_lacks(inputs, candidate).empty()) continue;
-    if (best == nullptr || rank(prediction) > rank(*best)) best = &prediction;
+    const bool better =
+        best == nullptr || prediction.samples_per_second > best->samples_per_second;
+    if (better) best = &prediction;
   }
   if (best == nullptr) {
     return "nothing fits on this machine: take a smaller model or larger GPUs";
@@ -196,8 +194,7 @@ std::string what_would_fit(const CostInputs& inputs,
   const auto& c = best->candidate;
   return str("what would fit: ", name_of(c.method), " over ", c.ranks,
              c.ranks == 1 ? " rank" : " ranks", " with ",
-             units::format_bytes(best->memory.peak()), " each",
-             in_this_build(c.method) ? "" : ", which this build does not have");
+             units::format_bytes(best->memory.peak()), " each");
 }
 
 // Names the candidate that was asked for and needs least of the host.

@@ -103,7 +103,7 @@ double update_bytes(const CostInputs& inputs, const Candidate& candidate) {
          part * (2 * memory.parameters + memory.gradients);
 }
 
-struct Exchange {
+struct ExchangeCost {
   double seconds = 0;
   double can_hide = 0;  // behind computing
 };
@@ -129,8 +129,8 @@ struct PassSeconds {
   double compute = 0;   // of all passes of a step
 };
 
-Exchange exchange_cost(const CostInputs& inputs, const Candidate& candidate,
-                       const PassSeconds& passes) {
+ExchangeCost exchange_cost(const CostInputs& inputs, const Candidate& candidate,
+                           const PassSeconds& passes) {
   const auto [backward, compute] = passes;
   const double n = candidate.ranks;
   if (n <= 1) return {};
@@ -266,10 +266,6 @@ Method method_of_stage(int stage) noexcept {
 int stage_of(Method method) noexcept {
   if (method < Method::zero1) return 0;
   return static_cast<int>(method) - static_cast<int>(Method::zero1) + 1;
-}
-
-bool in_this_build(Method method) noexcept {
-  return method != Method::zero3;
 }
 
 }  // namespace lockstep::planner

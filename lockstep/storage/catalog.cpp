@@ -18,7 +18,7 @@ std::optional<Manifest> good_manifest(const Path& checkpoint) {
   }
 }
 
-std::optional<Path> target_of(const Path& checkpoints, std::string_view name) {
+std::optional<Path> link_target(const Path& checkpoints, std::string_view name) {
   std::error_code error;
   const auto target = std::filesystem::read_symlink(checkpoints / name, error);
   if (error || !step_of(target.string()) || !is_there(checkpoints / target)) {
@@ -51,7 +51,7 @@ void replace_link(FileSystem& files, const Path& link, std::int64_t step) {
 // are read only if the link says nothing, or if the best one was saved again.
 std::optional<std::int64_t> best_with(const Path& checkpoints, std::int64_t step) {
   const auto place = step_directory(checkpoints, step);
-  const auto linked = target_of(checkpoints, kBest);
+  const auto linked = link_target(checkpoints, kBest);
   if (!linked || *linked == place) {
     const auto best = find_best(checkpoints);
     return best ? step_of(best->filename().string()) : std::nullopt;
@@ -83,8 +83,8 @@ std::vector<StepEntry> list_steps(const Path& checkpoints) {
   return entries;
 }
 
-Found newest_valid(const Path& checkpoints, Depth depth) {
-  Found found;
+NewestValid newest_valid(const Path& checkpoints, Depth depth) {
+  NewestValid found;
   auto entries = list_steps(checkpoints);
   std::reverse(entries.begin(), entries.end());
   for (const auto& entry : entries) {
@@ -101,7 +101,7 @@ Found newest_valid(const Path& checkpoints, Depth depth) {
 }
 
 std::optional<Path> named(const Path& checkpoints, std::string_view name) {
-  if (const auto target = target_of(checkpoints, name)) return target;
+  if (const auto target = link_target(checkpoints, name)) return target;
   if (name == kBest) return find_best(checkpoints);
   if (name == kLast) return newest_valid(checkpoints, Depth::quick).path;
   return std::nullopt;
@@ -110,7 +110,7 @@ std::optional<Path> named(const Path& checkpoints, std::string_view name) {
 void repair_links(FileSystem& files, const Path& checkpoints) {
   bool changed = false;
   for (const auto name : {kLast, kBest}) {
-    if (!is_there(checkpoints / name) || target_of(checkpoints, name)) continue;
+    if (!is_there(checkpoints / name) || link_target(checkpoints, name)) continue;
     const auto other = named(checkpoints, name);
     const auto step = other ? step_of(other->filename().string()) : std::nullopt;
     if (step) {
@@ -126,7 +126,7 @@ void repair_links(FileSystem& files, const Path& checkpoints) {
 void update_links(FileSystem& files, const Path& checkpoints, std::int64_t step) {
   replace_link(files, checkpoints / kLast, step);
   const auto best = best_with(checkpoints, step);
-  if (best && target_of(checkpoints, kBest) != step_directory(checkpoints, *best)) {
+  if (best && link_target(checkpoints, kBest) != step_directory(checkpoints, *best)) {
     replace_link(files, checkpoints / kBest, *best);
   }
 }

@@ -41,7 +41,7 @@ enum class Mark {
   written,  // they were written and synced with the digests of the manifest
   read      // they were read, and have the digests of the manifest
 };
-Mark mark_of(const Path& checkpoint, const Manifest& manifest);
+Mark read_mark(const Path& checkpoint, const Manifest& manifest);
 
 struct Skipped {
   Path path;
@@ -49,14 +49,14 @@ struct Skipped {
   Fault fault = Fault::io;  // Fault::config: a newer format, nothing is wrong with it
 };
 
-struct Found {
+struct NewestValid {
   std::optional<Path> path;
   Manifest manifest;             // of `path`
   std::vector<Skipped> skipped;  // newer ones that are not good
 };
 
 // Returns the good one with the highest step.
-Found newest_valid(const Path& checkpoints, Depth depth);
+NewestValid newest_valid(const Path& checkpoints, Depth depth);
 
 // Names that are links to steps. publish() and prune() maintain them; a name whose link
 // is missing or leads nowhere is found from the manifests.
@@ -72,7 +72,7 @@ struct Keep {
   std::optional<std::int64_t> always = {};  // the one that was just saved
 };
 
-struct Candidate {
+struct PruneCandidate {
   std::int64_t step = 0;
   bool good = true;
   std::optional<Metric> metric;
@@ -80,7 +80,7 @@ struct Candidate {
 
 // Returns the steps to remove, oldest first. One that is not good counts for no rule
 // and stays only if there is no good one; the newest good one always stays.
-std::vector<std::int64_t> steps_to_remove(std::vector<Candidate> candidates,
+std::vector<std::int64_t> steps_to_remove(std::vector<PruneCandidate> candidates,
                                           const Keep& keep);
 
 struct Pruned {
@@ -92,6 +92,7 @@ struct Pruned {
 };
 
 struct PruneOptions {
+  Keep keep;
   bool dry_run = false;     // only say what would go
   Mark trust = Mark::read;  // such a mark is as good as reading
 };
@@ -101,8 +102,7 @@ struct PruneOptions {
 // format, or that could not be read (the disk, a server, permissions), counts for none,
 // either, and stays. A link to a checkpoint that goes is pointed at the next best, or
 // removed.
-Pruned prune(FileSystem& files, const Path& checkpoints, const Keep& keep,
-             const PruneOptions& options = {});
+Pruned prune(FileSystem& files, const Path& checkpoints, const PruneOptions& options);
 
 // For the start of a run, when no process writes here: removes the leftovers of an
 // interrupted save or removal, and puts a checkpoint back whose replacement was

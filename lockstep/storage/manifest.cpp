@@ -135,7 +135,7 @@ std::int64_t Manifest::total_bytes() const {
   return sum;
 }
 
-std::string entry_name(const TensorRecord& tensor, const Piece& piece) {
+std::string entry_name(const TensorRecord& tensor, const PieceRecord& piece) {
   if (tensor.order.empty() && piece.begin == 0 &&
       piece.count == tensor.num_elements()) {
     return tensor.name;

@@ -29,7 +29,7 @@ struct FileRecord {
 
 // The elements [begin, begin + count) of a tensor, counted in its order, at `offset`
 // bytes of a file.
-struct Piece {
+struct PieceRecord {
   std::size_t file = 0;  // of Manifest::files
   std::int64_t begin = 0;
   std::int64_t count = 0;
@@ -42,7 +42,7 @@ struct TensorRecord {
   std::string dtype;
   Shape shape;
   Order order;  // in which elements are counted and stored; empty: row-major
-  std::vector<Piece> pieces;  // by `begin`
+  std::vector<PieceRecord> pieces;  // by `begin`
 
   std::int64_t num_elements() const;
   std::int64_t num_bytes() const;
@@ -78,7 +78,7 @@ struct Manifest {
 
 // Returns the name that a piece has in its safetensors file: that of the tensor if it
 // is all of it in row-major order, else "name[begin:end]".
-std::string entry_name(const TensorRecord& tensor, const Piece& piece);
+std::string entry_name(const TensorRecord& tensor, const PieceRecord& piece);
 
 // Throws Fault::io, beginning with `place`, unless every tensor is covered exactly
 // once, every piece lies in its file, names are unique and plain, and numbers do not

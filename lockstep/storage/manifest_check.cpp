@@ -90,7 +90,7 @@ class Check {
     }
   }
 
-  void check_piece(const TensorRecord& tensor, const Piece& piece,
+  void check_piece(const TensorRecord& tensor, const PieceRecord& piece,
                    std::int64_t count) const {
     const auto& file = manifest_.files.at(piece.file);
     const auto bytes = piece.count >= 0 && piece.begin >= 0 && piece.count <= count &&

@@ -49,7 +49,7 @@ Fingerprint fingerprint(const Path& checkpoint, const Manifest& manifest) {
   return result;
 }
 
-Mark mark_of(const Path& checkpoint, const Manifest& manifest) {
+Mark read_mark(const Path& checkpoint, const Manifest& manifest) {
   const auto path = checkpoint / kMarkName;
   const auto now = fingerprint(checkpoint, manifest);
   if (now.text.empty() || !is_there(path)) return Mark::none;

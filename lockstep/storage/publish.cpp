@@ -125,9 +125,8 @@ Path begin_save(FileSystem& files, const Path& checkpoints, std::int64_t step) {
   return partial;
 }
 
-Path publish(FileSystem& files, const Path& checkpoints, Manifest head,
-             const std::vector<WrittenFile>& written) {
-  const auto manifest = combined(std::move(head), written);
+Path publish(FileSystem& files, const Path& checkpoints, WrittenSave save) {
+  const auto manifest = combined(std::move(save.head), save.written);
   const auto partial = partial_directory(checkpoints, manifest.step);
   check_sizes(manifest, partial);
   write_file(files, partial / kManifestName, to_text(manifest));

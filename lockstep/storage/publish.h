@@ -31,7 +31,7 @@ struct PieceToWrite {
 struct WrittenFile {
   FileRecord file;
   std::vector<TensorRecord>
-      tensors;  // each with the pieces of this file; Piece::file 0
+      tensors;  // each with the pieces of this file; PieceRecord::file 0
 
   std::string to_json() const;
   static WrittenFile from_json(std::string_view text);  // Fault::io
@@ -66,8 +66,11 @@ class RankFile {
 
   // Writes, syncs and closes the file. The image is hashed on the way, unless its
   // digests are known, and stays as it is until this returns.
-  WrittenFile write(FileSystem& files, const Path& directory, Bytes image,
-                    WriteOptions options = {}) const;
+  struct Image {
+    Bytes bytes;
+    WriteOptions options = {};
+  };
+  WrittenFile write(FileSystem& files, const Path& directory, Image of_file) const;
 
  private:
   std::string name_;
@@ -85,13 +88,18 @@ Path partial_directory(const Path& checkpoints, std::int64_t step);
 // of an earlier attempt at this step are removed. No rank may write before.
 Path begin_save(FileSystem& files, const Path& checkpoints, std::int64_t step);
 
-// Makes a checkpoint from the ranks' files: `head` is a manifest without files and
-// tensors. Fault::internal if the files do not cover every tensor exactly once. Then it
-// writes the manifest, renames, and sets the links `last` and `best`. A checkpoint of
-// the same step is replaced: until the new one stands there, the old one does. Returns
-// its directory.
-Path publish(FileSystem& files, const Path& checkpoints, Manifest head,
-             const std::vector<WrittenFile>& written);
+// The files of a save that all ranks have written, and a manifest without files and
+// tensors.
+struct WrittenSave {
+  Manifest head;
+  std::vector<WrittenFile> written;
+};
+
+// Makes a checkpoint from the ranks' files. Fault::internal if the files do not cover
+// every tensor exactly once. Then it writes the manifest, renames, and sets the links
+// `last` and `best`. A checkpoint of the same step is replaced: until the new one
+// stands there, the old one does. Returns its directory.
+Path publish(FileSystem& files, const Path& checkpoints, WrittenSave save);
 
 // After a failure on any rank: removes the written files. Never throws; files that can
 // not be removed now are left to clean_up().

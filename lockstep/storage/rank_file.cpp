@@ -129,8 +129,10 @@ std::int64_t RankFile::image_bytes() const noexcept {
   return rounded_up(num_bytes_, kDirectAlignment);
 }
 
-WrittenFile RankFile::write(FileSystem& files, const Path& directory, Bytes image,
-                            WriteOptions options) const {
+WrittenFile RankFile::write(FileSystem& files, const Path& directory,
+                            Image of_file) const {
+  const auto image = of_file.bytes;
+  auto& options = of_file.options;
   LOCKSTEP_CHECK(is_power_of_two(options.block_bytes), options.block_bytes);
   LOCKSTEP_CHECK(static_cast<std::int64_t>(image.size()) == image_bytes(), image.size(),
                  " bytes of ", image_bytes());

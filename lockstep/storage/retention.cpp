@@ -11,12 +11,12 @@
 namespace lockstep::storage {
 namespace {
 
-void keep_newest(const std::vector<Candidate>& good, std::int64_t number,
+void keep_newest(const std::vector<PruneCandidate>& good, std::int64_t number,
                  std::set<std::int64_t>& kept) {
   for (auto i = good.size(); i-- > 0 && number-- > 0;) kept.insert(good[i].step);
 }
 
-void keep_best(const std::vector<Candidate>& good, std::int64_t number,
+void keep_best(const std::vector<PruneCandidate>& good, std::int64_t number,
                std::set<std::int64_t>& kept) {
   std::vector<std::pair<Metric, std::int64_t>> ranked;
   for (const auto& candidate : good) {
@@ -56,7 +56,7 @@ class Inventory {
     while (true) {
       const auto gone = storage::steps_to_remove(candidates_, keep);
       bool as_expected = true;
-      std::vector<Candidate> known;
+      std::vector<PruneCandidate> known;
       for (auto candidate : candidates_) {
         const bool stays =
             std::find(gone.begin(), gone.end(), candidate.step) == gone.end();
@@ -96,7 +96,7 @@ class Inventory {
     const auto unread = std::move(found->second);
     unread_.erase(found);
     try {
-      if (mark_of(unread.path, unread.manifest) < trust_) {
+      if (read_mark(unread.path, unread.manifest) < trust_) {
         static_cast<void>(verify(unread.path, Depth::full));
       }
       return Finding::as_said;
@@ -106,7 +106,7 @@ class Inventory {
   }
 
   const Mark trust_;
-  std::vector<Candidate> candidates_;
+  std::vector<PruneCandidate> candidates_;
   std::map<std::int64_t, Unread> unread_;
 };
 
@@ -122,7 +122,7 @@ std::int64_t bytes_in(const Path& checkpoint) {
 
 }  // namespace
 
-std::vector<std::int64_t> steps_to_remove(std::vector<Candidate> candidates,
+std::vector<std::int64_t> steps_to_remove(std::vector<PruneCandidate> candidates,
                                           const Keep& keep) {
   std::sort(candidates.begin(), candidates.end(),
             [](const auto& a, const auto& b) { return a.step < b.step; });
@@ -142,10 +142,9 @@ std::vector<std::int64_t> steps_to_remove(std::vector<Candidate> candidates,
   return gone;
 }
 
-Pruned prune(FileSystem& files, const Path& checkpoints, const Keep& keep,
-             const PruneOptions& options) {
+Pruned prune(FileSystem& files, const Path& checkpoints, const PruneOptions& options) {
   Inventory inventory(checkpoints, options.trust);
-  const auto gone = inventory.steps_to_remove(keep);
+  const auto gone = inventory.steps_to_remove(options.keep);
   const auto is_gone = [&](std::int64_t step) {
     return std::find(gone.begin(), gone.end(), step) != gone.end();
   };

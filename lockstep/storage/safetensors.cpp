@@ -78,8 +78,9 @@ std::string header_text(const std::vector<SafetensorsEntry>& entries,
   return length + json;
 }
 
-void read_in_pieces(const std::filesystem::path& path, std::int64_t begin,
-                    std::int64_t bytes, const Give& give) {
+void read_in_pieces(const std::filesystem::path& path, const ByteRange& range,
+                    const Give& give) {
+  const auto [begin, bytes] = range;
   constexpr std::int64_t kPiece = 4 << 20;
   const InputFile file(path);
   std::vector<std::byte> memory(static_cast<std::size_t>(std::min(kPiece, bytes)));

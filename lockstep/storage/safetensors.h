@@ -56,10 +56,14 @@ void place(std::vector<SafetensorsEntry>& entries);
 std::string header_text(const std::vector<SafetensorsEntry>& entries,
                         const std::map<std::string, std::string>& metadata = {});
 
-// Receives the bytes of a file from `begin` on, in pieces of some megabytes.
+// Receives bytes of a file, in pieces of some megabytes.
 using Give = std::function<void(std::span<const std::byte>)>;
-void read_in_pieces(const std::filesystem::path& path, std::int64_t begin,
-                    std::int64_t bytes, const Give& give);
+struct ByteRange {
+  std::int64_t begin = 0;
+  std::int64_t size = 0;
+};
+void read_in_pieces(const std::filesystem::path& path, const ByteRange& range,
+                    const Give& give);
 
 // Writes a file, whole or not at all, with the memory of one piece: `fill` is called
 // for every entry in turn and gives its bytes, in as many pieces as it likes.

@@ -178,7 +178,7 @@ Manifest verify(const Path& checkpoint, Depth depth) {
   for (const auto& file : manifest.files) check_size(checkpoint / file.name, file);
   if (depth == Depth::quick) return manifest;
   const auto before = fingerprint(checkpoint, manifest);
-  const auto mark = mark_of(checkpoint, manifest);
+  const auto mark = read_mark(checkpoint, manifest);
   if (depth == Depth::marked && mark == Mark::read) return manifest;
   check_bytes(manifest, checkpoint);
   for (std::size_t i = 0; i < manifest.files.size(); ++i) {

@@ -65,8 +65,8 @@ const std::vector<std::string>& WeightsFile::left_out() const noexcept {
 void WeightsFile::read(std::size_t index, const Give& give) const {
   if (impl_->torch) return impl_->read_torch(index, give);
   const auto& entry = impl_->tensors[index];
-  read_in_pieces(impl_->path, impl_->data_begin + entry.begin, entry.end - entry.begin,
-                 give);
+  read_in_pieces(impl_->path,
+                 {impl_->data_begin + entry.begin, entry.end - entry.begin}, give);
 }
 
 }  // namespace lockstep::storage

@@ -91,17 +91,18 @@ void Encoder::encode_valid(std::string_view text, Special special,
                            std::vector<Token>& tokens) {
   std::size_t at = 0;
   while (true) {
+    const auto rest = text.substr(at);
     const auto match =
-        find_added(tokenizer_.model(), text, at, special != Special::as_text);
+        find_added(tokenizer_.model(), rest, special != Special::as_text);
     if (!match) break;
     if (match->token->special && special == Special::refuse) {
       throw Error(Fault::config, "tokenizer: the text contains the special token '",
-                  match->token->text, "' at byte ", match->begin,
+                  match->token->text, "' at byte ", at + match->begin,
                   "; remove it, or allow special tokens");
     }
-    encode_words(text.substr(at, match->begin - at), tokens);
+    encode_words(rest.substr(0, match->begin), tokens);
     tokens.push_back(match->token->id);
-    at = match->begin + match->token->text.size();
+    at += match->begin + match->token->text.size();
   }
   encode_words(text.substr(at), tokens);
 }
@@ -121,22 +122,19 @@ void Encoder::encode_words(std::string_view text, std::vector<Token>& tokens) {
       tokens.insert(tokens.end(), entry.tokens.begin(),
                     entry.tokens.begin() + entry.count);
     } else {
-      fill(entry, key, word, tokens);
+      const auto before = tokens.size();
+      encode_word(word, tokens);
+      fill(entry, key, std::span(tokens).subspan(before));
     }
   }
 }
 
-void Encoder::fill(Entry& entry, const Key& key, std::string_view word,
-                   std::vector<Token>& tokens) {
-  const auto before = tokens.size();
-  encode_word(word, tokens);
-  const auto count = tokens.size() - before;
-  if (count > entry.tokens.size()) return;
+void Encoder::fill(Entry& entry, const Key& key, std::span<const Token> tokens) {
+  if (tokens.size() > entry.tokens.size()) return;
   entry.low = key.low;
   entry.high = key.high;
-  entry.count = static_cast<std::uint32_t>(count);
-  std::copy(tokens.end() - static_cast<std::ptrdiff_t>(count), tokens.end(),
-            entry.tokens.begin());
+  entry.count = static_cast<std::uint32_t>(tokens.size());
+  std::copy(tokens.begin(), tokens.end(), entry.tokens.begin());
 }
 
 void Encoder::encode_word(std::string_view word, std::vector<Token>& tokens) {

@@ -33,8 +33,7 @@ class Encoder {
   void encode_valid(std::string_view text, Special special, std::vector<Token>& tokens);
   void encode_words(std::string_view text, std::vector<Token>& tokens);
   void encode_word(std::string_view word, std::vector<Token>& tokens);
-  void fill(Entry& entry, const Key& key, std::string_view word,
-            std::vector<Token>& tokens);
+  static void fill(Entry& entry, const Key& key, std::span<const Token> tokens);
 
   Tokenizer tokenizer_;
   std::unique_ptr<WordMerger> merger_;

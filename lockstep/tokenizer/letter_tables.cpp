@@ -36,7 +36,9 @@ std::string bytes_of(const LetterTables& tables, const std::string& token, Token
 }
 
 void place_token(Vocabulary& vocabulary, const LetterTables& tables,
-                 const std::string& token, Token id) {
+                 const std::pair<std::string, Token>& numbered) {
+  const auto& [name, id] = numbered;
+  const auto& token = name;  // a lambda captures it
   check_id(id, tables.tokens.size() + tables.added.size(),
            [&] { return place_of(tables, token); });
   if (id >= vocabulary.bytes.size()) vocabulary.bytes.resize(id + 1);
@@ -48,7 +50,7 @@ void place_token(Vocabulary& vocabulary, const LetterTables& tables,
   vocabulary.bytes[id] = bytes_of(tables, token, id);
 }
 
-Token id_of(const LetterTables& tables, const std::string& token, std::size_t line) {
+Token find_id(const LetterTables& tables, const std::string& token, std::size_t line) {
   const auto found = tables.tokens.find(token);
   if (found != tables.tokens.end()) return found->second;
   throw Error(Fault::io, tables.merges_place, line, ": '", token,
@@ -132,12 +134,12 @@ Vocabulary assemble(LetterTables tables) {
   Vocabulary vocabulary;
   vocabulary.whole_words_first = tables.whole_words_first;
   for (const auto& [token, id] : tables.tokens) {
-    place_token(vocabulary, tables, token, id);
+    place_token(vocabulary, tables, {token, id});
   }
   for (const auto& added : tables.added) {
     if (added.id < vocabulary.bytes.size() && vocabulary.bytes[added.id] == added.text)
       continue;
-    place_token(vocabulary, tables, added.text, added.id);
+    place_token(vocabulary, tables, {added.text, added.id});
   }
   vocabulary.byte_tokens.fill(~Token{0});
   for (std::size_t byte = 0; byte < 256; ++byte) {
@@ -146,9 +148,9 @@ Vocabulary assemble(LetterTables tables) {
     if (found != tables.tokens.end()) vocabulary.byte_tokens[byte] = found->second;
   }
   for (const auto& pair : tables.merges) {
-    vocabulary.merges.push_back({id_of(tables, pair.left, pair.line),
-                                 id_of(tables, pair.right, pair.line),
-                                 id_of(tables, pair.left + pair.right, pair.line)});
+    vocabulary.merges.push_back({find_id(tables, pair.left, pair.line),
+                                 find_id(tables, pair.right, pair.line),
+                                 find_id(tables, pair.left + pair.right, pair.line)});
   }
   vocabulary.added = std::move(tables.added);
   return vocabulary;

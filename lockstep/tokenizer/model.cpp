@@ -47,9 +47,9 @@ Model::Model(Vocabulary from)
 }
 
 std::optional<AddedMatch> find_added(const Model& model, std::string_view text,
-                                     std::size_t from, bool special) {
+                                     bool special) {
   if (model.vocabulary.added.empty()) return std::nullopt;
-  for (auto at = from; at < text.size(); ++at) {
+  for (std::size_t at = 0; at < text.size(); ++at) {
     if (!model.begins_added[static_cast<unsigned char>(text[at])]) continue;
     const AddedToken* longest = nullptr;
     for (const auto& token : model.vocabulary.added) {

@@ -26,7 +26,7 @@ struct OpenFile {
 };
 
 // A document, or a part of a large one.
-struct Piece {
+struct TextPiece {
   std::shared_ptr<const OpenFile> file;
   std::string_view text;
   std::size_t line = 0;  // of a .jsonl file; 0: the text itself
@@ -114,7 +114,7 @@ class Tokenizing {
     add_text(text.substr(first.size()));
   }
 
-  void add(const Piece& piece) {
+  void add(const TextPiece& piece) {
     batch_.push_back(piece);
     batch_bytes_ += piece.text.size();
     if (batch_bytes_ >= kBatchBytes || batch_.size() >= kBatchPieces) flush();
@@ -133,7 +133,8 @@ class Tokenizing {
     if (request_.progress) request_.progress(progress_);
   }
 
-  void encode(const Piece& piece, Encoder& encoder, std::vector<Token>& tokens) const {
+  void encode(const TextPiece& piece, Encoder& encoder,
+              std::vector<Token>& tokens) const {
     if (piece.line == 0) {
       try {
         return encoder.encode(piece.text, request_.special, tokens);
@@ -150,7 +151,7 @@ class Tokenizing {
     }
   }
 
-  void write(const Piece& piece, const std::vector<Token>& tokens) {
+  void write(const TextPiece& piece, const std::vector<Token>& tokens) {
     if (tokens.empty()) {
       ++result_.empty;
       return;
@@ -189,7 +190,7 @@ class Tokenizing {
   TokenWriter train_;
   std::optional<TokenWriter> val_;
   std::shared_ptr<const OpenFile> file_;  // that is being read
-  std::vector<Piece> batch_;
+  std::vector<TextPiece> batch_;
   std::size_t batch_bytes_ = 0;
   bool to_val_ = false;  // the document that is being written
   bool all_to_val_ = false;

@@ -23,12 +23,12 @@ template <typename Value>
 using PairMap = std::unordered_map<Pair, Value, PairHash>;
 
 // A pair to merge. The count may be out of date, which is seen when it is its turn.
-struct Candidate {
+struct PairCandidate {
   std::int64_t count = 0;
   Pair pair = 0;
   std::vector<std::uint32_t> words;  // that have had it when this was queued
 
-  friend bool operator<(const Candidate& a, const Candidate& b) {
+  friend bool operator<(const PairCandidate& a, const PairCandidate& b) {
     return a.count != b.count ? a.count < b.count : a.pair > b.pair;
   }
 };
@@ -113,19 +113,20 @@ class BpeTraining {
     if (count > 0) push({count, pair, std::move(where)});
   }
 
-  void push(Candidate candidate) {
+  void push(PairCandidate candidate) {
     queue_.push_back(std::move(candidate));
     std::push_heap(queue_.begin(), queue_.end());
   }
 
-  void merge(const Candidate& best) {
+  void merge(const PairCandidate& best) {
     const auto left = static_cast<Token>(best.pair >> 32);
     const auto right = static_cast<Token>(best.pair);
     const auto bytes = vocabulary_.bytes[left] + vocabulary_.bytes[right];
     // Another pair may have made the same token before.
     const auto result = add_token(to_letters(bytes), bytes);
-    vocabulary_.merges.push_back({left, right, result});
-    for (const auto word : best.words) merge_in(word, left, right, result);
+    const Merge made{left, right, result};
+    vocabulary_.merges.push_back(made);
+    for (const auto word : best.words) merge_in(word, made);
     for (auto& [pair, where] : found_in_) enqueue(pair, std::move(where));
     found_in_.clear();
     constexpr std::size_t kEvery = 256;
@@ -135,7 +136,8 @@ class BpeTraining {
   }
 
   // In place, from left to right: what stands left of a pair may be a new token.
-  void merge_in(std::uint32_t number, Token left, Token right, Token result) {
+  void merge_in(std::uint32_t number, const Merge& made) {
+    const auto [left, right, result] = made;
     auto& word = words_[number];
     auto& tokens = word.tokens;
     std::size_t to = 0;
@@ -185,7 +187,7 @@ class BpeTraining {
   std::vector<Word> words_;
   PairMap<std::int64_t> counts_;
   PairMap<std::vector<std::uint32_t>> found_in_;  // pairs that are new in this round
-  std::vector<Candidate> queue_;                  // a heap
+  std::vector<PairCandidate> queue_;              // a heap
 };
 
 }  // namespace

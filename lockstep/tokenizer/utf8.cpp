@@ -14,13 +14,13 @@ struct Sequence {
 
 // Bytes that may follow a lead byte; the first of them is narrower for some, which
 // leaves out overlong forms, surrogates and what lies above U+10FFFF.
-struct Shape {
+struct LetterShape {
   std::size_t length = 1;
   unsigned char low = 0x80;
   unsigned char high = 0xBF;
 };
 
-Shape shape_of(unsigned char lead) noexcept {
+LetterShape shape_of(unsigned char lead) noexcept {
   if (lead < 0xC2 || lead > 0xF4) return {};
   if (lead < 0xE0) return {.length = 2};
   if (lead == 0xE0) return {.length = 3, .low = 0xA0};

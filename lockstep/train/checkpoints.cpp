@@ -48,7 +48,7 @@ bool is_of_a_rank(const std::string& name) {
 }
 
 // Returns the newest good checkpoint; `said` gets a line for each that is not good.
-std::optional<storage::Found> newest_in(const Path& folder, std::string& said) {
+std::optional<storage::NewestValid> newest_in(const Path& folder, std::string& said) {
   auto found = storage::newest_valid(folder, storage::Depth::full);
   for (const auto& skipped : found.skipped) {
     if (skipped.fault == Fault::config) throw Error(Fault::config, skipped.reason);

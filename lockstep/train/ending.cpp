@@ -18,12 +18,12 @@ double lr_at(const optim::Schedule& schedule, std::int64_t step,
 }
 
 // Returns the schedule of a run of that length; none where it would be refused.
-std::optional<optim::Schedule> make_schedule(const config::Config& config,
+std::optional<optim::Schedule> make_schedule(const RateKnobs& knobs,
                                              optim::RunLength length,
                                              std::int64_t steps) {
   length.steps = steps;
   try {
-    return optim::Schedule(config.optim, config.schedule, length);
+    return optim::Schedule(knobs.optim, knobs.schedule, length);
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -48,24 +48,24 @@ bool watched_the_same(const RunState& at, const config::EarlyStopConfig& config)
   return metric_in(at.early_stop) == metric_in(early_stop_knobs(config));
 }
 
-std::string why_over(const RunState& at, const config::Config& config,
+std::string why_over(const RunState& at, const config::EarlyStopConfig& config,
                      std::int64_t last_step) {
   const bool early = !at.ended_early.empty();
   if (at.steps >= last_step) {
     return early ? at.ended_early : str("all ", last_step, " steps are done");
   }
   if (!early || last_step > at.last_step) return "";
-  EarlyStop still(config.early_stop, {});
+  EarlyStop still(config, {});
   still.restore(at.best, at.waited);
-  const bool as_before = early_stop_knobs(config.early_stop) == at.early_stop;
+  const bool as_before = early_stop_knobs(config) == at.early_stop;
   return as_before || still.is_over() ? at.ended_early : "";
 }
 
-std::string about_schedule(const RunState& at, const config::Config& config,
+std::string about_schedule(const RunState& at, const RateKnobs& knobs,
                            const optim::RunLength& length) {
   if (at.last_step == 0 || at.last_step == length.steps || at.steps == 0) return "";
-  const auto then = make_schedule(config, length, at.last_step);
-  const auto now = make_schedule(config, length, length.steps);
+  const auto then = make_schedule(knobs, length, at.last_step);
+  const auto now = make_schedule(knobs, length, length.steps);
   if (!then || !now) return "";
   constexpr std::int64_t kLooks = 256;
   const auto apart = std::max<std::int64_t>(1, at.steps / kLooks);
@@ -76,7 +76,7 @@ std::string about_schedule(const RunState& at, const config::Config& config,
         "{} from here on: the learning rate was {:.4g} in step {} and is {:.4g} in "
         "step {}. A run of {} steps from its beginning would have come to other "
         "weights",
-        config::name_of(config.schedule.name), at.last_step, length.steps,
+        config::name_of(knobs.schedule.name), at.last_step, length.steps,
         lr_at(*then, at.steps - 1, length), at.steps, lr_at(*now, at.steps, length),
         at.steps + 1, length.steps);
   }

@@ -20,13 +20,19 @@ bool watched_the_same(const RunState& at, const config::EarlyStopConfig& config)
 
 // Returns why the run that resumes from `at` is over; "" if it trains on: it is longer
 // now, or was ended early by knobs that are others now and would not end it.
-std::string why_over(const RunState& at, const config::Config& config,
+std::string why_over(const RunState& at, const config::EarlyStopConfig& config,
                      std::int64_t last_step);
+
+// The knobs that the learning rate follows.
+struct RateKnobs {
+  const config::OptimConfig& optim;
+  const config::ScheduleConfig& schedule;
+};
 
 // Returns a note on the learning rate if the run has another length than when `at` was
 // saved, and its schedule spans the whole run; "" if the steps so far would have been
 // the same.
-std::string about_schedule(const RunState& at, const config::Config& config,
+std::string about_schedule(const RunState& at, const RateKnobs& knobs,
                            const optim::RunLength& length);
 
 }  // namespace lockstep::train

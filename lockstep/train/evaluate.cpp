@@ -134,17 +134,24 @@ class Passes {
                 .device = policy_.device}),
         losses_(task_, policy_.device),
         metrics_(task_.metrics()),
+        world_(context.world),
+        strategy_(context.strategy),
+        matches_(strategy_ != nullptr && strategy_->forwards_must_match()),
         retries_(context.config.memory.on_out_of_memory ==
                  config::OnOutOfMemory::retry),
         at_once_(batches.largest) {
     stage_.reserve(batches.largest);
   }
 
-  // No other rank takes part in a forward pass without gradients, so this one alone can
-  // take smaller pieces from now on.
+  // Unless the ranks' passes must match no other rank takes part in one without
+  // gradients, so this one alone can take smaller pieces from now on.
   void add(const data::Batch& batch) {
     std::int64_t begin = 0;
-    while (begin < batch.size) {
+    while (goes_on(begin < batch.size)) {
+      if (begin == batch.size) {
+        strategy_->empty_forward();
+        continue;
+      }
       const auto count = std::min(at_once_, batch.size - begin);
       const auto piece = try_piece(batch, begin, count);
       if (!piece) continue;
@@ -163,18 +170,32 @@ class Passes {
   }
 
  private:
-  struct Piece {
+  // Returns whether another pass is made: by this rank or, where they must match, by
+  // any.
+  bool goes_on(bool here) const {
+    if (!matches_) return here;
+    const auto any = torch::full({1}, here ? 1 : 0, torch::kInt64);
+    world_.cpu().all_reduce(any, comm::Reduce::max).wait();
+    return any.item<std::int64_t>() != 0;
+  }
+
+  struct Portion {
     const Named* staged;
     Named outputs;
     task::Sums sums, weights;
   };
   // Returns nothing if there was no memory for it: pieces are smaller from then on.
-  std::optional<Piece> try_piece(const data::Batch& batch, std::int64_t begin,
-                                 std::int64_t count) {
+  std::optional<Portion> try_piece(const data::Batch& batch, std::int64_t begin,
+                                   std::int64_t count) {
     const task::Pass pass{false, policy_.loss_dtype()};
     try {
-      Piece piece{.staged = &stage_.stage(batch, begin, count)};
-      piece.outputs = forward_(*piece.staged);
+      Portion piece{.staged = &stage_.stage(batch, begin, count)};
+      const auto run = [&] { piece.outputs = forward_(*piece.staged); };
+      if (strategy_ != nullptr) {
+        strategy_->forward(std::ref(run));
+      } else {
+        run();
+      }
       piece.sums = task_.sums(piece.outputs, *piece.staged, pass);
       piece.weights = task_.weights(*piece.staged, pass);
       return piece;
@@ -195,6 +216,9 @@ class Passes {
   data::BatchStage stage_;
   LossSums losses_;
   task::MetricSet metrics_;
+  comm::World& world_;
+  parallel::Strategy* const strategy_;
+  const bool matches_;  // every rank takes part in every pass
   const bool retries_;
   std::int64_t at_once_;
 };

@@ -9,6 +9,7 @@
 #include "lockstep/config/config.h"
 #include "lockstep/data/dataset.h"
 #include "lockstep/models/model.h"
+#include "lockstep/parallel/strategy.h"
 #include "lockstep/precision/policy.h"
 #include "lockstep/run/heartbeat.h"
 #include "lockstep/task/tally.h"
@@ -29,6 +30,7 @@ struct EvalContext {
   std::function<comm::Ballot()> ballot = {};
   std::function<void(run::Phase)> beat = {};  // for each batch; may be empty
   SeenShapes* shapes = nullptr;               // of earlier evaluations; may be null
+  parallel::Strategy* strategy = nullptr;     // runs forward passes; may be null
   std::int64_t limit_batches = 0;             // 0: as the config says
 };
 

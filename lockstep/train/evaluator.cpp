@@ -20,7 +20,8 @@ bool is_better(double value, double than, task::Better better) {
 Evaluator::Evaluator(const Parts& parts)
     : parts_(parts),
       early_stop_(parts.config.early_stop, parts.built.task->primary()),
-      prompts_(parts.config, *parts.built.model, parts.reporter) {}
+      prompts_({parts.config.eval, parts.config.model, parts.config.data},
+               *parts.built.model, parts.reporter) {}
 
 bool Evaluator::is_due(bool ends_epoch) const {
   const auto every = parts_.config.eval.every.value();
@@ -55,6 +56,7 @@ std::optional<task::Means> Evaluator::look(std::int64_t limit_batches) {
                           .ballot = parts_.ballot,
                           .beat = beat,
                           .shapes = &shapes_,
+                          .strategy = &parts_.strategy,
                           .limit_batches = limit_batches});
 }
 
@@ -91,6 +93,8 @@ std::optional<Evaluation> Evaluator::evaluate(const std::function<void()>& on_be
 }
 
 void Evaluator::show_prompts() {
+  if (!prompts_.are_there()) return;
+  const auto whole = parts_.strategy.full_parameters();
   if (parts_.world.rank() == 0) prompts_.show(parts_.state.steps);
 }
 

@@ -24,11 +24,11 @@ std::vector<double> each(const std::vector<RankWindow>& ranks,
 }  // namespace
 
 Progress::Progress(const Parts& parts)
-    : config_(parts.config),
+    : watch_(parts.watch),
       world_(parts.world),
       reporter_(parts.reporter),
       loader_(parts.loader) {
-  if (config_.parallel.balance && world_.size() > 1) balance_.emplace(world_.size());
+  if (parts.parallel.balance && world_.size() > 1) balance_.emplace(world_.size());
 }
 
 void Progress::step(const data::Batch& batch, const parallel::ExchangeTimes* times) {
@@ -86,7 +86,7 @@ void Progress::warn_of_waiting(const TrainReport& report) const {
   log::warning("data",
                fmt::format("loader waited {:.0f} ms of the last {:.1f} s; raise "
                            "data.workers (now {})",
-                           1e3 * waited, report.seconds, config_.data.workers.value()));
+                           1e3 * waited, report.seconds, loader_.num_workers()));
 }
 
 void Progress::warn_of_skipped() {
@@ -124,7 +124,7 @@ void Progress::judge(const TrainReport& report) {
 void Progress::name_straggler(const TrainReport& report) const {
   if (!report.straggler) return;
   const auto& late = *report.straggler;
-  const auto bound = config_.watch.straggler;
+  const auto bound = watch_.straggler;
   if (bound >= 1 || late.late_seconds <= bound * report.seconds) return;
   reporter_.straggler(report);
 }

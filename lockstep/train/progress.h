@@ -24,7 +24,8 @@ namespace lockstep::train {
 class Progress {
  public:
   struct Parts {
-    const config::Config& config;
+    const config::WatchConfig& watch;
+    const config::ParallelConfig& parallel;
     comm::World& world;
     Reporter& reporter;
     data::Loader& loader;
@@ -66,7 +67,7 @@ class Progress {
   void warn_of_skipped();
   void balance(const TrainReport& report);
 
-  const config::Config& config_;
+  const config::WatchConfig& watch_;
   comm::World& world_;
   Reporter& reporter_;
   data::Loader& loader_;

@@ -20,21 +20,20 @@ generate::Decoder make_decoder(const models::Model& model, std::int64_t heads,
 
 }  // namespace
 
-Prompts::Prompts(const config::Config& config, const models::Model& model,
-                 Reporter& reporter)
-    : config_(config.eval),
-      heads_(config.model.heads),
+Prompts::Prompts(const Knobs& knobs, const models::Model& model, Reporter& reporter)
+    : config_(knobs.eval),
+      heads_(knobs.model.heads),
       model_(model),
       reporter_(reporter) {
   if (config_.prompts.empty()) return;
-  if (config.model.name != "gpt" || config.data.text.tokenizer.empty()) {
+  if (knobs.model.name != "gpt" || knobs.data.text.tokenizer.empty()) {
     throw Error(Fault::config, "eval.prompts: ",
-                config.model.name != "gpt" ? "only model.name=gpt continues texts"
-                                           : "data.tokenizer is not set, which turns "
-                                             "them into tokens",
+                knobs.model.name != "gpt" ? "only model.name=gpt continues texts"
+                                          : "data.tokenizer is not set, which turns "
+                                            "them into tokens",
                 "; leave eval.prompts out, or correct it");
   }
-  words_ = tokenizer::Tokenizer::load(config.data.text.tokenizer);
+  words_ = tokenizer::Tokenizer::load(knobs.data.text.tokenizer);
   const auto* positions = model.named_parameters().find("wpe.weight");
   const auto context = positions == nullptr ? 0 : positions->size(0);
   for (const auto& prompt : config_.prompts) {
@@ -49,7 +48,7 @@ void Prompts::show(std::int64_t step) const {
   if (!words_) return;
   auto decoder = make_decoder(model_, heads_, *words_);
   const auto texts = generate::generate(
-      decoder, *words_, config_.prompts,
+      {decoder, *words_}, config_.prompts,
       {.max_tokens = config_.prompt_tokens, .sampling = {.temperature = 0}});
   for (std::size_t i = 0; i < texts.size(); ++i) {
     reporter_.sample(step, config_.prompts[i], texts[i].text);

@@ -18,7 +18,14 @@ class Prompts {
  public:
   // Reads the tokenizer if there are prompts. Throws Fault::config for a model that
   // generates no text, and for prompts that leave no room in its context.
-  Prompts(const config::Config& config, const models::Model& model, Reporter& reporter);
+  struct Knobs {
+    const config::EvalConfig& eval;
+    const config::ModelConfig& model;
+    const config::DataConfig& data;
+  };
+  Prompts(const Knobs& knobs, const models::Model& model, Reporter& reporter);
+
+  bool are_there() const noexcept { return words_.has_value(); }
 
   // Continues each with the weights as they are, and reports it. Not collective: one
   // rank is enough.

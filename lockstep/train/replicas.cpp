@@ -46,7 +46,7 @@ Result train_replicas(const config::Resolved& config, const Replicas& replicas,
     auto& world = worlds[static_cast<std::size_t>(rank)];
     try {
       log::set_rank(rank);
-      Reporter reporter(replicas.run, config->monitor, replicas.console,
+      Reporter reporter({replicas.run, replicas.console}, config->monitor,
                         {.rank = rank,
                          .ranks = ranks,
                          .is_replica = true,

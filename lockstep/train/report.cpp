@@ -223,13 +223,14 @@ std::string to_json(const Result& result) {
   return run::to_json_line(fields);
 }
 
-Reporter::Reporter(const run::RunDirectory& run, const config::MonitorConfig& config,
-                   monitor::Console& console, const Who& who)
-    : console_(console),
+Reporter::Reporter(const Outputs& outputs, const config::MonitorConfig& config,
+                   const Who& who)
+    : console_(outputs.console),
       first_(who.rank == 0),
       is_replica_(who.is_replica),
       quiet_(config.verbosity == config::Verbosity::quiet),
       show_(first_ && has(config, config::Sink::console) && !quiet_) {
+  const auto& run = outputs.run;
   const bool beats = first_ || !is_replica_;
   for (const auto& path : beats ? heartbeat_files(run) : std::vector<files::Path>()) {
     heartbeats_.push_back(std::make_unique<run::HeartbeatWriter>(

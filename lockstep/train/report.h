@@ -116,8 +116,11 @@ class Reporter {
     bool is_replica = false;
     std::vector<int> gpus = {};  // of all ranks of this machine, as CUDA counts
   };
-  Reporter(const run::RunDirectory& run, const config::MonitorConfig& config,
-           monitor::Console& console, const Who& who);
+  struct Outputs {
+    const run::RunDirectory& run;
+    monitor::Console& console;
+  };
+  Reporter(const Outputs& outputs, const config::MonitorConfig& config, const Who& who);
 
   void model(const models::Model& model);
   // Sets the task's primary metric, which a line shows beside the loss.

@@ -64,7 +64,10 @@ bool Training::step() {
     updates_.update({lr, reports});
   }
   profiler_.end_phase(StepPhase::optimizer);
-  if (trace_) trace_->updated(batch, lr, tally_);
+  if (trace_) {
+    const auto whole = strategy_->full_parameters();
+    trace_->updated(batch, lr, tally_);
+  }
   progress_.step(batch, held ? nullptr : exchange_times());
   account(batch, lr);
   // The first step of a process is no measure of the others.

@@ -51,7 +51,7 @@ Training::Training(const config::Config& config, const RunParts& parts, Shared& 
       loader_(train_data_, loader_options()),
       feed_(loader_, built_.policy.device,
             data::wanted_by(built_.model->inputs(), built_.task->fields())),
-      progress_({config, world_, reporter_, loader_}),
+      progress_({config.watch, config.parallel, world_, reporter_, loader_}),
       tally_(built_.task, built_.policy.device),
       updates_({config.train, config.precision, *strategy_, tally_, reporter_, state_}),
       evaluator_({config, built_, *shared.eval_data, world_, *strategy_, reporter_,
@@ -95,6 +95,7 @@ void Training::set_up(Shared& shared) {
                                     *built_.model, *strategy_, step_, tally_, world_,
                                     reporter_, profiler_, *graph_});
   if (const auto& trace = shared.hooks.trace) {
+    const auto whole = strategy_->full_parameters();
     trace_.emplace(*trace, profile::Trace::Subject{*built_.model, train_data_, world_});
   }
   log_start({config_, shared_, built_, *strategy_, last_step_,
@@ -127,7 +128,7 @@ void Training::restore() {
   if (!at) return;
   hf::check_base("model.weights: ", {at->base_weights, state_.base_weights},
                  config_.model.weights);
-  if (checkpoints_.had_ended()) over_ = why_over(*at, config_, last_step_);
+  if (checkpoints_.had_ended()) over_ = why_over(*at, config_.early_stop, last_step_);
   checkpoints_.load(*strategy_, rank_state_.pieces());
   rank_state_.apply(tally_, built_.policy.device);
   const auto base_weights = state_.base_weights;
@@ -144,7 +145,7 @@ void Training::restore() {
   }
   built_.model->recompute_every(static_cast<int>(at->recompute_every));
   copy_to_result();
-  const auto changed = about_schedule(*at, config_, length_);
+  const auto changed = about_schedule(*at, {config_.optim, config_.schedule}, length_);
   if (over_.empty() && !changed.empty() && world_.rank() == 0) {
     log::warning("train", changed);
   }

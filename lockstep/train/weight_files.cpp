@@ -1,5 +1,7 @@
 #include "lockstep/train/weight_files.h"
 
+#include <map>
+
 #include <fmt/format.h>
 
 #include "lockstep/base/log.h"
@@ -9,22 +11,43 @@
 
 namespace lockstep::train {
 
+// Parameters that are whole on no rank become so one bucket at a time.
+checkpoint::WholeTensor WeightFiles::whole_tensors() const {
+  std::map<const c10::TensorImpl*, std::size_t> indices;
+  const auto& parameters = parts_.strategy.parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    indices[parameters[i].tensor.unsafeGetTensorImpl()] = i;
+  }
+  return [this, indices](const torch::Tensor& tensor) {
+    const auto found = indices.find(tensor.unsafeGetTensorImpl());
+    return found == indices.end() ? tensor
+                                  : parts_.strategy.full_parameter(found->second);
+  };
+}
+
 std::string WeightFiles::write(const std::string& name) {
-  if (parts_.world.rank() != 0) return "";
+  const bool all_take_part = parts_.strategy.forwards_must_match();
+  if (parts_.world.rank() != 0 && !all_take_part) return "";
   parts_.reporter.beat(parts_.state.steps, run::Phase::saving);
   const auto file = parts_.run.path() / name;
-  checkpoint::write_safetensors(file, checkpoint::state_of(parts_.model));
+  const auto state = checkpoint::state_of(parts_.model);
+  if (parts_.world.rank() != 0) {
+    checkpoint::visit_in_file_order(state, whole_tensors());
+    return "";
+  }
+  checkpoint::write_safetensors(file, state, whole_tensors());
   log::info("train", fmt::format("weights written to {}", file.string()));
   parts_.callbacks.call([&](auto& c, auto& at) { c.on_saved(at, file); });
   return file.string();
 }
 
 std::string WeightFiles::write_adapter(const std::string& name) {
+  const auto whole = parts_.strategy.full_parameters();
   if (parts_.world.rank() != 0) return "";
   parts_.reporter.beat(parts_.state.steps, run::Phase::saving);
   const auto folder = parts_.run.path() / name;
-  checkpoint::write_adapters(folder, parts_.model, parts_.lora,
-                             parts_.model_config.weights);
+  checkpoint::write_adapters(folder,
+                             {parts_.model, parts_.lora, parts_.model_config.weights});
   log::info("train", fmt::format("adapters written to {}", folder.string()));
   parts_.callbacks.call([&](auto& c, auto& at) { c.on_saved(at, folder); });
   return folder.string();

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "lockstep/checkpoint/safetensors.h"
 #include "lockstep/comm/join.h"
 #include "lockstep/models/model.h"
 #include "lockstep/parallel/strategy.h"
@@ -38,6 +39,7 @@ class WeightFiles {
   void write_final(Result& result);
 
  private:
+  checkpoint::WholeTensor whole_tensors() const;
   std::string write_adapter(const std::string& name);
   std::string write_either(const std::string& name);
 

@@ -51,7 +51,7 @@ TEST(Adapters, PeftReadsOurs) {
     const config::LoraConfig lora{.rank = 4, .alpha = 10, .targets = targets};
     const auto model = adapted_gpt(lora);
     write_shown(folder.path() / "shown.safetensors", *model);
-    write_adapters(folder.path() / "ours", *model, lora, "gpt2");
+    write_adapters(folder.path() / "ours", {*model, lora, "gpt2"});
     test::expect_oracle_agrees("peft_adapters.py",
                                {"read", (folder.path() / "shown.safetensors").string(),
                                 kHeads, (folder.path() / "ours").string()});
@@ -89,7 +89,7 @@ TEST(Adapters, ComeBackAsTheyWere) {
   const files::TemporaryDirectory folder;
   const config::LoraConfig lora{.rank = 4, .alpha = 10, .targets = "*.c_fc"};
   const auto model = adapted_gpt(lora);
-  write_adapters(folder.path(), *model, lora, "");
+  write_adapters(folder.path(), {*model, lora});
   const auto other = adapted_gpt(lora);
   const torch::NoGradGuard no_grad;
   for (const auto& item : other->named_parameters()) {
@@ -111,7 +111,7 @@ TEST(Adapters, ThoseThatDoNotFitAreNamed) {
     });
   };
   EXPECT_THAT(problem(lora), HasSubstr("has no adapter_config.json"));
-  write_adapters(folder.path(), *adapted_gpt(lora), lora, "");
+  write_adapters(folder.path(), {*adapted_gpt(lora), lora});
   auto other = lora;
   other.rank = 8;
   EXPECT_THAT(problem(other), HasSubstr("has r = 4; set lora.rank=4"));

@@ -20,8 +20,8 @@ class Generation : public ::testing::Test {
         words_(tokenizer::Tokenizer::load(test::write_byte_tokenizer(folder_.path()))) {
   }
   std::vector<Generated> made(const std::vector<std::string>& prompts,
-                              const Options& options, const Stream& stream = {}) {
-    return generate(decoder_, words_, prompts, options, stream);
+                              const Options& options) {
+    return generate({decoder_, words_}, prompts, options);
   }
   std::string problem(const std::string& prompt) {
     try {
@@ -58,9 +58,9 @@ TEST_F(Generation, ADrawnTextFollowsFromItsSeed) {
 
 TEST_F(Generation, StreamedLettersAreTheText) {
   std::string streamed;
-  const auto result =
-      made({"x"}, {.max_tokens = 40, .sampling = {.seed = 3}},
-           [&](std::size_t, std::string_view letters) { streamed += letters; })[0];
+  Options options{.max_tokens = 40, .sampling = {.seed = 3}};
+  options.stream = [&](std::size_t, std::string_view letters) { streamed += letters; };
+  const auto result = made({"x"}, options)[0];
   EXPECT_EQ(streamed, result.text.substr(0, streamed.size()));
   EXPECT_LE(result.text.size() - streamed.size(), 3u);
 }
@@ -72,9 +72,8 @@ TEST_F(Generation, AStopWordEndsATextBeforeIt) {
   auto options = free;
   options.stop_words = {"never there", whole.substr(8, 3)};
   std::string streamed;
-  const auto cut = made({"x"}, options, [&](std::size_t, std::string_view letters) {
-    streamed += letters;
-  })[0];
+  options.stream = [&](std::size_t, std::string_view letters) { streamed += letters; };
+  const auto cut = made({"x"}, options)[0];
   EXPECT_EQ(cut.ended, Ended::stop_word);
   EXPECT_EQ(cut.text, whole.substr(0, whole.find(options.stop_words[1])));
   EXPECT_EQ(streamed, cut.text) << "nothing of the stop word is shown";
@@ -114,6 +113,16 @@ TEST_F(Generation, PromptsWithoutRoomAreRefusedWithTheArithmetic) {
   EXPECT_THAT(problem(std::string(70, 'a')), HasSubstr("by at least 7"));
   EXPECT_THAT(problem("a <|endoftext|>"), HasSubstr("<|endoftext|>"));
   EXPECT_EQ(problem(""), "") << "it begins where another text has ended";
+}
+
+TEST_F(Generation, AContextOfOneTokenHasNoRoomForAnAnswer) {
+  const auto model = test::tiny_gpt(/*context=*/1);
+  Decoder decoder(test::weights_of(*model));
+  const auto text = test::error_text(Fault::config, [&] {
+    generate({decoder, words_}, {"a"}, {});
+  });
+  EXPECT_THAT(text, HasSubstr("context is 1 token"));
+  EXPECT_THAT(text, HasSubstr("data.sequence"));
 }
 
 TEST_F(Generation, ATokenizerOfAnotherModelIsRefused) {

@@ -37,8 +37,8 @@ class HfExport : public testing::Test {
     for (int rank = 0; rank < 2; ++rank) {
       written.push_back(test::write_rank(files, partial, tensors, rank, 2));
     }
-    storage::publish(files, path("checkpoints"), test::small_head({.step = 1}),
-                     written);
+    storage::publish(files, path("checkpoints"),
+                     {test::small_head({.step = 1}), written});
   }
 
   config::Config config_of(const std::string& pad) const {

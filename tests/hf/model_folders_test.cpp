@@ -19,12 +19,12 @@ TEST(ModelFolders, AreAddedAsCopiesOrLinksAndListed) {
   test::write_file(folder.path("README.md"), "not needed");
   const files::TemporaryDirectory models;
   EXPECT_THAT(list_models(models.path() / "none"), IsEmpty());
-  const auto added = add_model(models.path(), "tiny", folder.path(), Adding::copy);
+  const auto added = add_model(models.path(), {"tiny", folder.path(), Adding::copy});
   EXPECT_THAT(added.files, AllOf(Contains("merges.txt"), Contains("config.json"),
                                  Contains("model.safetensors.index.json"),
                                  Contains("model-00002-of-00002.safetensors"),
                                  Not(Contains("README.md"))));
-  add_model(models.path(), "linked", folder.path(), Adding::link);
+  add_model(models.path(), {"linked", folder.path(), Adding::link});
   const auto all = list_models(models.path());
   ASSERT_EQ(all.size(), 2U);
   EXPECT_EQ(all[0].name, "linked");
@@ -36,10 +36,11 @@ TEST(ModelFolders, AreAddedAsCopiesOrLinksAndListed) {
 TEST(ModelFolders, HalfAModelIsNeverAddedAndANameIsTakenOnce) {
   Gpt2Folder folder;
   const files::TemporaryDirectory models;
-  add_model(models.path(), "tiny", folder.path(), Adding::copy);
+  add_model(models.path(), {"tiny", folder.path(), Adding::copy});
   const auto refused = [&](const std::string& name, const Path& from) {
-    const auto error =
-        test::error_of([&] { add_model(models.path(), name, from, Adding::copy); });
+    const auto error = test::error_of([&] {
+      add_model(models.path(), {name, from, Adding::copy});
+    });
     return error ? std::string(error->what()) : "";
   };
   EXPECT_THAT(refused("tiny", folder.path()), HasSubstr("already"));

@@ -110,7 +110,7 @@ TEST(Settle, ThreeDropoutsAreNotMadeOneInSilence) {
 TEST(Settle, ANameBecomesTheFolderOfTheModel) {
   Gpt2Folder folder;
   const files::TemporaryDirectory models;
-  add_model(models.path(), "tiny", folder.path(), Adding::copy);
+  add_model(models.path(), {"tiny", folder.path(), Adding::copy});
   auto loaded = recipe("tiny", kTokens);
   settle(loaded, models.path());
   EXPECT_EQ(loaded.config.model.weights, (models.path() / "tiny").string());

@@ -18,7 +18,7 @@ std::vector<double> decays(const std::string& no_decay) {
   config.weight_decay = 0.1;
   config.no_decay = no_decay;
   std::vector<double> out;
-  for (const auto& options : options_of(config, kModel)) {
+  for (const auto& options : parameter_options(config, kModel)) {
     out.push_back(options.weight_decay);
     EXPECT_EQ(options.lr_scale, 1);
   }
@@ -48,14 +48,14 @@ TEST(Groups, LayersNearTheInputLearnMoreSlowly) {
   config::OptimConfig config;
   config.layer_decay = 0.5;
   std::vector<double> scales;
-  for (const auto& options : options_of(config, kModel)) {
+  for (const auto& options : parameter_options(config, kModel)) {
     scales.push_back(options.lr_scale);
   }
   EXPECT_THAT(scales, ElementsAre(0.125, 0.25, 0.25, 0.25, 0.5, 1, 1));
 }
 
 TEST(Groups, AModelWithoutParametersHasNoOptions) {
-  EXPECT_TRUE(options_of({}, {}).empty());
+  EXPECT_TRUE(parameter_options({}, {}).empty());
 }
 
 }  // namespace

@@ -201,7 +201,11 @@ TEST_P(OptimizerContract, KernelsComputeWhatTheOperatorsDo) {
         hyper.bias1 = 1 - std::pow(config.beta1, i + 1);
         hyper.bias2 = 1 - std::pow(config.beta2, i + 1);
       }
-      detail::update_by_operators({.rule = rule}, hyper, ranges, {}, other);
+      detail::update_by_operators({.rule = rule,
+                                   .hyper = hyper,
+                                   .ranges = ranges,
+                                   .factor = {},
+                                   .buffers = other});
     }
     // LibTorch's root of a CPU is off by a last bit now and then.
     const bool roots = rule == kernels::Rule::adam || rule == kernels::Rule::adamw;

@@ -24,7 +24,7 @@ class EngineGpuTest : public ::testing::TestWithParam<std::tuple<Rig, int>> {
                  const torch::Device gpu(torch::kCUDA, 0);
                  auto net = make_net(5 + c.rank());
                  net->to(gpu);
-                 Engine engine(*net, c, cpu, options);
+                 Engine engine(*net, {c, cpu}, options);
                  body(c, net, engine, {batch.x.to(gpu), batch.y.to(gpu)});
                });
   }

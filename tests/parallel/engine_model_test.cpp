@@ -17,7 +17,7 @@ TEST(EngineModelled, AStepRunsAtManyRanksOfWhichOneExists) {
       comm::make_modelled({.ranks = 512, .occupy = [](std::chrono::nanoseconds) {}});
   const auto cpu = comm::make_local({torch::kCPU});
   auto net = make_net();
-  Engine engine(*net, *network, *cpu[0], {.layout = {100, 400}});
+  Engine engine(*net, {*network, *cpu[0]}, {.layout = {100, 400}});
   for (int step = 0; step < 3; ++step) {
     engine.zero_gradients();
     loss_of(net, batch, 0, 8).backward();
@@ -61,7 +61,7 @@ TEST(EngineBuffers, GradientsLiveWhereTheBackendReducesThemFastest) {
     const auto expected = whole_gradients(batch);
     BufferWitness witness(c);
     auto net = make_net();
-    Engine engine(*net, witness, c, {});
+    Engine engine(*net, {witness, c}, {});
     const auto [begin, end] = even_share(c, 8);
     for (int step = 0; step < 3; ++step) {  // of which the first lays out anew
       EXPECT_TRUE(engine.gradients(0).is_same(witness.last));
@@ -84,7 +84,7 @@ TEST(EngineOrder, DeterministicSumsDoNotDependOnBucketsOrBackend) {
       Tensor result;
       with_communicators(rig, 3, [&](Communicator& c) {
         auto net = make_net();
-        Engine engine(*net, c, c, {.layout = {bytes, bytes}, .deterministic = true});
+        Engine engine(*net, {c, c}, {.layout = {bytes, bytes}, .deterministic = true});
         const auto [begin, end] = even_share(c, 13);
         loss_of(net, batch, begin, end).backward();
         if (c.rank() != 0) return;
@@ -103,7 +103,7 @@ TEST(EngineModel, BuffersAreRankZeros) {
   with_communicators(Rig::local, 3, [](Communicator& c) {
     torch::nn::BatchNorm1d norm(4);
     norm->running_mean.fill_(c.rank() + 1);
-    Engine engine(*norm, c, c, {});
+    Engine engine(*norm, {c, c}, {});
     EXPECT_TRUE(norm->running_mean.eq(1).all().item<bool>());
     norm->running_mean.fill_(c.rank() + 5);
     engine.broadcast_buffers();
@@ -116,8 +116,8 @@ TEST(EngineModel, DtypesMayBeMixed) {
   with_communicators(Rig::local, 2, [&](Communicator& c) {
     torch::nn::Sequential net(torch::nn::Linear(3, 3), torch::nn::Linear(3, 2));
     net[1]->to(torch::kFloat64);
-    Engine engine(*net, c, c, {});
-    ASSERT_EQ(engine.num_groups(), 2U);
+    Engine engine(*net, {c, c}, {});
+    ASSERT_EQ(engine.layout().size(), 2U);
     auto& first = *net[0]->as<torch::nn::Linear>();
     auto& second = *net[1]->as<torch::nn::Linear>();
     for (int step = 0; step < 2; ++step) {

@@ -65,7 +65,7 @@ TEST(EngineRules, BucketsTravelBeforeTheLastGradientIsThere) {
     CountingCommunicator counting(c, count);
     TwoTasks net;
     net.b.set_requires_grad(false);
-    Engine engine(net, counting, counting, small_buckets());
+    Engine engine(net, {counting, counting}, small_buckets());
     for (int step = 0; step < 2; ++step) {
       engine.zero_gradients();
       int before = 0;
@@ -86,7 +86,7 @@ TEST(EngineRules, ABranchOfTheStepBeforeIsNotAddedAgainAfterZeroGrad) {
     TwoTasks net;
     EngineOptions options;
     options.find_unused_parameters = true;
-    Engine engine(net, c, c, options);
+    Engine engine(net, {c, c}, options);
     engine.zero_gradients();
     net.loss(net.a).backward();
     net.zero_grad();  // LibTorch's own, which sets gradients to none
@@ -102,7 +102,7 @@ TEST(EngineRules, ABranchOfTheStepBeforeIsNotAddedAgainAfterZeroGrad) {
 TEST(EngineRules, AGradientThatIsReadyTwiceInAPassIsRefused) {
   with_communicators(Rig::local, 2, [](Communicator& c) {
     TwoTasks net;
-    Engine engine(net, c, c, small_buckets());
+    Engine engine(net, {c, c}, small_buckets());
     engine.zero_gradients();
     // Backward inside of backward, with a layer that the outer pass has had already.
     const std::function<void()> nested = [&] {
@@ -123,7 +123,7 @@ TEST(EngineRules, AccumulatingBeforeTheSumsAreThereIsRefused) {
     net.b.set_requires_grad(false);
     EngineOptions options;
     options.waits_in_backward = false;
-    Engine engine(net, c, c, options);
+    Engine engine(net, {c, c}, options);
     engine.zero_gradients();
     net.loss(net.a).backward();
     {
@@ -143,7 +143,7 @@ TEST(EngineRules, BuffersOfAnyDtypeAreRankZeros) {
     net.register_buffer("small", torch::full({3}, c.rank(), torch::kInt16));
     const auto spread = net.register_buffer(
         "spread", torch::full({4, 6}, c.rank() + 0.5).t().slice(0, 0, 3));
-    const Engine engine(net, c, c);
+    const Engine engine(net, {c, c});
     EXPECT_TRUE(net.mask.all().item<bool>());
     EXPECT_EQ(net.named_buffers()["small"].sum().item<int>(), 0);
     EXPECT_TRUE(spread.eq(0.5).all().item<bool>());
@@ -161,7 +161,7 @@ TEST(EngineRules, CompressedSumsInRankOrderAreTheSameBitsOnEveryBackend) {
         EngineOptions options;
         options.compression = compression;
         options.deterministic = true;
-        Engine engine(net, c, c, options);
+        Engine engine(net, {c, c}, options);
         engine.zero_gradients();
         (net.loss(net.a) * (0.3 + 0.37 * c.rank())).backward();
         if (c.rank() != 0) return;

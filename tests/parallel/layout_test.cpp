@@ -71,7 +71,7 @@ TEST(Layout, EveryElementIsOfOneRanksShard) {
     std::vector<int> owners(static_cast<std::size_t>(groups[0].numel));
     for (int rank = 0; rank < ranks; ++rank) {
       for (const auto& shard :
-           parallel::owned_shards(groups, parallel::kStages[1], rank, ranks)) {
+           parallel::owned_shards(groups, parallel::kStages[1], {rank, ranks})) {
         EXPECT_TRUE(ranks == 1 || shard.offset % 16 == 0) << "whole vectors";
         for (auto i = shard.offset; i < shard.offset + shard.size; ++i) {
           owners[static_cast<std::size_t>(i)] += 1;

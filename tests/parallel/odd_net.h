@@ -108,7 +108,7 @@ inline void expect_close(OddNet& net,
 // What every test does: a net and an engine on each rank.
 struct RankRig {
   RankRig(Communicator& c, const EngineOptions& options)
-      : net(make_net(5 + c.rank())), engine(*net, c, c, options) {}
+      : net(make_net(5 + c.rank())), engine(*net, {c, c}, options) {}
   OddNet net;
   Engine engine;
 };

@@ -206,7 +206,7 @@ void expect_gradients(const RandomNet& net, const RandomNet& whole) {
 }
 
 void expect_same_bits(Communicator& c, Engine& engine) {
-  for (std::size_t g = 0; g < engine.num_groups(); ++g) {
+  for (std::size_t g = 0; g < engine.layout().size(); ++g) {
     const auto mine = engine.gradients(g).clone();
     const auto all = torch::empty({c.size() * mine.numel()}, mine.options());
     c.all_gather(all, mine).wait();
@@ -242,7 +242,7 @@ void check(Communicator& c, unsigned seed) {
   Drawn drawn(seed, c.size()), reference(seed, c.size());
   SCOPED_TRACE(
       str("seed ", seed, ", rank ", c.rank(), " of ", c.size(), ": ", describe(drawn)));
-  Engine engine(*drawn.net, c, c, drawn.options);
+  Engine engine(*drawn.net, {c, c}, drawn.options);
   auto& dice = reference.dice;  // the other's is used differently on each rank
   for (int step = 0; step < 3; ++step) {
     const auto shares = reference.shares();
@@ -264,7 +264,7 @@ void check(Communicator& c, unsigned seed) {
     }
     expect_gradients(drawn.net, reference.net);
     expect_same_bits(c, engine);
-    for (std::size_t g = 0; g < engine.num_groups(); ++g) {
+    for (std::size_t g = 0; g < engine.layout().size(); ++g) {
       engine.values(g).sub_(engine.gradients(g), 0.1);
     }
   }
@@ -275,7 +275,7 @@ void check(Communicator& c, unsigned seed) {
 TEST(EngineProperties, WithoutViewsARankWithoutSamplesHasTheSumsToo) {
   with_communicators(Rig::local, 2, [](Communicator& c) {
     torch::nn::Linear net(3, 2);
-    Engine engine(*net, c, c, {.gradient_as_bucket_view = false});
+    Engine engine(*net, {c, c}, {.gradient_as_bucket_view = false});
     for (int step = 0; step < 2; ++step) {
       engine.zero_gradients();
       if (c.rank() == 0) net->forward(torch::ones({4, 3})).sum().backward();

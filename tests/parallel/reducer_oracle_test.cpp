@@ -122,7 +122,7 @@ void compare_with_reducer(const std::string& kind, const Groups& groups) {
   const auto data = make_data();
   const auto& c = *groups.ours;
   const auto mine = make_net(kind), other = make_net(kind);
-  Engine engine(*mine, *groups.ours, *groups.ours, {.layout = {600, 2000}});
+  Engine engine(*mine, {*groups.ours, *groups.ours}, {.layout = {600, 2000}});
   const auto reducer = make_reducer(*other, groups);
   for (int step = 0; step < kSteps; ++step) {
     engine.zero_gradients();
@@ -159,7 +159,7 @@ void train_for_oracle(Communicator& c, const std::string& kind,
   for (const auto& item : net->named_parameters()) {
     tensors.emplace_back("start." + item.key(), item.value().detach().clone());
   }
-  Engine engine(*net, c, c, {.layout = {600, 2000}});
+  Engine engine(*net, {c, c}, {.layout = {600, 2000}});
   const auto optimizer = optim::make_optimizer(config, engine.values(0));
   for (int step = 0; step < kSteps; ++step) {
     engine.zero_gradients();

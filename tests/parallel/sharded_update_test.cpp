@@ -23,7 +23,7 @@ EngineOptions stage_options(int stage, std::int64_t bucket_bytes = 300) {
 // A net that is trained as a strategy does it.
 struct Trained {
   Trained(Communicator& c, const EngineOptions& options)
-      : rig(c, options), optimizers(config::Config{}, rig.engine, c) {}
+      : rig(c, options), optimizers({}, rig.engine, c) {}
 
   void step(const Batch& batch, std::int64_t begin, std::int64_t end,
             bool with_branch = true) {
@@ -263,8 +263,6 @@ TEST_P(ShardedUpdate, ARankThatFailsInAPassLeavesNobodyWaiting) {
 
 TEST(ShardedUpdateRules, WhatIsNotThereIsRefused) {
   with_communicators(Rig::local, 2, [](Communicator& c) {
-    EXPECT_THAT(error_text(Fault::config, [&] { RankRig rig(c, stage_options(3)); }),
-                HasSubstr("stages 0 to 2"));
     auto options = stage_options(1);
     options.gradient_as_bucket_view = false;
     EXPECT_THAT(error_text(Fault::config, [&] { RankRig rig(c, options); }),

@@ -38,7 +38,7 @@ struct SinkRank {
       : by_hand(written_out),
         c(communicator),
         net(make_sink_net(written_out)),
-        engine(*net, communicator, communicator, options) {}
+        engine(*net, {communicator, communicator}, options) {}
 
   // This rank's rows [begin, end) of the samples.
   void backward(const SinkSamples& all, std::int64_t begin, std::int64_t end) {
@@ -205,7 +205,7 @@ TEST_P(SinkTest, NobodyWantsTheGradientOfAParameterThatIsFrozen) {
   on_ranks([&](Communicator& c) {
     auto net = make_sink_net(true);
     net->named_parameters()["hidden1.weight"].set_requires_grad(false);
-    Engine engine(*net, c, c, {});
+    Engine engine(*net, {c, c}, {});
     engine.zero_gradients();
     engine.backward([&](GradientSink& sink) {
       for (const auto& item : net->named_parameters()) {

@@ -82,11 +82,11 @@ void expect_near(OddNet& got, OddNet& expected, const std::string& what) {
   }
 }
 
-config::Config config_of(config::Optimizer name) {
-  config::Config config;
-  config.optim.name = name;
-  config.optim.weight_decay = kDecay;
-  config.optim.nesterov = true;
+config::OptimConfig config_of(config::Optimizer name) {
+  config::OptimConfig config;
+  config.name = name;
+  config.weight_decay = kDecay;
+  config.nesterov = true;
   return config;
 }
 
@@ -96,8 +96,8 @@ struct Half {
   Half(Communicator& c, Communicator& cpu, config::Optimizer name, int stage)
       : comm(c),
         net(make_double_net(c.device())),
-        engine(*net, c, cpu, options(stage)),
-        optimizers(config_of(name), engine, c) {}
+        engine(*net, {c, cpu}, options(stage)),
+        optimizers({config_of(name), {}}, engine, c) {}
   static EngineOptions options(int stage) {
     EngineOptions options;
     options.stage = parallel::kStages[static_cast<std::size_t>(stage)];
@@ -188,11 +188,11 @@ TEST_P(UnusedSteps, ALoopOfOnesOwnIsRightWhenRankZeroHasNoSamplesInTheFirstStep)
   on_ranks([](Communicator& c) {
     auto expected = trained_by_pytorch(config::Optimizer::adamw, 8, /*always=*/true);
     auto net = make_double_net();
-    Engine engine(*net, c, c, {.layout = {150, 500}});
+    Engine engine(*net, {c, c}, {.layout = {150, 500}});
     const auto* place = engine.values(0).const_data_ptr();
     const auto order = engine.order();
-    const auto adamw = optim::make_optimizer(config_of(config::Optimizer::adamw).optim,
-                                             engine.values(0));
+    const auto adamw =
+        optim::make_optimizer(config_of(config::Optimizer::adamw), engine.values(0));
     for (int step = 0; step < 8; ++step) {
       const auto batch = make_double_batch(step);
       auto [begin, end] = even_share(c, 12);
@@ -217,12 +217,11 @@ TEST_P(UnusedSteps, ALoopOfOnesOwnCountsTheStepsOfEachParameter) {
     auto expected = trained_by_pytorch(config::Optimizer::adamw, 12);
     for (const int stage : {0, 1}) {
       auto net = make_double_net();
-      Engine engine(*net, c, c, Half::options(stage));
+      Engine engine(*net, {c, c}, Half::options(stage));
       std::vector<std::unique_ptr<optim::Optimizer>> optimizers;
       for (const auto& shard : engine.owned()) {
-        optimizers.push_back(
-            optim::make_optimizer(config_of(config::Optimizer::adamw).optim,
-                                  shard.of(engine.values(shard.group))));
+        optimizers.push_back(optim::make_optimizer(
+            config_of(config::Optimizer::adamw), shard.of(engine.values(shard.group))));
       }
       for (int step = 0; step < 12; ++step) {
         const auto batch = make_double_batch(step);
@@ -230,7 +229,7 @@ TEST_P(UnusedSteps, ALoopOfOnesOwnCountsTheStepsOfEachParameter) {
         engine.zero_gradients();
         loss_of(net, batch, begin, end, uses_branch(step)).backward();
         for (std::size_t i = 0; i < optimizers.size(); ++i) {
-          parallel::update(engine, i, *optimizers[i], {.lr = kRate});
+          parallel::update(engine, {*optimizers[i], {.lr = kRate}, i});
         }
         engine.wait_for_values();
       }
@@ -269,7 +268,7 @@ TEST_P(UnusedSteps, SparseGradientsOfAnEmbeddingAreThoseOfADenseOne) {
       Words plain(false), sparse(true);
       EngineOptions options;
       options.gradient_as_bucket_view = views;
-      Engine engine(sparse, c, c, options);
+      Engine engine(sparse, {c, c}, options);
       for (int step = 0; step < 2; ++step) {
         for (auto& p : plain.parameters()) p.mutable_grad().reset();
         plain.loss(0, 6 * c.size()).backward();
@@ -298,7 +297,7 @@ TEST(UnusedStepsGpu, SparseGradientsOfAnEmbeddingAreThoseOfADenseOne) {
     with_pairs(Rig::local_gpu, ranks, [](Communicator& c, Communicator& cpu) {
       Words plain(false), sparse(true);
       sparse.to(c.device());
-      Engine engine(sparse, c, cpu);
+      Engine engine(sparse, {c, cpu});
       for (int step = 0; step < 2; ++step) {
         for (auto& p : plain.parameters()) p.mutable_grad().reset();
         plain.loss(0, 6 * c.size()).backward();

@@ -69,7 +69,7 @@ Profiled run_profiled(int ranks, config::Config config) {
                      {run, choose_devices(config.parallel), console, stop});
       return;
     }
-    Reporter reporter(run, config.monitor, console, {.rank = rank, .ranks = ranks});
+    Reporter reporter({run, console}, config.monitor, {.rank = rank, .ranks = ranks});
     auto world = comm::join(
         ranks == 1 ? run::RankEnvironment() : test::environment_of(rank, ranks, port),
         {.config = config.comm});
@@ -231,7 +231,7 @@ TEST(Profile, ARunThatEndsBeforeItLeavesNoTrace) {
   test::as_processes(1, [&](int) {
     monitor::Console console({.write = [](std::string_view) {}});
     const StopRequest stop;
-    Reporter reporter(run, config.monitor, console, {});
+    Reporter reporter({run, console}, config.monitor, {});
     auto world = comm::join({}, {});
     EXPECT_FALSE(train(test::resolved(config), {run, reporter, stop, world}).split);
   });
@@ -272,7 +272,7 @@ TEST(ProfileGpu, IsReadFromEventsWhenTheRunIsOver) {
     monitor::Console console({.write = [](std::string_view) {}});
     const StopRequest stop;
     {
-      Reporter reporter(run, config.monitor, console, {});
+      Reporter reporter({run, console}, config.monitor, {});
       comm::JoinOptions options;
       options.device = torch::Device(torch::kCUDA, 0);
       auto world = comm::join({}, options);

@@ -9,14 +9,14 @@
 namespace lockstep::test {
 namespace {
 
-using storage::Candidate;
 using storage::FileSystem;
 using storage::Metric;
+using storage::PruneCandidate;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-std::vector<Candidate> steps(std::initializer_list<std::int64_t> list) {
-  std::vector<Candidate> result;
+std::vector<PruneCandidate> steps(std::initializer_list<std::int64_t> list) {
+  std::vector<PruneCandidate> result;
   for (const auto step : list) result.push_back({.step = step});
   return result;
 }
@@ -29,21 +29,21 @@ TEST(Retention, KeepsTheNewest) {
 
 TEST(Retention, NeverRemovesTheOnlyGoodOne) {
   EXPECT_THAT(storage::steps_to_remove(steps({10}), {.last = 0}), IsEmpty());
-  std::vector<Candidate> one_good = {{.step = 1}, {.step = 2, .good = false}};
+  std::vector<PruneCandidate> one_good = {{.step = 1}, {.step = 2, .good = false}};
   EXPECT_THAT(storage::steps_to_remove(one_good, {.last = 1}), ElementsAre(2));
-  std::vector<Candidate> none_good = {{.step = 1, .good = false},
-                                      {.step = 2, .good = false}};
+  std::vector<PruneCandidate> none_good = {{.step = 1, .good = false},
+                                           {.step = 2, .good = false}};
   EXPECT_THAT(storage::steps_to_remove(none_good, {.last = 1}), IsEmpty());
 }
 
 TEST(Retention, BadOnesDoNotCountAmongTheNewest) {
-  std::vector<Candidate> list = steps({1, 2, 3, 4});
+  std::vector<PruneCandidate> list = steps({1, 2, 3, 4});
   list[3].good = false;
   EXPECT_THAT(storage::steps_to_remove(list, {.last = 2}), ElementsAre(1, 4));
 }
 
 TEST(Retention, KeepsTheBestInBothDirectionsAndTheMilestones) {
-  std::vector<Candidate> list = steps({1, 2, 3, 4, 5, 6});
+  std::vector<PruneCandidate> list = steps({1, 2, 3, 4, 5, 6});
   const double values[] = {5, 1, 3, 2, 9, 4};
   for (std::size_t i = 0; i < 6; ++i) list[i].metric = Metric{"loss", values[i], false};
   EXPECT_THAT(storage::steps_to_remove(list, {.last = 1, .best = 2}),
@@ -119,14 +119,14 @@ TEST_F(Catalog, PruneRemovesByTheRulesAndPutsTheLinksRight) {
   save(1, 0.1);
   save(2, 0.9);
   save(3, 0.5);
-  const auto plan =
-      storage::prune(FileSystem::real(), place(), {.last = 1}, {.dry_run = true});
+  const auto plan = storage::prune(FileSystem::real(), place(),
+                                   {.keep = {.last = 1}, .dry_run = true});
   EXPECT_THAT(plan.removed, ElementsAre(place() / "step_1", place() / "step_2"));
   EXPECT_GT(plan.freed_bytes, 1000);
   EXPECT_EQ(storage::list_steps(place()).size(), 3u);
-  storage::prune(FileSystem::real(), place(), {.last = 1, .best = 1});
+  storage::prune(FileSystem::real(), place(), {.keep = {.last = 1, .best = 1}});
   EXPECT_THAT(names_in(place()), ElementsAre("best", "last", "step_1", "step_3"));
-  storage::prune(FileSystem::real(), place(), {.last = 1});
+  storage::prune(FileSystem::real(), place(), {.keep = {.last = 1}});
   EXPECT_THAT(names_in(place()), ElementsAre("best", "last", "step_3"));
   EXPECT_EQ(std::filesystem::read_symlink(place() / "best"), "step_3");
 }
@@ -134,10 +134,11 @@ TEST_F(Catalog, PruneRemovesByTheRulesAndPutsTheLinksRight) {
 TEST_F(Catalog, PruneLooksAtEveryByteOfWhatItKeeps) {
   for (const int step : {1, 2, 3}) save(step);
   damage(place() / "step_3/rank_1.safetensors");
-  const auto plan =
-      storage::prune(FileSystem::real(), place(), {.last = 1}, {.dry_run = true});
+  const auto plan = storage::prune(FileSystem::real(), place(),
+                                   {.keep = {.last = 1}, .dry_run = true});
   EXPECT_THAT(plan.kept, ElementsAre(place() / "step_2"));
-  const auto pruned = storage::prune(FileSystem::real(), place(), {.last = 1});
+  const auto pruned =
+      storage::prune(FileSystem::real(), place(), {.keep = {.last = 1}});
   EXPECT_THAT(names_in(place()), ElementsAre("last", "step_2"));
   EXPECT_EQ(std::filesystem::read_symlink(place() / "last"), "step_2");
   ASSERT_EQ(pruned.damaged.size(), 1u);
@@ -148,15 +149,17 @@ TEST_F(Catalog, PruneLooksAtEveryByteOfWhatItKeeps) {
 TEST_F(Catalog, WhatWasChangedSinceItWasWrittenIsReadAgain) {
   for (const int step : {1, 2, 3}) save(step);
   damage(place() / "step_3/rank_0.safetensors");
-  const auto pruned = storage::prune(FileSystem::real(), place(), {.last = 1},
-                                     {.trust = storage::Mark::written});
+  const auto pruned =
+      storage::prune(FileSystem::real(), place(),
+                     {.keep = {.last = 1}, .trust = storage::Mark::written});
   EXPECT_EQ(pruned.damaged.size(), 1u);
   EXPECT_THAT(names_in(place()), ElementsAre("last", "step_2"));
 }
 
 TEST_F(Catalog, PruneRemovesNothingWhereNothingIsGood) {
   for (const int step : {1, 2}) damage(save(step) / "rank_0.safetensors");
-  const auto pruned = storage::prune(FileSystem::real(), place(), {.last = 1});
+  const auto pruned =
+      storage::prune(FileSystem::real(), place(), {.keep = {.last = 1}});
   EXPECT_THAT(pruned.removed, IsEmpty());
   EXPECT_EQ(pruned.damaged.size(), 2u);
   EXPECT_THAT(names_in(place()), ElementsAre("last", "step_1", "step_2"));
@@ -166,7 +169,7 @@ TEST_F(Catalog, TheBestOfThoseThatAreGoodIsKept) {
   save(1, 0.3);
   damage(save(2, 0.1) / "rank_0.safetensors");
   save(3, 0.5);
-  storage::prune(FileSystem::real(), place(), {.last = 1, .best = 1});
+  storage::prune(FileSystem::real(), place(), {.keep = {.last = 1, .best = 1}});
   EXPECT_THAT(names_in(place()), ElementsAre("best", "last", "step_1", "step_3"));
   EXPECT_EQ(std::filesystem::read_symlink(place() / "best"), "step_1");
 }
@@ -180,7 +183,7 @@ TEST_F(Catalog, WhatANewerProgramWroteStaysAndCountsForNothing) {
   const auto rest = text.substr(text.find('\n') + 1);
   write_file(manifest, str("{\"digest\": \"", storage::to_hex(storage::digest_of(rest)),
                            "\",\n", rest));
-  storage::prune(FileSystem::real(), place(), {.last = 1});
+  storage::prune(FileSystem::real(), place(), {.keep = {.last = 1}});
   EXPECT_THAT(names_in(place()), ElementsAre("last", "step_2", "step_3"));
 }
 
@@ -194,7 +197,8 @@ TEST_F(Catalog, WhatCanNotBeReadStaysAndCountsForNothing) {
   for (const int step : {1, 2, 3}) save(step);
   make_unreadable(place() / "step_3/manifest.json");
   make_unreadable(save(4) / "manifest.json");
-  const auto pruned = storage::prune(FileSystem::real(), place(), {.last = 1});
+  const auto pruned =
+      storage::prune(FileSystem::real(), place(), {.keep = {.last = 1}});
   EXPECT_THAT(names_in(place()), ElementsAre("last", "step_2", "step_3", "step_4"));
   EXPECT_THAT(pruned.damaged, IsEmpty());
   ASSERT_EQ(pruned.unreadable.size(), 2u);
@@ -214,7 +218,8 @@ TEST_F(Catalog, BytesThatCanNotBeReadAreNoDamage) {
   ASSERT_EQ(::chown(place().c_str(), 65534, 65534), 0);
   const int status = in_child([&] {
     if (!become_nobody()) return 1;
-    const auto pruned = storage::prune(FileSystem::real(), place(), {.last = 1});
+    const auto pruned =
+        storage::prune(FileSystem::real(), place(), {.keep = {.last = 1}});
     return pruned.damaged.empty() && pruned.unreadable.size() == 1 ? 0 : 2;
   });
   EXPECT_EQ(status, 0);
@@ -224,8 +229,8 @@ TEST_F(Catalog, BytesThatCanNotBeReadAreNoDamage) {
 TEST_F(Catalog, AChangeOfAFileMakesItsMarkVoid) {
   const auto checkpoint = save(1);
   const auto mark = [&] {
-    return storage::mark_of(checkpoint,
-                            storage::verify(checkpoint, storage::Depth::quick));
+    return storage::read_mark(checkpoint,
+                              storage::verify(checkpoint, storage::Depth::quick));
   };
   wait_for_the_clock_of_files();
   storage::verify(checkpoint, storage::Depth::full);
@@ -237,9 +242,10 @@ TEST_F(Catalog, AChangeOfAFileMakesItsMarkVoid) {
   EXPECT_EQ(mark(), storage::Mark::none);
   error_text(Fault::io, [&] { storage::verify(checkpoint, storage::Depth::marked); });
   std::filesystem::copy(save(2), place() / "copy");
-  EXPECT_EQ(storage::mark_of(place() / "copy",
-                             storage::verify(place() / "copy", storage::Depth::quick)),
-            storage::Mark::none);
+  EXPECT_EQ(
+      storage::read_mark(place() / "copy",
+                         storage::verify(place() / "copy", storage::Depth::quick)),
+      storage::Mark::none);
 }
 
 TEST_F(Catalog, AMarkStandsForReading) {

@@ -38,7 +38,7 @@ const std::vector<Deed> kLife = {{1, 1}, {2, 2}, {2, 3}, {3, 4}};
 void do_deed(FileSystem& files, const Path& checkpoints, const Deed& deed) {
   save_small(files, checkpoints,
              {.step = deed.step, .seed = deed.seed, .ranks = 2, .loss = deed.seed});
-  storage::prune(files, checkpoints, {.last = 2});
+  storage::prune(files, checkpoints, {.keep = {.last = 2}});
 }
 
 // As every one of the life's checkpoints is: of a step, one of the versions.

@@ -59,13 +59,13 @@ TEST(Publish, AGapOrAnOverlapBetweenRanksIsOurBugAndIsNamed) {
   const auto second = write_rank(files, partial, tensors, 1, 2);
   const auto third = write_rank(files, partial, tensors, 2, 3);
   const auto gap = error_text(Fault::internal, [&] {
-    storage::publish(files, folder.path(), small_head({.step = 1}), {first});
+    storage::publish(files, folder.path(), {small_head({.step = 1}), {first}});
   });
   EXPECT_THAT(gap,
               testing::HasSubstr("'model.conv.weight': elements 12 to 24 are missing"));
   const auto overlap = error_text(Fault::internal, [&] {
-    storage::publish(files, folder.path(), small_head({.step = 1}),
-                     {first, second, third});
+    storage::publish(files, folder.path(),
+                     {small_head({.step = 1}), {first, second, third}});
   });
   EXPECT_THAT(overlap, testing::HasSubstr("come twice"));
   EXPECT_TRUE(storage::list_steps(folder.path()).empty());
@@ -95,7 +95,7 @@ TEST(Publish, ManyBlocksAndPartsKeepEveryByte) {
   const storage::RankFile file("rank_0.safetensors",
                                {{"big", "U8", {count}, {}, 0, count}});
   const auto written = write_image(files, partial, file, bytes);
-  const auto place = storage::publish(files, folder.path(), {.step = 1}, {written});
+  const auto place = storage::publish(files, folder.path(), {{.step = 1}, {written}});
   EXPECT_EQ(storage::verify(place, Depth::full).files[0].blocks.size(), 7u);
   std::string got(bytes.size(), '\0');
   storage::Reader(place).read("big", std::as_writable_bytes(std::span(got)));

@@ -74,7 +74,8 @@ TEST(Reader, OnlyTheBlocksThatHoldTheRangeAreReadAndEachIsVerifiedOnce) {
       write_image(files, partial, file, bytes, {.block_bytes = kBlock});
   storage::Manifest head{.step = 1};
   head.block_bytes = kBlock;
-  const storage::Reader reader(storage::publish(files, folder.path(), head, {written}));
+  const storage::Reader reader(
+      storage::publish(files, folder.path(), {head, {written}}));
   EXPECT_EQ(reader.bytes_read(), 0);
   EXPECT_EQ(read_floats(reader, "x", {50'000, 3, {}}),
             (std::vector<float>{50'000, 50'001, 50'002}));

@@ -76,7 +76,7 @@ std::int64_t allocations_of(const config::Config& config) {
   monitor::Console console({.write = [](std::string_view) {}});
   const StopRequest stop;
   auto world = comm::join({}, {});
-  Reporter reporter(run, config.monitor, console, {});
+  Reporter reporter({run, console}, config.monitor, {});
   train(test::resolved(config), {run, reporter, stop, world},
         {.callbacks = {std::make_shared<Counter>()}});
   return own_allocations;

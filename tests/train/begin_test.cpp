@@ -23,7 +23,7 @@ TEST(Begin, ALoopThatIsOnlyMadeLeavesEveryFileWhereItIs) {
   config.train.steps = 4;
   config.checkpoint.every = 2;
   {
-    Reporter reporter(run, config.monitor, console, {});
+    Reporter reporter({run, console}, config.monitor, {});
     train(test::resolved(config), {run, reporter, stop, world});
   }
   ASSERT_TRUE(fs::exists(run.checkpoints() / "step_4"));
@@ -31,7 +31,7 @@ TEST(Begin, ALoopThatIsOnlyMadeLeavesEveryFileWhereItIs) {
   config.checkpoint.resume = "never";
   const auto resolved = test::resolved(config);
   const auto shared = open_shared(*resolved, {});
-  Reporter reporter(run, config.monitor, console, {});
+  Reporter reporter({run, console}, config.monitor, {});
   const auto loop = make_loop(resolved, {run, reporter, stop, world}, *shared);
   EXPECT_TRUE(fs::exists(run.checkpoints() / "step_4"));
   EXPECT_FALSE(fs::exists(run.checkpoints() / "set_aside_1"));

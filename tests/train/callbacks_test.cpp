@@ -65,7 +65,7 @@ Result train_with(const config::Config& config, const RunHooks& hooks) {
   monitor::Console console({.write = [](std::string_view) {}});
   const StopRequest stop;
   auto world = comm::join({}, {});
-  Reporter reporter(run, config.monitor, console, {});
+  Reporter reporter({run, console}, config.monitor, {});
   return train(test::resolved(config), {run, reporter, stop, world}, hooks);
 }
 

@@ -45,7 +45,7 @@ inline Ran run_in(const files::Path& folder, const config::Config& config,
   const train::StopRequest stop;
   Ran ran;
   {
-    train::Reporter reporter(run, config.monitor, console,
+    train::Reporter reporter({run, console}, config.monitor,
                              {.rank = world.rank(), .ranks = world.size()});
     try {
       ran.result = train::train(resolved(config), {run, reporter, stop, world}, hooks);

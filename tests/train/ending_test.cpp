@@ -36,7 +36,7 @@ class EndedRun {
     monitor::Console console(
         {.write = [this](std::string_view text) { said_ += text; }});
     const StopRequest stop;
-    Reporter reporter(*run_, config.monitor, console,
+    Reporter reporter({*run_, console}, config.monitor,
                       {.rank = world.rank(), .ranks = world.size()});
     return train(test::resolved(config), {*run_, reporter, stop, world});
   }
@@ -207,16 +207,19 @@ TEST(Ending, OfAScheduleThatSpansTheRunALongerOneIsToldOf) {
   const optim::RunLength longer{
       .steps = 200, .steps_per_epoch = 10, .global_batch = 16};
   const RunState at{.steps = 100, .last_step = 100};
-  EXPECT_EQ(about_schedule(at, config, longer), "") << "a constant rate";
+  EXPECT_EQ(about_schedule(at, {config.optim, config.schedule}, longer), "")
+      << "a constant rate";
   config.schedule.name = config::Schedule::step;
   config.schedule.step_size = 30;
-  EXPECT_EQ(about_schedule(at, config, longer), "") << "drops at the same steps";
+  EXPECT_EQ(about_schedule(at, {config.optim, config.schedule}, longer), "")
+      << "drops at the same steps";
   config.schedule.name = config::Schedule::cosine;
-  EXPECT_THAT(about_schedule(at, config, longer),
+  EXPECT_THAT(about_schedule(at, {config.optim, config.schedule}, longer),
               HasSubstr("schedule.name: cosine spans the whole run, which was of 100 "
                         "steps so far and is of 200 from here on"));
-  EXPECT_EQ(about_schedule(at, config, {.steps = 100}), "");
-  EXPECT_EQ(about_schedule({.steps = 100}, config, longer), "") << "not known";
+  EXPECT_EQ(about_schedule(at, {config.optim, config.schedule}, {.steps = 100}), "");
+  EXPECT_EQ(about_schedule({.steps = 100}, {config.optim, config.schedule}, longer), "")
+      << "not known";
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ Loop loop_in(const files::Path& folder, const config::Config& config,
   const StopRequest stop;
   Loop done;
   {
-    Reporter reporter(run, config.monitor, console,
+    Reporter reporter({run, console}, config.monitor,
                       {.rank = world.rank(), .ranks = world.size()});
     done.result = train(test::resolved(config), {run, reporter, stop, world});
   }

@@ -57,7 +57,7 @@ Result run_adapters(const fs::path& folder, const config::Config& config) {
   monitor::Console console({.write = [](std::string_view) {}});
   const StopRequest stop;
   auto world = comm::join({}, {});
-  Reporter reporter(run, config.monitor, console, {});
+  Reporter reporter({run, console}, config.monitor, {});
   return train(test::resolved(config), {run, reporter, stop, world});
 }
 

@@ -131,7 +131,7 @@ PatientsRun run_patients_in(const files::Path& folder, const config::Config& con
   const auto run = run::RunDirectory::open(folder / "r");
   monitor::Console console({.write = [](std::string_view) {}});
   const StopRequest stop;
-  Reporter reporter(run, config.monitor, console,
+  Reporter reporter({run, console}, config.monitor,
                     {.rank = world.rank(), .ranks = world.size()});
   PatientsRun ran;
   try {

@@ -63,9 +63,10 @@ class ProgressTest : public ::testing::Test {
       const auto at = static_cast<std::size_t>(rank);
       data::Loader loader(data_, {.batch = 40, .rank = rank, .ranks = kRanks});
       monitor::Console console({.write = [](std::string_view) {}});
-      Reporter reporter(run_, config_.monitor, console,
+      Reporter reporter({run_, console}, config_.monitor,
                         {.rank = rank, .ranks = kRanks});
-      Progress progress({config_, worlds_[at], reporter, loader});
+      Progress progress(
+          {config_.watch, config_.parallel, worlds_[at], reporter, loader});
       progress.start(Clock::system().now());
       task::Tally tally(test::task_for(data_.spec()), torch::kCPU);
       for (int i = 0; i < kSteps; ++i) {

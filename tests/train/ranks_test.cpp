@@ -42,7 +42,7 @@ std::vector<monitor::Metrics> metrics_with(int ranks, config::Config config,
   const auto body = [&](int rank) {
     monitor::Console console({.write = [](std::string_view) {}});
     const train::StopRequest stop;
-    train::Reporter reporter(run, config.monitor, console,
+    train::Reporter reporter({run, console}, config.monitor,
                              {.rank = rank, .ranks = ranks});
     auto world = comm::join(
         ranks == 1 ? run::RankEnvironment() : environment_of(rank, ranks, port),
@@ -132,8 +132,9 @@ TEST(Ranks, EveryStageOfZeroHasTheBitsOfDdp) {
        {config::CommBackend::automatic, config::CommBackend::gloo}) {
     for (const int ranks : {2, 3}) {
       std::string ddp;
-      for (const int stage : {0, 1, 2}) {
+      for (const int stage : {0, 1, 2, 3}) {
         auto config = zero_config(stage);
+        config.parallel.persist_below = 0;
         config.batch.micro = 18;  // one pass
         config.comm.backend = backend;
         std::string weights;
@@ -147,15 +148,21 @@ TEST(Ranks, EveryStageOfZeroHasTheBitsOfDdp) {
   }
 }
 
-// Shares of 5 and 4 samples in passes of 3, 2 and none: every pass of stage 2 is
-// summed.
-TEST(Ranks, StageTwoSumsEveryPassOfUnequalShares) {
+// Shares of 5 and 4 samples in passes of 3, 2 and none: every pass is summed from stage
+// 2 on, to the same bits at stage 3.
+TEST(Ranks, EveryPassOfUnequalSharesIsSummed) {
   const auto alone = metrics_with(1, zero_config(0));
   for (const int ranks : {2, 4}) {
     for (const std::int64_t micro : {1, 3}) {
-      auto config = zero_config(2);
+      auto config = zero_config(3);
+      config.parallel.persist_below = 0;
       config.batch.micro = micro;
-      const auto together = metrics_with(ranks, config);
+      std::string thrice, twice;
+      metrics_with(ranks, config, &thrice);
+      config.parallel.zero_stage = 2;
+      const auto together = metrics_with(ranks, config, &twice);
+      EXPECT_FALSE(twice.empty());
+      EXPECT_TRUE(thrice == twice) << ranks << " ranks, passes of " << micro;
       ASSERT_EQ(together.size(), alone.size()) << ranks;
       for (std::size_t i = 0; i < alone.size(); ++i) {
         // As in TrainAsOneRankDoes.
@@ -247,7 +254,8 @@ TEST(Ranks, TheOneWithSlowDataIsNamed) {
     own.eval_data = std::make_unique<SmallImages>(10);
     own.ranks = 2;
     monitor::Console console({.write = [](std::string_view) {}});
-    train::Reporter reporter(run, config.monitor, console, {.rank = rank, .ranks = 2});
+    train::Reporter reporter({run, console}, config.monitor,
+                             {.rank = rank, .ranks = 2});
     train::train(test::resolved(config),
                  {run, reporter, stop, worlds[static_cast<std::size_t>(rank)]}, own);
   });
@@ -332,7 +340,8 @@ TEST(Ranks, OneThatIsAskedToStopTakesTheOthersWithIt) {
   as_processes(3, [&](int rank) {
     monitor::Console console({.write = [](std::string_view) {}});
     const train::StopRequest stop;
-    train::Reporter reporter(run, config.monitor, console, {.rank = rank, .ranks = 3});
+    train::Reporter reporter({run, console}, config.monitor,
+                             {.rank = rank, .ranks = 3});
     auto world = comm::join(environment_of(rank, 3, port), {});
     std::thread somebody;
     if (rank == 1) {
@@ -392,7 +401,8 @@ TEST(Ranks, DifferentModelsAreRefusedBeforeTheFirstStep) {
     if (rank == 1) config.model.hidden += 1;
     monitor::Console console({.write = [](std::string_view) {}});
     const train::StopRequest stop;
-    train::Reporter reporter(run, config.monitor, console, {.rank = rank, .ranks = 2});
+    train::Reporter reporter({run, console}, config.monitor,
+                             {.rank = rank, .ranks = 2});
     auto world = comm::join(environment_of(rank, 2, port), {});
     EXPECT_THAT(
         error_text(Fault::config,
@@ -412,7 +422,8 @@ TEST(Ranks, ALossThatIsNotFiniteEndsEveryRank) {
   as_processes(2, [&](int rank) {
     monitor::Console console({.write = [](std::string_view) {}});
     const train::StopRequest stop;
-    train::Reporter reporter(run, config.monitor, console, {.rank = rank, .ranks = 2});
+    train::Reporter reporter({run, console}, config.monitor,
+                             {.rank = rank, .ranks = 2});
     auto world = comm::join(environment_of(rank, 2, port), {});
     EXPECT_THAT(
         error_text(Fault::diverged,

@@ -96,7 +96,7 @@ monitor::Metrics written(const TrainReport& report, const std::string& plan = "{
   wanted.plan_json = plan;
   const auto run = run::RunDirectory::create(folder.path(), wanted);
   monitor::Console console({.write = [](std::string_view) {}});
-  Reporter reporter(run, {.sinks = {config::Sink::jsonl}}, console, {});
+  Reporter reporter({run, console}, {.sinks = {config::Sink::jsonl}}, {});
   if (before) reporter.checkpoint(*before);
   reporter.train(report);
   return monitor::read_metrics(run.metrics()).at(0);
@@ -157,7 +157,7 @@ TEST(Report, WhatSinksHaveToSayNeedsNoConsole) {
     monitor::Console console({.write = [&](std::string_view text) { shown += text; }});
     config::MonitorConfig monitor{.sinks = {config::Sink::wandb}};
     monitor.verbosity = verbosity;
-    Reporter reporter(run, monitor, console, {});
+    Reporter reporter({run, console}, monitor, {});
     reporter.started(1, 1);
     reporter.train(ten_steps());
     reporter.finished({});

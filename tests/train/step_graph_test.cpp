@@ -32,7 +32,7 @@ GraphRun run_graph(const files::Path& folder, const config::Config& config,
   const StopRequest stop;
   GraphRun ran;
   {
-    Reporter reporter(run, config.monitor, console,
+    Reporter reporter({run, console}, config.monitor,
                       {.rank = world.rank(), .ranks = world.size()});
     ran.result = train(test::resolved(config), {run, reporter, stop, world}, hooks);
   }

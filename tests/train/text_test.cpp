@@ -48,7 +48,7 @@ class TextRun : public ::testing::Test {
     monitor::Console console({.write = [](std::string_view) {}});
     const StopRequest stop;
     auto world = comm::join({}, {});
-    Reporter reporter(run, config_.monitor, console, {});
+    Reporter reporter({run, console}, config_.monitor, {});
     train(test::resolved(config_), {run, reporter, stop, world});
     return run;
   }

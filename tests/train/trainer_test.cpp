@@ -30,7 +30,7 @@ Run run_once(const config::Config& config, int signal_before = 0) {
   if (signal_before != 0) ::raise(signal_before);
   Run done;
   {
-    Reporter reporter(run, config.monitor, console, {});
+    Reporter reporter({run, console}, config.monitor, {});
     comm::JoinOptions options;
     options.device = choose_device(config.parallel);
     auto world = comm::join({}, options);
@@ -287,7 +287,7 @@ TEST(Trainer, CountsTokensWhereSamplesHaveThem) {
   hooks.build_model = [](const auto&) { return std::make_shared<NextToken>(); };
   Result result;
   {
-    Reporter reporter(run, config.monitor, console, {});
+    Reporter reporter({run, console}, config.monitor, {});
     auto world = comm::join({}, {});
     result = train(test::resolved(config), {run, reporter, stop, world}, hooks);
   }

@@ -42,7 +42,7 @@ Seen seen_of(config::Config config) {
   monitor::Console console({.write = [](std::string_view) {}});
   const StopRequest stop;
   auto world = comm::join({}, {});
-  Reporter reporter(run, config.monitor, console, {});
+  Reporter reporter({run, console}, config.monitor, {});
   Seen seen;
   train(test::resolved(config), {run, reporter, stop, world},
         {.train_data = std::make_shared<test::SmallImages>(20),

@@ -17,7 +17,7 @@ struct Size {
   std::int64_t value = 0;  // of that field
 };
 
-std::vector<Size> sizes_of(config::Config& config, const Gpt2& model);
+std::vector<Size> compared_sizes(config::Config& config, const Gpt2& model);
 
 bool is_folder(const std::string& path);
 

@@ -32,8 +32,13 @@ struct Buffers {
 
 // Updates by LibTorch's operators, each of which rounds as the kernels do: for a GPU
 // without device code of ours, and as the reference of the kernels.
-void update_by_operators(const FusedRule& rule, const kernels::Hyper& hyper,
-                         const std::vector<OptionRange>& ranges,
-                         const torch::Tensor& factor, const Buffers& buffers);
+struct OperatorUpdate {
+  kernels::Rule rule = kernels::Rule::sgd;
+  kernels::Hyper hyper;
+  const std::vector<OptionRange>& ranges;
+  torch::Tensor factor;  // of the gradients; undefined: 1
+  Buffers buffers;
+};
+void update_by_operators(const OperatorUpdate& update);
 
 }  // namespace lockstep::optim::detail

@@ -15,6 +15,7 @@ struct Statistics {
   torch::Tensor mean;    // (C)
   torch::Tensor spread;  // (C); CPU: the variance; CUDA: 1 / sqrt(variance + eps)
   torch::Tensor counts;  // (ranks); CPU: double; CUDA: int32
+  double eps = 0;        // added to the variance
 };
 
 // In these an undefined tensor means that there is none.
@@ -24,6 +25,10 @@ struct Affine {
 struct Running {
   torch::Tensor mean, var;
   double momentum = 0;
+};
+struct BatchNormOptions {
+  Running running;
+  double eps = 0;
 };
 
 // Returns float for half precision, else the input's dtype.
@@ -36,10 +41,10 @@ torch::Tensor local_statistics(const torch::Tensor& input, double eps);
 // updates the running statistics. Throws Fault::config if all ranks together have one
 // value a channel or none.
 Statistics combined_statistics(const torch::Tensor& input, const torch::Tensor& all,
-                               const Running& running, double eps);
+                               const BatchNormOptions& options);
 
 torch::Tensor normalised(const torch::Tensor& input, const Affine& affine,
-                         const Statistics& statistics, double eps);
+                         const Statistics& statistics);
 
 // The sums over this rank's values of the output's gradient, and of that times the
 // input's distance from the mean: 2C elements. The second of them is the weight's
@@ -49,11 +54,15 @@ struct GradientSums {
   torch::Tensor weight, bias;
 };
 GradientSums gradient_sums(const torch::Tensor& gradient, const torch::Tensor& input,
-                           const Statistics& statistics, double eps);
+                           const Statistics& statistics);
 
-// `sums` is for_input of all ranks.
-torch::Tensor input_gradient(const torch::Tensor& gradient, const torch::Tensor& input,
-                             const torch::Tensor& weight, const Statistics& statistics,
-                             const torch::Tensor& sums, double eps);
+// What the gradient of the input is computed from, beside the statistics.
+struct BackwardTensors {
+  torch::Tensor gradient;  // of the output
+  torch::Tensor input, weight;
+  torch::Tensor sums;  // for_input of all ranks
+};
+torch::Tensor input_gradient(const BackwardTensors& tensors,
+                             const Statistics& statistics);
 
 }  // namespace lockstep::parallel::detail

@@ -24,11 +24,14 @@ class Exchange {
   // Puts the gradients of these parameters into the bucket, where they are not yet.
   using Collect = std::function<void(const std::vector<std::size_t>& parameters)>;
 
-  // `order` is that in which the layout was planned. `collect` is called before a
-  // bucket is sent.
-  Exchange(FlatBuffers& buffers, comm::Communicator& data,
-           const std::vector<std::size_t>& order, const EngineOptions& options,
-           Collect collect);
+  struct Parts {
+    FlatBuffers& buffers;
+    comm::Communicator& data;
+    const std::vector<std::size_t>& order;  // in which the layout was planned
+    const EngineOptions& options;
+    Collect collect;  // called before a bucket is sent
+  };
+  explicit Exchange(Parts parts);
 
   // Begins a pass.
   void begin();
@@ -37,15 +40,20 @@ class Exchange {
   // earlier pass of this step, that is put aside, so that it is not summed again.
   void stash(std::size_t parameter);
   // Returns what was put aside of one gradient; a zero if nothing was.
-  torch::Tensor set_aside_of(std::size_t parameter) const;
+  torch::Tensor stashed(std::size_t parameter) const;
   // Drops the gradient that was put aside. Returns whether there was one.
   bool drop_stash(std::size_t parameter);
 
   bool has_arrived(std::size_t parameter) const { return arrived_[parameter] != 0; }
+  // Returns whether the bucket of a gradient is on its way already.
+  bool has_left(std::size_t parameter) const { return work_of_[parameter] < next_; }
 
   // Marks a gradient as ready: starts the sums that have become possible. `used` says
   // which parameters this rank has used since gradients were last zeroed. Never waits.
   void ready(std::size_t parameter, const Flags& used);
+
+  // Starts the buckets up to that of this parameter, zeros where nothing was computed.
+  void start_through(std::size_t parameter, const Flags& used);
 
   // Starts what is left, zeros where nothing was computed. With `as_if_used` this rank
   // does not report what it has not used. Never waits.

@@ -15,14 +15,16 @@ namespace lockstep::parallel::detail {
 class FlatBuffers {
  public:
   struct Kind {
+    comm::Communicator& data;
     bool values_travel = false;
     bool has_gradients = true;  // false: buckets of them live elsewhere
+    bool has_values = true;     // likewise
   };
   // Moves the parameters in; their gradients too, where they have one. Memory that
-  // travels is where `data` moves it fastest: gradients, and values if they do.
+  // travels is where `kind.data` moves it fastest: gradients, and values if they do.
   // Collective.
   FlatBuffers(const std::vector<Parameter>& parameters, std::vector<Group> groups,
-              comm::Communicator& data, const Kind& kind);
+              const Kind& kind);
 
   const std::vector<Group>& groups() const noexcept { return groups_; }
   torch::Tensor& values(std::size_t group) { return values_[group]; }

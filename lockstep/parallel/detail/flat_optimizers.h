@@ -22,8 +22,11 @@ namespace lockstep::parallel::detail {
 // Collective: step(), use_average().
 class FlatOptimizers {
  public:
-  FlatOptimizers(const config::Config& config, Engine& engine,
-                 comm::Communicator& data);
+  struct Knobs {
+    config::OptimConfig optim;
+    config::EmaConfig ema;
+  };
+  FlatOptimizers(const Knobs& knobs, Engine& engine, comm::Communicator& data);
 
   // Leaves parameters that no rank has used, and their optimizer state, as they are.
   // Every rank has the new values when it returns.
@@ -36,7 +39,7 @@ class FlatOptimizers {
   void count_held();
   torch::Tensor norm(const Update& update);
 
-  bool has_average() const noexcept { return config_.ema.enabled; }
+  bool has_average() const noexcept { return knobs_.ema.enabled; }
   // Puts the average into the place of the values, or these back.
   void use_average(bool on);
 
@@ -66,13 +69,13 @@ class FlatOptimizers {
   };
 
   std::vector<Piece> make() const;
-  std::vector<optim::OptionRange> ranges_of(const Shard& shard) const;
+  std::vector<optim::OptionRange> option_ranges(const Shard& shard) const;
   torch::Tensor squared_norm();
   optim::StepArguments arguments_of(const Update& update) const;
   void update(Piece& piece, optim::StepArguments arguments);
   void tell_behind(std::vector<Piece>& pieces) const;
 
-  const config::Config config_;
+  const Knobs knobs_;
   Engine& engine_;
   comm::Communicator& data_;
   std::vector<Group> layout_;  // for which the pieces are

@@ -11,31 +11,29 @@ namespace lockstep::parallel::detail {
 // Lifetime: the module, the engine and the optimizers outlive it.
 class ReplicatedState : public StrategyState {
  public:
-  struct Rank {
+  struct Parts {
+    torch::nn::Module& module;
+    Engine& engine;
+    FlatOptimizers& optimizers;
     std::size_t rank = 0, ranks = 1;
     // False if what is not trained comes from elsewhere: the weights under adapters.
     bool saves_frozen = true;
   };
-  ReplicatedState(torch::nn::Module& module, Engine& engine, FlatOptimizers& optimizers,
-                  const Rank& rank)
-      : module_(module), engine_(engine), optimizers_(optimizers), rank_(rank) {}
+  explicit ReplicatedState(const Parts& parts) : parts_(parts) {}
 
   checkpoint::Pieces to_save() const override;
   checkpoint::Pieces to_load() const override;
   std::vector<checkpoint::Expected> expected() const override;
   std::vector<std::string> order() const override;
-  UnusedSteps unused_steps() const override { return optimizers_.unused_steps(); }
+  UnusedSteps unused_steps() const override { return parts_.optimizers.unused_steps(); }
   void use_unused_steps(const UnusedSteps& steps) override {
-    optimizers_.use_unused_steps(steps);
+    parts_.optimizers.use_unused_steps(steps);
   }
 
  private:
   checkpoint::Pieces untrained() const;
 
-  torch::nn::Module& module_;
-  Engine& engine_;
-  FlatOptimizers& optimizers_;
-  const Rank rank_;
+  const Parts parts_;
 };
 
 }  // namespace lockstep::parallel::detail

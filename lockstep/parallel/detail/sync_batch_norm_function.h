@@ -29,8 +29,7 @@ class SyncedRanks : public c10::DebugInfoBase,
 };
 
 struct BatchNormArguments {
-  Running running;
-  double eps = 0;
+  BatchNormOptions options;
   std::shared_ptr<SyncedRanks> ranks;
 };
 

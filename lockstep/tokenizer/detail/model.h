@@ -32,10 +32,10 @@ struct AddedMatch {
   const AddedToken* token = nullptr;
 };
 
-// Returns the first added token from `from` on, of several that begin there the
-// longest; nothing if there is none. Special ones only count if `special`.
+// Returns the first added token of a text, of several that begin there the longest;
+// nothing if there is none. Special ones only count if `special`.
 std::optional<AddedMatch> find_added(const Model& model, std::string_view text,
-                                     std::size_t from, bool special);
+                                     bool special);
 
 // Throws Fault::io, beginning with `place`, where the tables contradict themselves.
 void check_vocabulary(const Vocabulary& vocabulary, std::string_view place);

@@ -73,7 +73,7 @@ inline storage::WrittenFile write_image(storage::FileSystem& files,
   std::memset(image, 0, size);
   std::memcpy(image, file.header().data(), file.header().size());
   std::memcpy(image + file.header().size(), bytes.data(), bytes.size());
-  return file.write(files, directory, {image, size}, std::move(options));
+  return file.write(files, directory, {{image, size}, std::move(options)});
 }
 
 inline storage::WrittenFile write_rank(storage::FileSystem& files,
@@ -132,7 +132,7 @@ inline Path save_small(storage::FileSystem& files, const Path& checkpoints,
   for (std::int64_t rank = 0; rank < save.ranks; ++rank) {
     written.push_back(write_rank(files, directory, tensors, rank, save.ranks));
   }
-  return storage::publish(files, checkpoints, small_head(save), written);
+  return storage::publish(files, checkpoints, {small_head(save), written});
 }
 
 // Waits until a change of a file gets a time that no file has yet: their clock moves in

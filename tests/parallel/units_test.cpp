@@ -1,0 +1,433 @@
+// Stage 3: parameters are whole while their unit computes, and the result is that of
+// ranks which have them all.
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "lockstep/models/recompute.h"
+#include "lockstep/parallel/detail/flat_optimizers.h"
+#include "tests/comm/ranks.h"
+#include "tests/parallel/odd_net.h"
+
+namespace lockstep::test::units {
+
+using ::testing::HasSubstr;
+
+namespace {
+
+constexpr std::int64_t kWide = 7;  // nothing divides evenly
+
+// A block with what real ones have: a weight and a bias, a frozen weight, an empty
+// parameter, a residual path.
+struct BlockImpl : torch::nn::Module {
+  BlockImpl() {
+    in = register_module("in", torch::nn::Linear(kWide, 2 * kWide));
+    frozen = register_module("frozen", torch::nn::Linear(2 * kWide, 2 * kWide));
+    out = register_module("out", torch::nn::Linear(2 * kWide, kWide));
+    empty = register_parameter("empty", torch::zeros({0, 3}));
+    frozen->weight.requires_grad_(false);
+  }
+  Tensor forward(const Tensor& x) {
+    const auto h = torch::tanh(frozen->forward(torch::relu(in->forward(x))));
+    return x + out->forward(h) + empty.sum();
+  }
+  torch::nn::Linear in{nullptr}, frozen{nullptr}, out{nullptr};
+  Tensor empty;
+};
+TORCH_MODULE(Block);
+
+// An embedding that is the head, too, and blocks between.
+struct StackImpl : torch::nn::Module {
+  explicit StackImpl(std::size_t depth) {
+    tied = register_parameter("tied", torch::randn({kIn, kWide}).mul_(0.3));
+    for (std::size_t i = 0; i < depth; ++i) {
+      blocks.push_back(register_module(::lockstep::str("block", i), Block()));
+    }
+    scale = register_parameter("scale", torch::ones({}));
+  }
+
+  struct How {
+    Engine* engine = nullptr;
+    bool recomputes = false;
+    std::optional<std::size_t> skipped = {};
+  };
+  Tensor forward(const Tensor& x, const How& how) {
+    auto h = torch::mm(x, tied);
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      if (how.skipped == i) continue;
+      auto& block = blocks[i];
+      const auto plain = [&block](const Tensor& in) { return block->forward(in); };
+      const auto compute = [&](const Tensor& in) {
+        return how.recomputes ? models::recomputed(*block, plain, in) : plain(in);
+      };
+      h = how.engine != nullptr ? how.engine->run_unit(i, compute, h) : compute(h);
+    }
+    return torch::mm(h, tied.t()) * scale;
+  }
+
+  std::vector<const torch::nn::Module*> units() const {
+    std::vector<const torch::nn::Module*> list;
+    for (const auto& block : blocks) list.push_back(&*block);
+    return list;
+  }
+
+  Tensor tied, scale;
+  std::vector<Block> blocks;
+};
+TORCH_MODULE(Stack);
+
+Stack make_stack(int seed, std::size_t depth = 4) {
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+  auto generator = at::detail::getDefaultCPUGenerator();
+  generator.set_current_seed(static_cast<std::uint64_t>(seed));
+  return Stack(depth);
+}
+
+EngineOptions stage_options(int stage, const Stack& net) {
+  EngineOptions options;
+  options.stage = parallel::kStages[static_cast<std::size_t>(stage)];
+  options.layout.first_bucket_bytes = 150;
+  options.layout.bucket_bytes = 300;
+  options.units = net->units();
+  return options;
+}
+
+// A net that is trained as a strategy does it.
+struct Trained {
+  Trained(Communicator& c, int stage,
+          const std::function<void(EngineOptions&)>& change = {})
+      : Trained({c, c}, stage, change) {}
+  Trained(const parallel::Communicators& ranks, int stage,
+          const std::function<void(EngineOptions&)>& change = {})
+      : net(on_device(ranks.data)),
+        engine(*net, ranks, changed(stage_options(stage, net), change)),
+        optimizers({}, engine, ranks.data) {}
+
+  static Stack on_device(const Communicator& c) {
+    auto net = make_stack(5 + c.rank());
+    net->to(c.device());
+    return net;
+  }
+
+  static EngineOptions changed(EngineOptions options,
+                               const std::function<void(EngineOptions&)>& change) {
+    if (change) change(options);
+    return options;
+  }
+
+  Tensor loss(const Tensor& x, StackImpl::How how = {}) {
+    how.engine = &engine;
+    Tensor sum;
+    engine.forward([&] { sum = net->forward(x, how).pow(2).sum() / 12; });
+    return sum;
+  }
+  void step(const Tensor& x, const StackImpl::How& how = {}) {
+    engine.zero_gradients();
+    if (x.size(0) > 0) loss(x, how).backward();
+    engine.finish();
+    optimizers.step({.lr = 0.01});
+  }
+  std::map<std::string, Tensor> parameters() {
+    std::map<std::string, Tensor> all;
+    for (std::size_t i = 0; i < engine.parameters().size(); ++i) {
+      all[engine.parameters()[i].name] = engine.full_parameter(i).clone();
+    }
+    return all;
+  }
+
+  Stack net;
+  Engine engine;
+  parallel::detail::FlatOptimizers optimizers;
+};
+
+void expect_same(Trained& one, Trained& other, const std::string& when) {
+  const auto theirs = other.parameters();
+  for (const auto& [name, tensor] : one.parameters()) {
+    EXPECT_TRUE(torch::equal(tensor, theirs.at(name))) << name << " " << when;
+  }
+}
+
+Tensor make_inputs(std::int64_t size) {
+  return torch::randn({size, kIn}, at::detail::createCPUGenerator(3));
+}
+
+Tensor share(const Communicator& c, const Tensor& x) {
+  const auto [begin, end] = even_share(c, x.size(0));
+  return x.narrow(0, begin, end - begin);
+}
+
+}  // namespace
+
+class Units : public ::testing::TestWithParam<std::tuple<Rig, int>> {
+ protected:
+  void on_ranks(const std::function<void(Communicator&)>& body) const {
+    with_communicators(std::get<0>(GetParam()), std::get<1>(GetParam()), body);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Units,
+                         ::testing::Values(std::tuple(Rig::local, 1),
+                                           std::tuple(Rig::local, 2),
+                                           std::tuple(Rig::local, 3),
+                                           std::tuple(Rig::gloo_processes, 2),
+                                           std::tuple(Rig::shm_processes, 2),
+                                           std::tuple(Rig::shm_processes, 3),
+                                           std::tuple(Rig::shm_processes, 4)),
+                         name_of_ranks);
+
+TEST_P(Units, HaveTheBitsOfWholeParameters) {
+  const auto x = make_inputs(13);
+  on_ranks([&](Communicator& c) {
+    for (const bool recomputes : {false, true}) {
+      Trained whole(c, 0), sharded(c, 3);
+      for (int step = 0; step < 5; ++step) {
+        whole.step(share(c, x), {.recomputes = recomputes});
+        sharded.step(share(c, x), {.recomputes = recomputes});
+        expect_same(whole, sharded, ::lockstep::str("after step ", step));
+      }
+    }
+  });
+}
+
+TEST_P(Units, GatheredAheadAndKeptInBetweenHaveTheSameBits) {
+  const auto x = make_inputs(12);
+  on_ranks([&](Communicator& c) {
+    Trained whole(c, 0);
+    for (int step = 0; step < 3; ++step) whole.step(share(c, x));
+    for (const std::size_t prefetch : {0, 1, 2, 9}) {
+      for (const bool reshards : {true, false}) {
+        Trained sharded(c, 3, [&](EngineOptions& options) {
+          options.prefetch_units = prefetch;
+          options.reshard_after_forward = reshards;
+          options.live_buckets = 1 + prefetch;
+        });
+        for (int step = 0; step < 3; ++step) sharded.step(share(c, x));
+        expect_same(whole, sharded,
+                    ::lockstep::str("with ", prefetch, " ahead, ", reshards));
+      }
+    }
+  });
+}
+
+TEST_P(Units, ARankHasAShardAndOneUnitAtATime) {
+  const auto x = make_inputs(12);
+  on_ranks([&](Communicator& c) {
+    if (c.size() == 1) return;
+    Trained sharded(c, 3, [](EngineOptions& options) { options.prefetch_units = 0; });
+    sharded.step(share(c, x));
+    std::int64_t owned = 0, all = 0;
+    for (std::size_t i = 0; i < sharded.engine.owned().size(); ++i) {
+      owned += sharded.engine.owned_values(i).numel();
+    }
+    for (const auto& group : sharded.engine.layout()) all += group.numel;
+    EXPECT_EQ(owned * c.size(), all);
+    for (const auto& parameter : sharded.engine.parameters()) {
+      EXPECT_EQ(parameter.tensor.storage().nbytes(), 0U) << parameter.name;
+      EXPECT_FALSE(parameter.tensor.grad().defined()) << parameter.name;
+    }
+    // The root, a unit, and the last one until its backward pass: of four.
+    EXPECT_LT(sharded.engine.peak_gathered_bytes(), all * 4 * 3 / 5);
+    EXPECT_GT(sharded.engine.peak_gathered_bytes(), 0);
+  });
+}
+
+TEST_P(Units, SmallOnesStayWholeForAPass) {
+  const auto x = make_inputs(12);
+  on_ranks([&](Communicator& c) {
+    Trained whole(c, 0);
+    Trained sharded(c, 3, [](EngineOptions& o) { o.persist_below = 1 << 20; });
+    for (int step = 0; step < 3; ++step) {
+      whole.step(share(c, x));
+      sharded.step(share(c, x));
+    }
+    expect_same(whole, sharded, "at the end");
+  });
+}
+
+TEST_P(Units, ARankWithoutSamplesTakesPartWithZeros) {
+  const auto x = make_inputs(8);
+  on_ranks([&](Communicator& c) {
+    if (c.size() == 1) return;
+    Trained whole(c, 0), sharded(c, 3);
+    for (int step = 0; step < 4; ++step) {
+      const bool all_to_one = step % 2 == 0;
+      const auto own = !all_to_one     ? share(c, x)
+                       : c.rank() == 1 ? x
+                                       : x.narrow(0, 0, 0);
+      whole.step(own);
+      sharded.step(own);
+      expect_same(whole, sharded, ::lockstep::str("after step ", step));
+    }
+  });
+}
+
+TEST_P(Units, AUnitThatSomeRanksSkipIsTrainedByTheOthers) {
+  const auto x = make_inputs(12);
+  for (const std::size_t unit : {0, 2, 3}) {
+    on_ranks([&](Communicator& c) {
+      const auto find = [](EngineOptions& o) { o.find_unused_parameters = true; };
+      Trained whole(c, 0, find), sharded(c, 3, find);
+      for (int step = 0; step < 4; ++step) {
+        StackImpl::How how;
+        if (step == 1 || (step == 2 && c.rank() == 0)) how.skipped = unit;
+        whole.step(share(c, x), how);
+        sharded.step(share(c, x), how);
+        expect_same(whole, sharded, ::lockstep::str("after step ", step));
+      }
+    });
+  }
+}
+
+TEST_P(Units, PassesOfAStepAddUp) {
+  const auto x = make_inputs(12);
+  on_ranks([&](Communicator& c) {
+    if (c.size() == 1) return;
+    const auto waits_later = [](EngineOptions& o) { o.waits_in_backward = false; };
+    Trained twice(c, 2, waits_later), thrice(c, 3, waits_later);
+    for (auto* one : {&twice, &thrice}) {
+      for (int step = 0; step < 3; ++step) {
+        // One rank makes a pass less, which it does not know before.
+        const int passes = c.rank() == 0 && c.size() > 1 ? 2 : 3;
+        one->engine.zero_gradients(3);
+        for (int pass = 0; pass < passes; ++pass) {
+          one->engine.end_pass();
+          one->loss(x.narrow(0, 4 * pass, 4)).backward();
+        }
+        one->engine.finish();
+        one->optimizers.step({.lr = 0.01});
+      }
+    }
+    expect_same(twice, thrice, "at stages 2 and 3");
+  });
+}
+
+// Without memory in the middle of a pass, forward or backward, first step or later.
+TEST_P(Units, ARankThatFailsLeavesNobodyWaiting) {
+  const auto x = make_inputs(12);
+  for (const std::size_t failing : {0, 2, 3}) {
+    for (const bool in_forward : {true, false}) {
+      on_ranks([&](Communicator& c) {
+        if (c.size() == 1) return;
+        const auto find = [](EngineOptions& o) { o.waits_in_backward = false; };
+        Trained sharded(c, 3, find), whole(c, 0, find);
+        auto& engine = sharded.engine;
+        const bool fails = c.rank() == 0;
+        for (const int step : {0, 1}) {
+          engine.zero_gradients(2);
+          try {
+            for (int pass = 0; pass < 2; ++pass) {
+              engine.end_pass();
+              Tensor loss;
+              engine.forward([&] {
+                auto h = torch::mm(x, sharded.net->tied);
+                for (std::size_t i = 0; i < 4; ++i) {
+                  h = engine.run_unit(
+                      i,
+                      [&](const Tensor& in) {
+                        const bool now = fails && i == failing && pass == step;
+                        if (now && in_forward) throw std::runtime_error("no memory");
+                        auto out = sharded.net->blocks[i]->forward(in);
+                        if (now) {
+                          out.register_hook([](const Tensor&) -> Tensor {
+                            throw std::runtime_error("no memory");
+                          });
+                        }
+                        return out;
+                      },
+                      h);
+                }
+                loss = torch::mm(h, sharded.net->tied.t()).sum() * sharded.net->scale;
+              });
+              loss.backward();
+            }
+            EXPECT_FALSE(fails);
+          } catch (const std::runtime_error& error) {
+            EXPECT_THAT(error.what(), HasSubstr("no memory"));
+            EXPECT_TRUE(fails);
+          }
+          engine.finish(/*failed=*/fails);
+        }
+        // Steps after it are like any other.
+        for (int step = 0; step < 2; ++step) {
+          whole.step(share(c, x));
+          sharded.step(share(c, x));
+        }
+        expect_same(whole, sharded, "after the failures");
+      });
+    }
+  }
+}
+
+TEST_P(Units, WithoutGradientsRanksMayHaveNothingToCompute) {
+  const auto x = make_inputs(12);
+  on_ranks([&](Communicator& c) {
+    Trained whole(c, 0), sharded(c, 3);
+    whole.step(share(c, x));
+    sharded.step(share(c, x));
+    const torch::NoGradGuard no_grad;
+    const auto expected = whole.loss(x);
+    if (c.rank() == 0) {
+      EXPECT_TRUE(torch::equal(sharded.loss(x), expected));
+    } else {
+      sharded.engine.empty_forward();
+    }
+    // One that throws leaves nobody waiting, either.
+    if (c.rank() == 0) {
+      EXPECT_THROW(sharded.engine.forward([] { throw std::runtime_error("x"); }),
+                   std::runtime_error);
+    } else {
+      EXPECT_TRUE(torch::equal(sharded.loss(x), expected));
+    }
+  });
+}
+
+// Two ranks share the GPU; sums of two have one order.
+TEST(UnitsGpu, HaveTheBitsOfWholeParameters) {
+  if (!std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "no GPU";
+  with_pairs(Rig::nccl_processes, 2, [](Communicator& c, Communicator& cpu) {
+    const auto x = make_inputs(13).to(c.device());
+    for (const bool recomputes : {false, true}) {
+      Trained whole({c, cpu}, 0), sharded({c, cpu}, 3);
+      for (int step = 0; step < 5; ++step) {
+        const auto own = step == 3 && c.rank() == 0 ? x.narrow(0, 0, 0) : share(c, x);
+        whole.step(own, {.recomputes = recomputes});
+        sharded.step(own, {.recomputes = recomputes});
+        expect_same(whole, sharded, ::lockstep::str("after step ", step));
+      }
+    }
+  });
+}
+
+TEST_P(Units, MistakesAreNamed) {
+  const auto x = make_inputs(12);
+  on_ranks([&](Communicator& c) {
+    if (c.size() == 1) return;
+    Trained sharded(c, 3);
+    auto& engine = sharded.engine;
+    const auto plain = [&](std::size_t i) {
+      return [&sharded, i](const Tensor& in) {
+        return sharded.net->blocks[i]->forward(in);
+      };
+    };
+    engine.zero_gradients();
+    EXPECT_THAT(error_text(Fault::config,
+                           [&] {
+                             engine.forward([&] {
+                               const auto h = torch::mm(x, sharded.net->tied);
+                               engine.run_unit(1, plain(1),
+                                               engine.run_unit(1, plain(1), h));
+                             });
+                           }),
+                HasSubstr("used a second time"));
+    engine.finish(/*failed=*/true);
+    engine.zero_gradients();
+    const auto early = sharded.loss(x);
+    const auto late = sharded.loss(x);
+    EXPECT_THAT(error_text(Fault::config, [&] { early.backward(); }),
+                HasSubstr("each forward pass is followed by its backward pass"));
+    engine.finish(/*failed=*/true);
+  });
+}
+
+}  // namespace lockstep::test::units
