@@ -41,6 +41,12 @@ function(lockstep_static target module library)
 endfunction()
 lockstep_static(lockstep_yaml yaml-cpp yaml-cpp)
 lockstep_static(lockstep_zlib zlib z)
+lockstep_static(lockstep_sqlite sqlite3 sqlite3)
+target_link_libraries(lockstep_sqlite INTERFACE ${CMAKE_DL_LIBS} m Threads::Threads)
+lockstep_static(lockstep_openssl_crypto libcrypto crypto)
+target_link_libraries(lockstep_openssl_crypto INTERFACE ${CMAKE_DL_LIBS} Threads::Threads)
+lockstep_static(lockstep_openssl libssl ssl)
+target_link_libraries(lockstep_openssl INTERFACE lockstep_openssl_crypto)
 if(LOCKSTEP_DATA_PLANE)
   # Headers only: Debian's archives of these are not position independent, so the shared
   # libraries are loaded at run time, by whoever meets such an image.
@@ -55,6 +61,12 @@ endif()
 add_library(lockstep_fmt INTERFACE)
 target_compile_definitions(lockstep_fmt INTERFACE FMT_HEADER_ONLY SPDLOG_FMT_EXTERNAL)
 target_link_libraries(lockstep_fmt INTERFACE Threads::Threads)
+
+# Header-only: Boost.Beast and what it stands on.
+find_package(Boost 1.74 REQUIRED)
+add_library(lockstep_beast INTERFACE)
+target_include_directories(lockstep_beast SYSTEM INTERFACE ${Boost_INCLUDE_DIRS})
+target_link_libraries(lockstep_beast INTERFACE lockstep_openssl Threads::Threads)
 
 if(LOCKSTEP_TESTS)
   find_package(GTest REQUIRED)

@@ -8,6 +8,8 @@
 #                                    (default: 1000; LOCKSTEP_SOAK_SEED repeats a run)
 #   scripts/soak.sh faults [CELLS]   every fault in every phase to every rank over every backend (default: all
 #                                    160), as a table: exit status, time until the end, what was left
+#   scripts/soak.sh service [KILLS]  the server of jobs, killed so often (default: 500), and the supervisors of
+#                                    jobs, killed a fifth as often (LOCKSTEP_SOAK_SEED repeats a run)
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -20,7 +22,8 @@ soak_fuzz() {
   install_packages clang-14
   (cd "$root" && cmake --preset fuzz >&2) || fail 3 "configuring failed: CMake's message is above"
   local targets=(safetensors manifest pickle torch_file
-    tiktoken_file tokenizer_json vocab_and_merges encode json_lines chat_template)
+    tiktoken_file tokenizer_json vocab_and_merges encode json_lines chat_template
+    remote_recipe request_target http_body uploads stored_json)
   ninja -C "$build" -j "$(build_jobs)" fuzz_seeds "${targets[@]/#/fuzz_}" >&2 || fail 1 "the build failed"
   "$build/fuzz/fuzz_seeds" "$build/corpus"
   mkdir -p "$build/findings"
@@ -52,10 +55,20 @@ soak_faults() {
     "$build/tests/test_system" --gtest_filter='Faults.*' || fail 1 "see the rows that end in WRONG"
 }
 
+soak_service() {
+  local kills="${1:-500}" build="$root/build"
+  [[ "$kills" =~ ^[1-9][0-9]*$ ]] || fail 2 "'$kills' is no number of kills"
+  "$root/scripts/setup.sh" --no-build
+  ninja -C "$build" -j "$(build_jobs)" test_server >&2 || fail 1 "the build failed"
+  LOCKSTEP_SOAK_KILLS="$kills" LOCKSTEP_SOAK_SUPERVISOR_KILLS=$(((kills + 4) / 5)) \
+    "$build/tests/test_server" --gtest_filter='KillTest.*' || fail 1 "see above; the seed repeats the kills"
+}
+
 case "${1:-}" in
   fuzz) soak_fuzz "${@:2}" ;;
   checkpoint) soak_checkpoint "${@:2}" ;;
   faults) soak_faults "${@:2}" ;;
+  service) soak_service "${@:2}" ;;
   -h | --help) sed -n '2,/^set/{/^#/s/^# \?//p}' "$0" ;;
-  *) fail 2 "say what to do: scripts/soak.sh fuzz [SECONDS], checkpoint [KILLS] or faults [CELLS]" ;;
+  *) fail 2 "say what to do: scripts/soak.sh fuzz [SECONDS], checkpoint [KILLS], faults [CELLS] or service [KILLS]" ;;
 esac

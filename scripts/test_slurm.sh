@@ -4,12 +4,19 @@
 #
 #   scripts/test_slurm.sh                  build/bin/lockstep_worker --selftest
 #   scripts/test_slurm.sh PROGRAM ARGS...  that instead
+#   scripts/test_slurm.sh --service        jobs of `lockstep serve` with queue.executor=slurm: one to its end,
+#                                          one paused, resumed and cancelled, one cancelled while it waits
+#
+# LOCKSTEP_BIN is the folder of the programs (default: build/bin).
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 ranks=4
+bin="${LOCKSTEP_BIN:-$root/build/bin}"
 command=("$@")
-((${#command[@]} > 0)) || command=("$root/build/bin/lockstep_worker" --selftest)
+((${#command[@]} > 0)) || command=("$bin/lockstep_worker" --selftest)
+service=no
+[[ "${command[0]}" != --service ]] || { service=yes && command=("$bin/lockstep"); }
 [[ -x "$(command -v "${command[0]}")" ]] ||
   fail 3 "'${command[0]}' is not there; run scripts/setup.sh first"
 [[ "$(id -u)" == 0 ]] || fail 3 "slurmd starts its tasks as their owner and has to be root"
@@ -102,10 +109,54 @@ start slurmd slurmd -D -N "$host"
 idle() { [[ "$(sinfo --noheader --format=%T)" == idle ]]; }
 until_true "slurmd's node does not come up" idle
 
-say "srun -n $ranks ${command[*]}"
-status=0
-timeout 120 srun -n "$ranks" --time=2 --kill-on-bad-exit "${command[@]}" || status=$?
-((status == 0)) || fail 1 "srun ended with status $status"
 no_job() { [[ "$(squeue --noheader)" == "" ]]; }
-until_true "the job does not go away" no_job
-say "passed: $ranks ranks under Slurm $(srun --version | awk '{print $2}')"
+
+test_srun() {
+  local status=0
+  say "srun -n $ranks ${command[*]}"
+  timeout 120 srun -n "$ranks" --time=2 --kill-on-bad-exit "${command[@]}" || status=$?
+  ((status == 0)) || fail 1 "srun ended with status $status"
+  until_true "the job does not go away" no_job
+  say "passed: $ranks ranks under Slurm $(srun --version | awk '{print $2}')"
+}
+
+# is JOB STATE: whether the server says so.
+is() { [[ "$("$bin/lockstep" jobs "$1" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["state"])')" == "$2" ]]; }
+
+# submit STEPS CORES: prints the id of a small training.
+submit() { "$bin/lockstep" submit "$folder/recipe.yaml" --cores "$2" "train.steps=$1"; }
+
+test_service() {
+  local finished waiting paused
+  cat >"$folder/recipe.yaml" <<YAML
+model: {name: mlp}
+data: {name: synthetic, shape: [4]}
+train: {steps: 1, log_every: 10}
+parallel: {device: cpu, ranks: 1, threads: 1}
+YAML
+  "$bin/lockstep" serve --insecure-local http.port=0 queue.executor=slurm queue.slurm_interval=500ms \
+    queue.grace=10s "store.dir=$folder/server" >"$folder/url" 2>"$folder/serve.log" </dev/null &
+  daemons+=($!)
+  until_true "the server does not answer" test -s "$folder/url"
+  LOCKSTEP_SERVER="$(cat "$folder/url")"
+  export LOCKSTEP_SERVER
+  finished="$(submit 40 1)"
+  until_true "$finished is not done" is "$finished" "done"
+  paused="$(submit 100000000 "$ranks")"
+  until_true "$paused does not run" is "$paused" running
+  waiting="$(submit 40 1)"
+  pending() { squeue --noheader --format='%j %T' | grep -q "^$1 PENDING"; }
+  until_true "$waiting does not wait for a processor" pending "$waiting"
+  "$bin/lockstep" cancel "$waiting"
+  until_true "$waiting is not cancelled" is "$waiting" cancelled
+  "$bin/lockstep" pause "$paused"
+  until_true "$paused is not paused" is "$paused" paused
+  "$bin/lockstep" resume "$paused"
+  until_true "$paused does not run again" is "$paused" running
+  "$bin/lockstep" cancel "$paused"
+  until_true "$paused is not cancelled" is "$paused" cancelled
+  until_true "a job does not go away" no_job
+  say "passed: jobs of the service under Slurm $(srun --version | awk '{print $2}')"
+}
+
+if [[ "$service" == yes ]]; then test_service; else test_srun; fi

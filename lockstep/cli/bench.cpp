@@ -28,11 +28,8 @@ constexpr char kStrategies[] = "single,data_parallel,ddp";
 // Returns the cases that may be named, each for one rank.
 std::vector<BenchCase> known_strategies() {
   using config::Strategy;
-  return {{Strategy::single},
-          {Strategy::data_parallel},
-          {Strategy::ddp},
-          {Strategy::zero, 1, 1},
-          {Strategy::zero, 1, 2}};
+  return {{Strategy::single},     {Strategy::data_parallel}, {Strategy::ddp},
+          {Strategy::zero, 1, 1}, {Strategy::zero, 1, 2},    {Strategy::zero, 1, 3}};
 }
 
 std::vector<BenchCase> strategy_list(const std::string& list) {
@@ -168,25 +165,26 @@ int bench(const Arguments& arguments, Context& context) {
 }
 
 std::vector<Option> bench_options() {
-  return {{.name = "--strategies",
-           .value = "LIST",
-           .help = str("Strategies to compare; zero1 and zero2 are more (default: ",
-                       kStrategies, ").")},
-          {.name = "--ranks",
-           .value = "LIST",
-           .help = "Numbers of ranks, each with each strategy (default: 1,2)."},
-          {.name = "--steps",
-           .value = "N",
-           .help = "Steps of each that are timed (default: 20)."},
-          {.name = "--warmup",
-           .value = "N",
-           .help = "Steps before them that are not (default: 5)."},
-          {.name = "--run-dir",
-           .value = "DIR",
-           .help = "Keep runs and results in this new directory (default: the next "
-                   "bench_0001 among the runs).",
-           .completes = Completes::directory},
-          {.name = "--json", .help = "The result as one JSON object."}};
+  return {
+      {.name = "--strategies",
+       .value = "LIST",
+       .help = str("Strategies to compare; zero1, zero2 and zero3 are more (default: ",
+                   kStrategies, ").")},
+      {.name = "--ranks",
+       .value = "LIST",
+       .help = "Numbers of ranks, each with each strategy (default: 1,2)."},
+      {.name = "--steps",
+       .value = "N",
+       .help = "Steps of each that are timed (default: 20)."},
+      {.name = "--warmup",
+       .value = "N",
+       .help = "Steps before them that are not (default: 5)."},
+      {.name = "--run-dir",
+       .value = "DIR",
+       .help = "Keep runs and results in this new directory (default: the next "
+               "bench_0001 among the runs).",
+       .completes = Completes::directory},
+      {.name = "--json", .help = "The result as one JSON object."}};
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ Row row_of(const storage::StepEntry& entry, storage::Depth depth) {
   try {
     row.manifest = storage::verify(entry.path, depth);
     row.verified = depth == storage::Depth::full ||
-                   storage::mark_of(entry.path, *row.manifest) == storage::Mark::read;
+                   storage::read_mark(entry.path, *row.manifest) == storage::Mark::read;
   } catch (const Error& error) {
     row.problem = error.what();
   }
@@ -170,7 +170,7 @@ int prune_checkpoints(const Arguments& arguments, Context& context) {
   }
   const bool dry = arguments.has("--dry-run");
   const auto pruned = storage::prune(storage::FileSystem::real(), place.checkpoints,
-                                     keep, {.dry_run = dry});
+                                     {.keep = keep, .dry_run = dry});
   for (const auto& bad : pruned.damaged) {
     context.err << printable(str("counts for no rule: ", bad.reason)) << "\n";
   }

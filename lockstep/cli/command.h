@@ -130,6 +130,18 @@ struct Command {
   X(generate)                \
   X(chat)                    \
   X(models)                  \
+  X(serve)                   \
+  X(submit)                  \
+  X(jobs)                    \
+  X(logs)                    \
+  X(cancel)                  \
+  X(pause)                   \
+  X(resume)                  \
+  X(token)                   \
+  X(user)                    \
+  X(backup)                  \
+  X(restore)                 \
+  X(supervise)               \
   X(hardware)                \
   X(gpus)                    \
   X(doctor)                  \

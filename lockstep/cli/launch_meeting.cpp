@@ -141,22 +141,22 @@ std::optional<std::string> slurm_first_node(const LaunchWords& words) {
   return std::nullopt;
 }
 
-struct Found {
+struct GivenNodeRank {
   std::string source;
   std::string value;
 };
 
-std::optional<Found> given_node_rank(const LaunchWords& words, int nodes) {
+std::optional<GivenNodeRank> given_node_rank(const LaunchWords& words, int nodes) {
   if (const auto given = words.value("--node-rank")) {
-    return Found{words.source("--node-rank"), *given};
+    return GivenNodeRank{words.source("--node-rank"), *given};
   }
   if (one_task_of_slurm(words, nodes)) {
     if (const auto given = words.variable("SLURM_NODEID")) {
-      return Found{"SLURM_NODEID", *given};
+      return GivenNodeRank{"SLURM_NODEID", *given};
     }
   }
   if (const auto given = words.variable("JOB_COMPLETION_INDEX")) {
-    return Found{"JOB_COMPLETION_INDEX", *given};
+    return GivenNodeRank{"JOB_COMPLETION_INDEX", *given};
   }
   return std::nullopt;
 }

@@ -129,7 +129,7 @@ int models(const Arguments& arguments, Context& context) {
   }
   const auto directory = directory_of(arguments, context);
   const auto adding = arguments.has("--link") ? hf::Adding::link : hf::Adding::copy;
-  const auto folder = adds    ? hf::add_model(directory, *name, *from, adding)
+  const auto folder = adds    ? hf::add_model(directory, {*name, *from, adding})
                       : makes ? make_model(arguments, context, directory)
                               : hf::find_model(directory, *name);
   if (arguments.has("--json")) {

@@ -73,7 +73,7 @@ hf::ModelFolder make_model(const Arguments& arguments, const Context& context,
             "data.dir=" + corpus.string(), "data.tokenizer=" + at("tokenizer")});
   run_ours(context,
            {"checkpoint", "export", at("run"), "--format", "hf", "--to", at("model")});
-  return hf::add_model(models, name, at("model"), hf::Adding::copy);
+  return hf::add_model(models, {name, at("model")});
 }
 
 }  // namespace lockstep::cli

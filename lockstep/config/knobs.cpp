@@ -2,6 +2,7 @@
 
 #include "lockstep/base/str.h"
 #include "lockstep/base/text.h"
+#include "lockstep/config/server.h"
 
 namespace lockstep::config::detail {
 namespace {
@@ -86,6 +87,13 @@ std::vector<std::string> Knobs::names_in(std::string_view section) const {
 }
 
 Knobs knobs_of(Config& config) {
+  Knobs knobs;
+  Collector collector(knobs);
+  describe(config, collector);
+  return knobs;
+}
+
+Knobs knobs_of(ServerConfig& config) {
   Knobs knobs;
   Collector collector(knobs);
   describe(config, collector);

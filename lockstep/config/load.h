@@ -66,6 +66,11 @@ using Environment = std::vector<std::pair<std::string, std::string>>;
 Loaded load(const std::filesystem::path& recipe, std::span<const Override> overrides,
             const Environment& environment);
 
+// Loads a recipe that is no file: one that came over a network, for example. `name`
+// stands for it in errors. Nothing is read from the environment.
+Loaded load_text(const std::string& name, std::string_view content,
+                 std::span<const Override> overrides);
+
 // Loads without a recipe.
 Loaded defaults(std::span<const Override> overrides, const Environment& environment);
 
@@ -80,6 +85,10 @@ std::string get(const Loaded& loaded, std::string_view key);
 // Throws Fault::config for knobs that contradict each other, with the arithmetic, and
 // for features that this version does not have.
 void validate(const Loaded& loaded);
+
+// Returns the keys of the knobs that name files, addresses or programs
+// (Field::is_local).
+std::vector<std::string> local_keys();
 
 // Returns every key, in the order of the sections: "run.dir", ...
 std::vector<std::string> keys();

@@ -50,6 +50,9 @@ struct ParallelConfig {
   std::vector<int> device_ids;
   Auto<int> zero_stage;
   int live_buckets = 2;
+  int prefetch_units = 1;
+  std::int64_t persist_below = 65536;
+  bool reshard_after_forward = true;
   Auto<std::int64_t> bucket_bytes;
   Auto<double> bucket_cap_mb;
   std::int64_t first_bucket_bytes = 1 << 20;
@@ -87,7 +90,7 @@ void describe(ParallelConfig& c, Visitor& v) {
            .needs = "parallel.device=cuda"});
   v.field("zero_stage", c.zero_stage,
           {.help = "What zero shards: 1 the optimizer's state, 2 gradients as well, 3 "
-                   "parameters as well (not in this version).",
+                   "parameters as well, which are gathered block by block.",
            .range = between(1, 3),
            .affects = Affects::speed,
            .needs = "parallel.strategy=zero"});
@@ -97,6 +100,25 @@ void describe(ParallelConfig& c, Visitor& v) {
            .range = between(1, 1024),
            .affects = Affects::speed,
            .needs = "parallel.zero_stage>1"});
+  v.field("prefetch_units", c.prefetch_units,
+          {.help = "Blocks whose parameters are gathered ahead of their use at "
+                   "zero_stage 3: more hide more, and take more memory.",
+           .range = between(0, 1024),
+           .affects = Affects::speed,
+           .needs = "parallel.zero_stage>2"});
+  v.field("persist_below", c.persist_below,
+          {.help = "Blocks with fewer bytes of parameters stay whole for a pass at "
+                   "zero_stage 3.",
+           .range = between(0, kLargestBucket),
+           .unit = Unit::bytes,
+           .affects = Affects::speed,
+           .needs = "parallel.zero_stage>2"});
+  v.field("reshard_after_forward", c.reshard_after_forward,
+          {.help = "A block is freed after its forward pass and gathered again for its "
+                   "backward pass, at zero_stage 3; false: it stays whole in between, "
+                   "which is faster and takes more memory.",
+           .affects = Affects::speed,
+           .needs = "parallel.zero_stage>2"});
   v.field(
       "bucket_bytes", c.bucket_bytes,
       {.help = "The most gradient bytes that are sent in one collective; small models "

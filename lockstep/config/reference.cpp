@@ -1,6 +1,7 @@
+#include "lockstep/config/detail/reference.h"
+
 #include "lockstep/base/str.h"
 #include "lockstep/base/text.h"
-#include "lockstep/config/detail/knobs.h"
 #include "lockstep/config/print.h"
 
 namespace lockstep::config {
@@ -55,28 +56,34 @@ std::string type_of(const Knob& knob) {
   return unit.empty() ? knob.type.name : str(knob.type.name, ", ", unit);
 }
 
-std::string row(const Knob& knob) {
+std::string row(const Knob& knob, const detail::ReferenceColumns& columns) {
   const auto value = knob.write().yaml;
+  const auto affects =
+      columns.affects ? str(" | ", name_of(knob.field.affects)) : std::string();
   return str("| `", knob.key, "` | ", type_of(knob), " | `", value, "` | ",
-             values_of(knob), " | ", name_of(knob.field.affects), " | ",
-             knob.field.help, " |\n");
+             values_of(knob), affects, " | ", knob.field.help, " |\n");
 }
 
 }  // namespace
 
-std::string reference_markdown() {
-  Config config;
-  const auto knobs = detail::knobs_of(config);
-  std::string page(kOpening);
+std::string detail::sections_markdown(const Knobs& knobs,
+                                      const ReferenceColumns& columns) {
+  std::string page;
   for (const auto& section : knobs.sections) {
-    page += str("\n## ", section.name, "\n\n", section.help,
-                "\n\n| key | type | default | values | affects | what it does |\n"
-                "|---|---|---|---|---|---|\n");
+    page += str(
+        "\n## ", section.name, "\n\n", section.help,
+        "\n\n| key | type | default | values |", columns.affects ? " affects |" : "",
+        " what it does |\n|---|---|---|---|", columns.affects ? "---|" : "", "---|\n");
     for (const auto& knob : knobs.all) {
-      if (knob.section == section.name) page += row(knob);
+      if (knob.section == section.name) page += row(knob, columns);
     }
   }
   return page;
+}
+
+std::string reference_markdown() {
+  Config config;
+  return std::string(kOpening) + detail::sections_markdown(detail::knobs_of(config));
 }
 
 std::string reference_json() {

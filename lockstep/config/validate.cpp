@@ -314,13 +314,7 @@ void check_planner(Checker& check, const PlannerConfig& planner) {
   }
 }
 
-void check_version(Checker& check, const Config& config) {
-  const auto& parallel = config.parallel;
-  if (parallel.strategy == Strategy::zero && parallel.zero_stage.value_or(2) == 3) {
-    check.refuse("parallel.zero_stage",
-                 "3 was asked for, but this version shards the optimizer's state and "
-                 "gradients; set parallel.zero_stage=2");
-  }
+void check_resume(Checker& check, const Config& config) {
   if (config.checkpoint.resume.empty()) {
     check.refuse("checkpoint.resume", "is empty; set it to auto, never or a path");
   }
@@ -370,7 +364,7 @@ void validate(const Loaded& loaded) {
   check_profile(check, loaded.config);
   check_monitor(check, loaded.config.monitor);
   check_planner(check, loaded.config.planner);
-  check_version(check, loaded.config);
+  check_resume(check, loaded.config);
   check.finish();
 }
 

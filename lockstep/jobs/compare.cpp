@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using run::Comparison;
 
 // The values from the metrics of a run; 0: not known.
-struct Measured {
+struct MeasuredRun {
   double step_seconds = 0;
   double peak_bytes = 0;
   std::optional<std::int64_t> micro;  // that memory.find_micro has found
@@ -48,9 +48,9 @@ double replicas_in(const FinishedRun& run) {
   return together ? run.plan.prediction->candidate.ranks : 1;
 }
 
-Measured measured_in(const run::RunDirectory& run, const FinishedRun& finished) {
+MeasuredRun measured_in(const run::RunDirectory& run, const FinishedRun& finished) {
   const double since = finished.started;
-  Measured measured;
+  MeasuredRun measured;
   std::vector<double> steps;
   for (const auto& line : monitor::read_metrics(run.metrics())) {
     if (line.time < since) continue;
@@ -77,7 +77,7 @@ Measured measured_in(const run::RunDirectory& run, const FinishedRun& finished) 
 }
 
 // Returns what was predicted for the micro-batch that was found.
-planner::Prediction prediction_for(const FinishedRun& run, const Measured& measured,
+planner::Prediction prediction_for(const FinishedRun& run, const MeasuredRun& measured,
                                    const planner::Correction& correction) {
   auto candidate = run.plan.prediction->candidate;
   if (measured.micro && *measured.micro > 0) {
@@ -99,7 +99,7 @@ bool is_cuda(const FinishedRun& run) {
   return run.plan.config.config.parallel.device == config::Device::cuda;
 }
 
-Comparison compare(const FinishedRun& run, const Measured& measured) {
+Comparison compare(const FinishedRun& run, const MeasuredRun& measured) {
   const auto predicted = prediction_for(run, measured, run.knowledge.correction);
   const auto& memory = predicted.memory;
   return {.memory_predicted_bytes = is_cuda(run) ? memory.tensors() : memory.peak(),
@@ -110,7 +110,7 @@ Comparison compare(const FinishedRun& run, const Measured& measured) {
 }
 
 // Leaves out corrections, so that the next one does not correct a correction.
-planner::Past past_of(const FinishedRun& run, const Measured& measured) {
+planner::Past past_of(const FinishedRun& run, const MeasuredRun& measured) {
   const auto raw = prediction_for(run, measured, {});
   planner::Past past;
   past.model = run.knowledge.model->name;
@@ -138,7 +138,7 @@ planner::Past past_of(const FinishedRun& run, const Measured& measured) {
   return past;
 }
 
-void learn(const FinishedRun& run, const Measured& measured, const Caller& caller) {
+void learn(const FinishedRun& run, const MeasuredRun& measured, const Caller& caller) {
   const auto state = state_directory(caller);
   if (state.empty()) return;
   const auto file =

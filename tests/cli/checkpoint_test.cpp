@@ -266,7 +266,7 @@ TEST_F(CheckpointCommand, ExportTakesTheAverageWhereThereIsOne) {
                                 {"model.mean", "F32", {2}, {}, 0, 2},
                                 {"model.w", "F32", {2}, {}, 0, 2}});
   const auto written = test::write_image(files, partial, file, test::numbers(6, 1));
-  storage::publish(files, checkpoints(), {.step = 5}, {written});
+  storage::publish(files, checkpoints(), {{.step = 5}, {written}});
   const auto out = path("x.safetensors");
   EXPECT_EQ(run({"export", "run", "--to", out.string(), "--ema"}).status, 0);
   const auto bytes = test::read_file(out);
@@ -283,7 +283,7 @@ TEST_F(CheckpointCommand, ExportAndDiffNeedMuchLessMemoryThanTheModel) {
                                  {{"model.w", "U8", {kBytes}, {}, 0, kBytes}});
     const auto written =
         test::write_image(files, partial, file, std::string(kBytes, 'x'));
-    storage::publish(files, checkpoints(), {.step = 5}, {written});
+    storage::publish(files, checkpoints(), {{.step = 5}, {written}});
   }
   const auto memory_kb = [] {
     rusage usage{};

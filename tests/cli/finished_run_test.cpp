@@ -252,8 +252,8 @@ void save_nan(const test::Path& checkpoints, std::int64_t step) {
   const auto directory = storage::begin_save(files, checkpoints, step);
   std::vector<storage::WrittenFile> written;
   written.push_back(test::write_rank(files, directory, tensors, 0, 1));
-  storage::publish(files, checkpoints, test::small_head({.step = step, .ranks = 1}),
-                   written);
+  storage::publish(files, checkpoints,
+                   {test::small_head({.step = step, .ranks = 1}), written});
 }
 
 TEST(FinishedRun, WeightsThatAreNoNumbersAreNoPlaceToGoOnFrom) {

@@ -171,6 +171,9 @@ const std::vector<config::Override>& unusual_values() {
       {"parallel.device_ids", "[]"},
       {"parallel.zero_stage", "3"},
       {"parallel.live_buckets", "3"},
+      {"parallel.prefetch_units", "2"},
+      {"parallel.persist_below", "1001"},
+      {"parallel.reshard_after_forward", "off"},
       {"parallel.bucket_bytes", "1000001"},
       {"parallel.bucket_cap_mb", "auto"},  // they are one knob
       {"parallel.first_bucket_bytes", "1001"},

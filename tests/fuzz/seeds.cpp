@@ -38,11 +38,24 @@ void write_tokenizer_seeds(const test::Path& folder) {
   write_seed(folder, "tiktoken_file", test::all_bytes_tiktoken() + "dGg= 256\n");
 }
 
+void write_server_seeds(const test::Path& folder) {
+  const std::string recipe =
+      R"({"train": {"steps": 3}, "model": {"name": "mlp"}, "data": {"name": "synthetic"}})";
+  write_seed(folder, "remote_recipe", recipe);
+  write_seed(folder, "request_target", "/v1/jobs/job-1/metrics?from=3&to=4");
+  write_seed(folder, "http_body",
+             std::string(1, '\0') + "{\"recipe\": " + recipe + ", \"priority\": 3}");
+  write_seed(folder, "uploads", std::string("\0\0\4abcd\0\4\2ef", 12));
+  write_seed(folder, "stored_json",
+             std::string("[0, 1]\0[\"job-1\"]\0[[\"data.dir\", \"x\"]]", 39));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   write_checkpoint_seeds(argv[1]);
   write_tokenizer_seeds(argv[1]);
+  write_server_seeds(argv[1]);
   return 0;
 }

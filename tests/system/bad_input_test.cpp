@@ -70,9 +70,9 @@ TEST_F(BadInput, AHundredMegabytesOfGarbage) {
   EXPECT_THAT(refused(path.string()), HasSubstr("100.0 MiB"));
 }
 
-TEST_F(BadInput, WhatThisVersionLacksIsRefused) {
+TEST_F(BadInput, AStageThatIsNotThereAndARunThatIsNotAreRefused) {
   EXPECT_THAT(refused(test::quick_recipe(),
-                      {"parallel.strategy=zero", "parallel.zero_stage=3"}),
+                      {"parallel.strategy=zero", "parallel.zero_stage=4"}),
               HasSubstr("parallel.zero_stage"));
   EXPECT_THAT(refused(test::quick_recipe(), {"--resume", "runs/0001"}),
               HasSubstr("resume"));

@@ -8,6 +8,10 @@
 #include "lockstep/config/config.h"
 #include "lockstep/config/detail/value.h"
 
+namespace lockstep::config {
+struct ServerConfig;
+}
+
 namespace lockstep::config::detail {
 
 // One field of one Config with its type erased, for reading, printing and the reference
@@ -37,6 +41,7 @@ struct Knobs {
 };
 
 Knobs knobs_of(Config& config);
+Knobs knobs_of(ServerConfig& config);
 
 // Returns "unknown key 'optim.lrr'; did you mean 'optim.lr'?"; also finds a key that
 // stands in another section.

@@ -1,0 +1,13 @@
+// lockstep cancel JOB.
+#include "lockstep/cli/detail/service_client.h"
+
+namespace lockstep::cli {
+
+Command cancel_command() {
+  return job_action({.name = "cancel",
+                     .summary = "Cancel a job: a checkpoint, then the end.",
+                     .details = "After the grace period (queue.grace) it is killed. "
+                                "`lockstep resume` goes on from\nits checkpoint.\n"});
+}
+
+}  // namespace lockstep::cli

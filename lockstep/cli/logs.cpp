@@ -1,0 +1,46 @@
+// lockstep logs JOB: what a job prints.
+#include <ostream>
+
+#include "lockstep/base/error.h"
+#include "lockstep/cli/detail/service_client.h"
+
+namespace lockstep::cli {
+namespace {
+
+int show_logs(const Arguments& arguments, Context& context) {
+  const auto client = service_client(arguments, context);
+  const auto job = *arguments.operand("JOB");
+  const auto rank = arguments.number("--rank", 0);
+  const auto query = rank ? str("?rank=", *rank) : std::string();
+  if (!arguments.has("--follow")) {
+    context.out << client->call("GET", str("/v1/jobs/", job, "/logs", query)).body;
+    return kExitOk;
+  }
+  EventReader events;
+  client->stream(str("/v1/jobs/", job, "/logs/stream", query),
+                 [&](std::string_view piece) {
+                   for (const auto& line : events.add(piece)) {
+                     context.out << line << std::endl;
+                   }
+                 });
+  return kExitOk;
+}
+
+}  // namespace
+
+Command logs_command() {
+  return {.name = "logs",
+          .summary = "Show what a job prints.",
+          .usage = "lockstep logs JOB [-f] [--rank N] [options]",
+          .operands = {{.name = "JOB", .help = "The id of the job (lockstep jobs)."}},
+          .options = service_options(
+              {{.name = "--follow",
+                .shorthand = "-f",
+                .help = "Go on until the job is over."},
+               {.name = "--rank",
+                .value = "N",
+                .help = "The log of this rank; without it what rank 0 prints."}}),
+          .run = show_logs};
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,241 @@
+// /v1/jobs: what people ask for.
+#include "lockstep/base/clock.h"
+#include "lockstep/base/error.h"
+#include "lockstep/jobs/run_view.h"
+#include "lockstep/server/detail/route.h"
+
+namespace lockstep::server {
+namespace {
+
+using service::Milliseconds;
+using service::Refusal;
+using service::Refused;
+
+std::string time_text(Milliseconds time) {
+  return iso_time(WallTime(std::chrono::milliseconds(time)));
+}
+
+Json time_or_null(Milliseconds time) {
+  return time == 0 ? Json(nullptr) : Json(time_text(time));
+}
+
+Json resources_json(const service::Resources& resources) {
+  Json json = {{"cores", resources.cores}, {"gpus", resources.gpus}};
+  if (!resources.gpu_ids.empty()) json["gpu_ids"] = resources.gpu_ids;
+  if (resources.min_memory_bytes > 0) {
+    json["min_memory_bytes"] = resources.min_memory_bytes;
+  }
+  if (resources.memory_fraction > 0) {
+    json["memory_fraction"] = resources.memory_fraction;
+  }
+  return json;
+}
+
+service::Resources resources_of(const Json& json) {
+  service::Resources resources;
+  resources.cores = json.value("cores", 1);
+  resources.gpu_ids = json.value("gpu_ids", std::vector<int>{});
+  resources.gpus = json.value("gpus", static_cast<int>(resources.gpu_ids.size()));
+  resources.min_memory_bytes = json.value("min_memory_bytes", std::int64_t{0});
+  resources.memory_fraction = json.value("memory_fraction", 0.0);
+  if (!resources.gpu_ids.empty() &&
+      resources.gpus != static_cast<int>(resources.gpu_ids.size())) {
+    throw Refusal(Refused::invalid, "resources: gpus=", resources.gpus,
+                  ", but gpu_ids "
+                  "names ",
+                  resources.gpu_ids.size(), "; leave one of them out");
+  }
+  return resources;
+}
+
+// What is read from the run directory, without its place on this machine.
+Json run_json(const service::JobFolder& folder) {
+  try {
+    const auto view = jobs::view_of(run::RunDirectory::open(folder.run()));
+    auto json = Json::parse(jobs::to_json(view));
+    for (const auto* key : {"path", "recipe", "command", "host", "pid"}) {
+      json.erase(key);
+    }
+    return json;
+  } catch (const Error&) {
+    return nullptr;  // not made yet
+  }
+}
+
+Json whole_job(service::Service& service, const Call& call, const service::Job& job) {
+  auto json = server::json_of(job);
+  if (job.state == service::JobState::queued) {
+    for (const auto& place : service.queue()) {
+      if (place.turn.job != job.id) continue;
+      json["queue_position"] = place.position;
+      json["waits_for"] = place.turn.reason;
+      json["starts_in_seconds"] =
+          place.starts_in_seconds ? Json(*place.starts_in_seconds) : Json(nullptr);
+    }
+  }
+  json["history"] = Json::array();
+  for (const auto& change : service.history(call.who, job.id)) {
+    json["history"].push_back({{"time", time_text(change.time)},
+                               {"state", service::name_of(change.state)},
+                               {"reason", change.reason}});
+  }
+  json["run"] = run_json(service.folder(call.who, job.id));
+  return json;
+}
+
+Response list_jobs(service::Service& service, const Call& call) {
+  service::JobFilter filter;
+  filter.kind = service::JobKind::training;
+  constexpr std::int64_t kMost = 1000;
+  filter.limit =
+      static_cast<int>(std::clamp<std::int64_t>(call.number("limit", 100), 1, kMost));
+  filter.before = call.number("before", 0);
+  const auto state = call.query.find("state");
+  if (state != call.query.end()) {
+    filter.state = service::job_state_of(state->second);
+    if (!filter.state) {
+      throw Refusal(Refused::invalid, "state: there is no state '", state->second, "'");
+    }
+  }
+  Json items = Json::array();
+  for (const auto& job : service.jobs(call.who, filter)) {
+    items.push_back(server::json_of(job));
+  }
+  return json_response({{"items", std::move(items)}});
+}
+
+Route action(const std::string& name, const std::string& summary,
+             std::function<service::Job(Call&)> act) {
+  Route route;
+  route.method = "POST";
+  route.path = "/v1/jobs/{id}/" + name;
+  route.operation = name + "Job";
+  route.summary = summary;
+  route.access = Access::user;
+  route.changes = true;
+  route.response = ref("Job");
+  route.answer = [act = std::move(act)](Call& call) {
+    return json_response(server::json_of(act(call)));
+  };
+  return route;
+}
+
+}  // namespace
+
+service::Submission submission_of(const Call& call) {
+  const auto& body = call.body;
+  service::Submission wanted;
+  wanted.name = body.value("name", "");
+  const auto& recipe = body.at("recipe");
+  wanted.recipe.text = recipe.is_string() ? recipe.get<std::string>() : recipe.dump();
+  wanted.recipe.inputs = body.value("inputs", std::map<std::string, std::string>{});
+  wanted.priority = body.value("priority", 0);
+  wanted.max_retries = body.value("max_retries", 0);
+  wanted.time_limit =
+      static_cast<Milliseconds>(body.value("time_limit_seconds", 0.0) * 1000);
+  wanted.needs = body.value("needs", std::vector<std::string>{});
+  if (body.contains("resources")) wanted.resources = resources_of(body["resources"]);
+  wanted.request = call.request.body;
+  return wanted;
+}
+
+Json json_of(const service::Job& job) {
+  return {{"id", job.id},
+          {"number", job.number},
+          {"user", job.user},
+          {"name", job.name},
+          {"kind", service::name_of(job.kind)},
+          {"state", service::name_of(job.state)},
+          {"reason", job.reason},
+          {"priority", job.priority},
+          {"created", time_text(job.created)},
+          {"changed", time_text(job.changed)},
+          {"started", time_or_null(job.started)},
+          {"finished", time_or_null(job.finished)},
+          {"attempt", job.attempt},
+          {"retries", job.retries},
+          {"max_retries", job.max_retries},
+          {"time_limit_seconds",
+           job.time_limit == 0 ? Json(nullptr)
+                               : Json(static_cast<double>(job.time_limit) / 1000)},
+          {"seconds", job.seconds},
+          {"gpu_seconds", job.gpu_seconds},
+          {"needs", job.needs},
+          {"resources", resources_json(job.resources)}};
+}
+
+std::vector<Route> job_routes(service::Service& service) {
+  std::vector<Route> routes;
+  routes.push_back({.method = "POST",
+                    .path = "/v1/jobs",
+                    .operation = "submitJob",
+                    .summary = "Ask for a training.",
+                    .access = Access::user,
+                    .changes = true,
+                    .body = Body::json,
+                    .request = ref("Submission"),
+                    .response = ref("Job"),
+                    .status = 201,
+                    .answer = [&service](Call& call) {
+                      const auto job = service.submit(call.who, submission_of(call));
+                      call.target = job.id;
+                      return json_response(server::json_of(job));
+                    }});
+  routes.push_back(
+      {.method = "GET",
+       .path = "/v1/jobs",
+       .operation = "listJobs",
+       .summary = "Your jobs, newest first; of an admin all.",
+       .response = list_of(ref("Job")),
+       .query = {{"state", "Only those in this state.", ref("JobState")},
+                 {"limit", "At most so many.", {{"type", "integer"}, {"minimum", 1}}},
+                 {"before",
+                  "Those before the one with this number.",
+                  {{"type", "integer"}, {"minimum", 0}}}},
+       .answer = [&service](Call& call) { return list_jobs(service, call); }});
+  routes.push_back({.method = "GET",
+                    .path = "/v1/jobs/{id}",
+                    .operation = "getJob",
+                    .summary = "A job, its place in the queue, its history, its run.",
+                    .response = ref("Job"),
+                    .answer = [&service](Call& call) {
+                      const auto job = service.job(call.who, call.id());
+                      return json_response(whole_job(service, call, job));
+                    }});
+  routes.push_back(
+      action("cancel", "A checkpoint, then the end.",
+             [&service](Call& call) { return service.cancel(call.who, call.id()); }));
+  routes.push_back(
+      action("pause", "A checkpoint, and what it runs on is given back.",
+             [&service](Call& call) { return service.pause(call.who, call.id()); }));
+  auto resume = action("resume", "Go on from the newest checkpoint.",
+                       [&](Call&) { return service::Job(); });
+  resume.body = Body::json;
+  resume.body_is_optional = true;
+  resume.request = {{"type", "object"},
+                    {"additionalProperties", false},
+                    {"properties", {{"resources", ref("Resources")}}}};
+  resume.answer = [&service](Call& call) {
+    std::optional<service::Resources> resources;
+    if (call.body.contains("resources")) {
+      resources = resources_of(call.body["resources"]);
+    }
+    return json_response(
+        server::json_of(service.resume(call.who, call.id(), resources)));
+  };
+  routes.push_back(std::move(resume));
+  routes.push_back({.method = "DELETE",
+                    .path = "/v1/jobs/{id}",
+                    .operation = "removeJob",
+                    .summary = "Remove a job that is over, and its run directory.",
+                    .access = Access::user,
+                    .changes = true,
+                    .response = {{"type", "object"}},
+                    .answer = [&service](Call& call) {
+                      service.remove(call.who, call.id());
+                      return json_response({{"removed", call.id()}});
+                    }});
+  return routes;
+}
+
+}  // namespace lockstep::server

@@ -1,0 +1,281 @@
+// /multigpu (and /api/v1/multigpu): the operations that users of earlier trainers call,
+// with the bodies that they send.
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/process.h"
+#include "lockstep/base/text.h"
+#include "lockstep/monitor/metrics.h"
+#include "lockstep/server/detail/multigpu.h"
+#include "lockstep/server/detail/route.h"
+
+namespace lockstep::server {
+namespace {
+
+using service::JobKind;
+using service::Refusal;
+using service::Refused;
+
+Json gpu_stats(const hardware::Gpu& gpu, const service::Pool& pool) {
+  const auto value = [](const auto& optional) {
+    return optional ? Json(*optional) : Json(nullptr);
+  };
+  std::string problem;
+  for (const auto& found : pool.problems) {
+    if (found.gpu == gpu.index) problem = found.reason;
+  }
+  return {{"gpu_id", gpu.index},
+          {"name", gpu.name},
+          {"memory_total_bytes", gpu.memory_total_bytes},
+          {"memory_used_bytes", value(gpu.status.memory_used_bytes)},
+          {"utilization_percent", value(gpu.status.utilization_percent)},
+          {"temperature_celsius", value(gpu.status.temperature_celsius)},
+          {"power_watts", value(gpu.status.power_watts)},
+          {"healthy", problem.empty()},
+          {"problem", problem}};
+}
+
+Json resource_status(service::Service& service) {
+  const auto pool = service.pool();
+  double cores = 0;
+  double gpus = 0;
+  for (const auto& lease : service.store().leases()) {
+    (lease.is_gpu ? gpus : cores) += lease.share;
+  }
+  return {{"cores", pool.cores.size()},
+          {"cores_in_use", cores},
+          {"gpus", pool.gpus.size()},
+          {"gpus_in_use", gpus},
+          {"memory_total_bytes", pool.machine.memory_total_bytes},
+          {"memory_available_bytes", pool.machine.memory_available_bytes}};
+}
+
+Json health(service::Service& service) {
+  const auto pool = service.pool();
+  Json problems = Json::array();
+  for (const auto& problem : pool.problems) {
+    problems.push_back({{"gpu_id", problem.gpu}, {"problem", problem.reason}});
+  }
+  return {{"status", problems.empty() ? "healthy" : "degraded"},
+          {"gpu_count", pool.gpus.size()},
+          {"device", pool.gpus.empty() ? "cpu" : "cuda"},
+          {"note", pool.machine.gpu_note},
+          {"problems", std::move(problems)}};
+}
+
+Json recommendations(service::Service& service) {
+  const auto pool = service.pool();
+  Json items = Json::array();
+  for (const auto& problem : pool.problems) {
+    items.push_back({{"gpu_id", problem.gpu}, {"recommendation", problem.reason}});
+  }
+  for (const auto& gpu : pool.machine.gpus) {
+    const auto used = gpu.status.memory_used_bytes.value_or(0);
+    constexpr double kFull = 0.95;
+    if (gpu.memory_total_bytes > 0 &&
+        static_cast<double>(used) >
+            kFull * static_cast<double>(gpu.memory_total_bytes)) {
+      items.push_back(
+          {{"gpu_id", gpu.index},
+           {"recommendation", str(used, " of ", gpu.memory_total_bytes,
+                                  " bytes are in use; a smaller batch_size_per_gpu, or "
+                                  "gradient_accumulation_steps, leaves room")}});
+    }
+  }
+  if (pool.gpus.empty()) {
+    items.push_back(
+        {{"gpu_id", nullptr},
+         {"recommendation", str("no GPU (", pool.machine.gpu_note, "): jobs train on ",
+                                pool.cores.size(), " CPU cores; keep models small")}});
+  }
+  return {{"items", std::move(items)}};
+}
+
+Json performance(service::Service& service, const Call& call) {
+  Json items = Json::array();
+  for (const auto& job :
+       service.jobs(call.who, {.state = service::JobState::running})) {
+    const auto run = service.folder(call.who, job.id).run();
+    const auto last =
+        monitor::last_metrics(run / "metrics.jsonl", monitor::Split::train);
+    Json item = {{"job_id", job.id}, {"step", nullptr}};
+    if (last) {
+      item["step"] = last->step;
+      item["loss"] = last->loss;
+      for (const auto* name : {"samples_per_second", "tokens_per_second",
+                               "step_seconds", "memory_peak_bytes"}) {
+        if (const auto number = last->find(name)) item[name] = *number;
+      }
+    }
+    items.push_back(std::move(item));
+  }
+  return {{"items", std::move(items)}};
+}
+
+Json history(service::Service& service, const Call& call) {
+  Json items = Json::array();
+  for (const auto& job : service.jobs(call.who, {.kind = JobKind::training})) {
+    items.push_back(json_of(job));
+  }
+  return {{"items", std::move(items)}};
+}
+
+// Runs `lockstep gpus test`, which is a process with a time limit.
+Response gpu_test(service::Service& service) {
+  const auto pool = service.pool();
+  if (pool.gpus.empty()) {
+    return json_response({{"passed", false},
+                          {"problem", "there is no GPU: " + pool.machine.gpu_note},
+                          {"result", nullptr}});
+  }
+  constexpr std::chrono::minutes kLimit{2};
+  const auto output = process::run(
+      {.arguments = {service.caller().executable, "gpus", "test", "--json"},
+       .out = process::Stream::pipe,
+       .err = process::Stream::pipe},
+      kLimit);
+  const auto parsed = Json::parse(output.out, nullptr, false);
+  return json_response(
+      {{"passed", output.end.ok()},
+       {"problem", output.end.ok() ? "" : process::describe(output.end)},
+       {"result", parsed.is_discarded() ? Json(nullptr) : parsed}});
+}
+
+struct Operation {
+  const char* method;
+  const char* path;
+  const char* name;
+  const char* summary;
+};
+
+Route multigpu(const Operation& operation, std::function<Response(Call&)> answer) {
+  Route route;
+  route.method = operation.method;
+  route.path = str("/multigpu/", operation.path);
+  route.operation = operation.name;
+  route.summary = operation.summary;
+  route.response = {{"type", "object"}};
+  route.answer = std::move(answer);
+  if (route.method == "POST") {
+    route.changes = true;
+    route.access = Access::user;
+  }
+  return route;
+}
+
+Route training(service::Service& service, const Operation& operation,
+               const std::string& type) {
+  auto route = multigpu(operation, [&service, type](Call& call) {
+    const auto job = service.submit(call.who, training_of(service, call, type));
+    call.target = job.id;
+    auto json = json_of(job);
+    json["job_id"] = job.id;
+    json["status"] = service::name_of(job.state);
+    return json_response(json);
+  });
+  route.body = Body::json;
+  route.request = ref("TrainingRequest");
+  route.status = 201;
+  return route;
+}
+
+std::vector<Route> settings_routes(service::Service& service) {
+  std::vector<Route> routes;
+  routes.push_back(
+      multigpu({"GET", "config", "getGpuConfig", "Your settings, over the defaults."},
+               [&service](Call& call) {
+                 return json_response(gpu_settings(service, call.who));
+               }));
+  // `config` and `training/config` are one thing under two names.
+  for (const auto& operation :
+       {Operation{"POST", "config", "setGpuConfig", "Keep settings for your jobs."},
+        Operation{"POST", "training/config", "setTrainingConfig",
+                  "Keep settings for your jobs."}}) {
+    auto route = multigpu(operation, [&service](Call& call) {
+      keep_gpu_settings(service, call);
+      return json_response(gpu_settings(service, call.who));
+    });
+    route.body = Body::json;
+    route.request = ref("GpuSettings");
+    routes.push_back(std::move(route));
+  }
+  return routes;
+}
+
+Response one_gpu(service::Service& service, const Call& call) {
+  const auto pool = service.pool();
+  const auto wanted = text::to_integer(call.id());
+  for (const auto& gpu : pool.machine.gpus) {
+    if (wanted && gpu.index == *wanted) return json_response(gpu_stats(gpu, pool));
+  }
+  throw Refusal(Refused::unknown, "there is no GPU ", call.id(), "; there are ",
+                pool.machine.gpus.size());
+}
+
+}  // namespace
+
+std::vector<Route> multigpu_routes(service::Service& service) {
+  auto routes = settings_routes(service);
+  const auto add = [&](const Operation& operation,
+                       std::function<Response(Call&)> answer) -> Route& {
+    routes.push_back(multigpu(operation, std::move(answer)));
+    return routes.back();
+  };
+  add({"GET", "health", "getGpuHealth", "Whether jobs can run, and what is wrong."},
+      [&service](Call&) { return json_response(health(service)); });
+  add({"GET", "stats", "getGpuStats", "All GPUs."}, [&service](Call&) {
+    const auto pool = service.pool();
+    Json items = Json::array();
+    for (const auto& gpu : pool.machine.gpus) items.push_back(gpu_stats(gpu, pool));
+    auto json = resource_status(service);
+    json["items"] = std::move(items);
+    return json_response(json);
+  });
+  add({"GET", "gpu/{id}/stats", "getOneGpuStats", "One GPU."},
+      [&service](Call& call) { return one_gpu(service, call); });
+  routes.push_back(training(service,
+                            {"POST", "training/dataparallel", "trainDataParallel",
+                             "Train with threads of one process."},
+                            "dataparallel"));
+  routes.push_back(training(service,
+                            {"POST", "training/distributed", "trainDistributed",
+                             "Train with a process for each device."},
+                            "distributed"));
+  routes.push_back(training(
+      service, {"POST", "training/auto", "trainAuto", "Train as fits the machine."},
+      ""));
+  auto& manage = add({"POST", "resources/manage", "manageResources",
+                      "Look at resources, or remove what was kept long enough."},
+                     [&service](Call& call) {
+                       auto json = resource_status(service);
+                       if (call.body.value("action", "status") == "cleanup") {
+                         if (call.who.role != service::Role::admin) {
+                           throw Refusal(Refused::not_allowed,
+                                         "action cleanup needs the role admin");
+                         }
+                         json["removed"] = service.clean_up();
+                       }
+                       return json_response(json);
+                     });
+  manage.body = Body::json;
+  manage.body_is_optional = true;
+  manage.request = {
+      {"type", "object"},
+      {"properties",
+       {{"action", {{"type", "string"}, {"enum", {"status", "cleanup"}}}}}}};
+  add({"GET", "resources/status", "getResources", "What there is, and what is in use."},
+      [&service](Call&) { return json_response(resource_status(service)); });
+  add({"GET", "performance/metrics", "getPerformance", "How fast your jobs train."},
+      [&service](Call& call) { return json_response(performance(service, call)); });
+  add({"GET", "training/history", "getTrainingHistory", "Your jobs, newest first."},
+      [&service](Call& call) { return json_response(history(service, call)); });
+  add({"POST", "gpu/test", "testGpus", "Whether GPUs compute what they should."},
+      [&service](Call&) { return gpu_test(service); })
+      .is_long = true;
+  add({"GET", "gpu/recommendations", "getRecommendations",
+       "What to change, with GPU, number and remedy."},
+      [&service](Call&) { return json_response(recommendations(service)); });
+  return routes;
+}
+
+}  // namespace lockstep::server

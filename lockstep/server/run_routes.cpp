@@ -1,0 +1,277 @@
+// /v1/jobs/{id}/...: what a job has to show for itself.
+#include <algorithm>
+
+#include <sys/stat.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/monitor/metrics.h"
+#include "lockstep/run/events.h"
+#include "lockstep/server/detail/route.h"
+#include "lockstep/server/sse.h"
+#include "lockstep/storage/catalog.h"
+
+namespace lockstep::server {
+namespace {
+
+using service::Refusal;
+using service::Refused;
+
+constexpr std::int64_t kMostPoints = 10'000;
+constexpr std::int64_t kLogTail = 256 << 10;
+constexpr std::int64_t kMostRank = 4096;
+
+Json metrics_json(const monitor::Metrics& metrics) {
+  std::vector<run::Field> fields{{"step", metrics.step},
+                                 {"split", std::string(name_of(metrics.split))},
+                                 {"loss", metrics.loss},
+                                 {"time", metrics.time}};
+  fields.insert(fields.end(), metrics.more.begin(), metrics.more.end());
+  return Json::parse(run::to_json_line(fields));
+}
+
+// Keeps the first and the last of many, and others at even distances.
+std::vector<monitor::Metrics> thinned(std::vector<monitor::Metrics> all,
+                                      std::size_t most) {
+  if (all.size() <= most || most < 2) return all;
+  std::vector<monitor::Metrics> kept;
+  for (std::size_t i = 0; i < most; ++i) {
+    kept.push_back(all[i * (all.size() - 1) / (most - 1)]);
+  }
+  return kept;
+}
+
+Response metrics_of(service::Service& service, const Call& call) {
+  const auto folder = service.folder(call.who, call.id());
+  const auto from = call.number("from", 0);
+  const auto to = call.number("to", INT64_MAX);
+  const auto split = call.query.find("split");
+  std::vector<monitor::Metrics> wanted;
+  for (auto& line : monitor::read_metrics(folder.run() / "metrics.jsonl")) {
+    if (line.step < from || line.step > to) continue;
+    if (split != call.query.end() && name_of(line.split) != split->second) continue;
+    wanted.push_back(std::move(line));
+  }
+  const auto most = static_cast<std::size_t>(
+      std::clamp<std::int64_t>(call.number("points", 1000), 2, kMostPoints));
+  Json items = Json::array();
+  for (const auto& line : thinned(std::move(wanted), most)) {
+    items.push_back(metrics_json(line));
+  }
+  return json_response({{"items", std::move(items)}});
+}
+
+Response events_of(service::Service& service, const Call& call) {
+  const auto folder = service.folder(call.who, call.id());
+  const auto most =
+      std::clamp<std::int64_t>(call.number("limit", 1000), 1, kMostPoints);
+  Json items = Json::array();
+  for (const auto& event : run::last_events(folder.run() / "events.jsonl",
+                                            static_cast<std::size_t>(most))) {
+    auto json = Json::parse(run::to_json_line(event.fields));
+    json["time"] = event.time;
+    json["event"] = event.kind;
+    items.push_back(std::move(json));
+  }
+  return json_response({{"items", std::move(items)}});
+}
+
+// Which log: that of a rank, or of the attempt (rank 0's terminal). Both parts of the
+// name are numbers.
+files::Path log_file(service::Service& service, const Call& call) {
+  const auto job = service.job(call.who, call.id());
+  const auto folder = service.folder(call.who, call.id());
+  if (!call.query.contains("rank")) {
+    return folder.log(static_cast<int>(call.number("attempt", job.attempt)));
+  }
+  const auto rank = call.number("rank", 0);
+  if (rank > kMostRank) throw Refusal(Refused::unknown, "there is no such rank");
+  return folder.run() / "logs" / str("rank_", rank, ".log");
+}
+
+Response logs_of(service::Service& service, const Call& call) {
+  Response response;
+  response.type = "text/plain; charset=utf-8";
+  response.body = files::read_tail(log_file(service, call), kLogTail);
+  return response;
+}
+
+// Where a client goes on: behind the last event that it has seen.
+std::int64_t first_byte(const Call& call) {
+  const auto last = call.request.header("last-event-id");
+  if (last.empty()) return call.number("from_byte", 0);
+  const auto number = text::to_integer(last);
+  if (!number || *number < 0) {
+    throw Refusal(Refused::invalid, "Last-Event-ID: is none of this stream");
+  }
+  return *number;
+}
+
+// A file of a run whose lines are sent as events of this name.
+struct StreamedFile {
+  files::Path path;
+  std::string event;
+};
+
+Response stream_of(service::Service& service, const Call& call,
+                   const StreamedFile& file) {
+  Response response;
+  response.type = "text/event-stream";
+  response.stream = tail_events({.file = file.path,
+                                 .event = file.event,
+                                 .offset = first_byte(call),
+                                 .is_over = [&service, id = call.id()] {
+                                   const auto job = service.store().find_job(id);
+                                   return !job || service::is_over(job->state) ||
+                                          job->state == service::JobState::paused ||
+                                          job->state == service::JobState::interrupted;
+                                 }});
+  return response;
+}
+
+Response checkpoints_of(service::Service& service, const Call& call) {
+  const auto folder = service.folder(call.who, call.id());
+  Json items = Json::array();
+  for (const auto& step : storage::list_steps(folder.run() / "checkpoints")) {
+    Json files = Json::array();
+    std::error_code ignored;
+    for (std::filesystem::directory_iterator it(step.path, ignored), end; it != end;
+         it.increment(ignored)) {
+      if (!it->is_regular_file(ignored)) continue;
+      files.push_back({{"name", it->path().filename().string()},
+                       {"bytes", it->file_size(ignored)}});
+    }
+    items.push_back({{"step", step.step}, {"files", std::move(files)}});
+  }
+  return json_response({{"items", std::move(items)}});
+}
+
+// A name from a client is compared with the names that are there, and never used as
+// one.
+Response checkpoint_file(service::Service& service, const Call& call) {
+  const auto folder = service.folder(call.who, call.id());
+  const auto wanted = text::to_integer(call.path.at("step"));
+  for (const auto& step : storage::list_steps(folder.run() / "checkpoints")) {
+    if (!wanted || step.step != *wanted) continue;
+    std::error_code ignored;
+    for (std::filesystem::directory_iterator it(step.path, ignored), end; it != end;
+         it.increment(ignored)) {
+      if (it->path().filename().string() != call.path.at("file") ||
+          it->is_symlink(ignored) || !it->is_regular_file(ignored)) {
+        continue;
+      }
+      Response response;
+      response.type = "application/octet-stream";
+      response.stream = file_bytes(it->path());
+      return response;
+    }
+  }
+  throw Refusal(Refused::unknown, "there is no such file of a checkpoint");
+}
+
+Response weights(service::Service& service, const Call& call) {
+  const auto file = service.folder(call.who, call.id()).run() / "model.safetensors";
+  struct stat info {};
+  if (::lstat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    throw Refusal(Refused::unknown, "the job has no weights yet");
+  }
+  Response response;
+  response.type = "application/octet-stream";
+  response.stream = file_bytes(file);
+  return response;
+}
+
+Json whole_number() {
+  return {{"type", "integer"}, {"minimum", 0}};
+}
+
+// A route below that of a job.
+struct RunRoute {
+  std::string path;
+  std::string operation;
+  std::string summary;
+};
+
+Route reading(const RunRoute& names, std::function<Response(Call&)> answer) {
+  Route route;
+  route.method = "GET";
+  route.path = "/v1/jobs/{id}/" + names.path;
+  route.operation = names.operation;
+  route.summary = names.summary;
+  route.response = list_of({{"type", "object"}});
+  route.answer = std::move(answer);
+  return route;
+}
+
+Route streaming(const RunRoute& names, std::function<Response(Call&)> answer) {
+  auto route = reading(names, std::move(answer));
+  route.response_type = "text/event-stream";
+  route.response = {{"type", "string"}};
+  route.query = {{"from_byte", "Where to begin; Last-Event-ID wins.", whole_number()}};
+  return route;
+}
+
+std::vector<Parameter> log_parameters() {
+  return {{"rank", "The log of this rank; without it what rank 0 has printed.",
+           whole_number()},
+          {"attempt", "Of this attempt; the last.", whole_number()}};
+}
+
+}  // namespace
+
+std::vector<Route> run_routes(service::Service& service) {
+  std::vector<Route> routes;
+  auto metrics =
+      reading({"metrics", "getMetrics", "Numbers over time, each step once."},
+              [&service](Call& call) { return metrics_of(service, call); });
+  metrics.query = {{"from", "The first step.", whole_number()},
+                   {"to", "The last step.", whole_number()},
+                   {"points", "At most so many, at even distances.", whole_number()},
+                   {"split", "Only train or eval.", {{"type", "string"}}}};
+  routes.push_back(std::move(metrics));
+  auto events = reading({"events", "getEvents", "What happened, newest last."},
+                        [&service](Call& call) { return events_of(service, call); });
+  events.query = {{"limit", "At most so many.", whole_number()}};
+  routes.push_back(std::move(events));
+  auto logs = reading({"logs", "getLogs", "The end of a log."},
+                      [&service](Call& call) { return logs_of(service, call); });
+  logs.response_type = "text/plain";
+  logs.response = {{"type", "string"}};
+  logs.query = log_parameters();
+  routes.push_back(std::move(logs));
+  routes.push_back(
+      streaming({"metrics/stream", "streamMetrics", "Numbers as they come."},
+                [&service](Call& call) {
+                  const auto run = service.folder(call.who, call.id()).run();
+                  return stream_of(service, call, {run / "metrics.jsonl", "metrics"});
+                }));
+  routes.push_back(
+      streaming({"events/stream", "streamEvents", "Events as they come."},
+                [&service](Call& call) {
+                  const auto run = service.folder(call.who, call.id()).run();
+                  return stream_of(service, call, {run / "events.jsonl", "event"});
+                }));
+  auto follow = streaming(
+      {"logs/stream", "streamLogs", "A log as it comes."}, [&service](Call& call) {
+        return stream_of(service, call, {log_file(service, call), "log"});
+      });
+  for (auto& parameter : log_parameters()) follow.query.push_back(std::move(parameter));
+  routes.push_back(std::move(follow));
+  routes.push_back(
+      reading({"checkpoints", "listCheckpoints", "Its checkpoints."},
+              [&service](Call& call) { return checkpoints_of(service, call); }));
+  auto file = reading(
+      {"checkpoints/{step}/{file}", "getCheckpointFile", "One file of a checkpoint."},
+      [&service](Call& call) { return checkpoint_file(service, call); });
+  file.response_type = "application/octet-stream";
+  file.response = {{"type", "string"}, {"format", "binary"}};
+  routes.push_back(std::move(file));
+  auto final = reading({"weights", "getWeights", "The trained weights (safetensors)."},
+                       [&service](Call& call) { return weights(service, call); });
+  final.response_type = "application/octet-stream";
+  final.response = {{"type", "string"}, {"format", "binary"}};
+  routes.push_back(std::move(final));
+  return routes;
+}
+
+}  // namespace lockstep::server

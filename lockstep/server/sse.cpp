@@ -1,0 +1,121 @@
+#include "lockstep/server/sse.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/base/text.h"
+
+namespace lockstep::server {
+namespace {
+
+constexpr std::size_t kPieceBytes = 128 << 10;
+
+// Opened anew at every look: a rotated log is another file of the same name.
+files::Descriptor open_for_reading(const files::Path& path) {
+  return files::Descriptor(
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+}
+
+class FileTail : public Stream {
+ public:
+  explicit FileTail(TailOptions options) : options_(std::move(options)) {}
+
+  std::string next() override {
+    auto text = new_lines(/*is_last=*/false);
+    if (text.empty() && options_.is_over()) {
+      // What was written before that is not missed.
+      text = new_lines(/*is_last=*/true);
+      over_ = text.empty();
+    }
+    return first() + text;
+  }
+
+  bool is_over() const override { return over_; }
+  std::string ping() const override { return ": ping\n\n"; }
+
+ private:
+  // Tells the client how long to wait before it connects again.
+  std::string first() { return std::exchange(begun_, true) ? "" : "retry: 2000\n\n"; }
+
+  // Returns the events of the next lines; `is_last`: a line without an end is one, too.
+  std::string new_lines(bool is_last) {
+    const auto file = open_for_reading(options_.file);
+    struct stat info {};
+    if (!file || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return "";
+    if (info.st_size < options_.offset) options_.offset = 0;
+    const auto more = static_cast<std::size_t>(info.st_size - options_.offset);
+    if (more == 0) return "";
+    std::string bytes(std::min(more, kPieceBytes), '\0');
+    const auto got = ::pread(file.get(), bytes.data(), bytes.size(), options_.offset);
+    if (got <= 0) return "";
+    bytes.resize(static_cast<std::size_t>(got));
+    auto end = bytes.rfind('\n');
+    if (end == std::string::npos) {
+      // A line that is longer than a piece is sent in pieces.
+      if (bytes.size() < kPieceBytes && !is_last) return "";
+      end = bytes.size() - 1;
+    }
+    return events(std::string_view(bytes).substr(0, end + 1));
+  }
+
+  std::string events(std::string_view lines) {
+    std::string text;
+    while (!lines.empty()) {
+      const auto end = std::min(lines.find('\n'), lines.size() - 1);
+      auto line = lines.substr(0, end + 1);
+      lines.remove_prefix(line.size());
+      options_.offset += static_cast<std::int64_t>(line.size());
+      while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) {
+        line.remove_suffix(1);
+      }
+      text += str("id: ", options_.offset, "\nevent: ", options_.event, "\ndata: ");
+      // A progress line goes back with \r, which would end the field.
+      for (const char c : line) text += c == '\r' ? ' ' : c;
+      text += "\n\n";
+    }
+    return text;
+  }
+
+  TailOptions options_;
+  bool over_ = false;
+  bool begun_ = false;
+};
+
+class FileBytes : public Stream {
+ public:
+  explicit FileBytes(const files::Path& path) : file_(open_for_reading(path)) {
+    if (!file_) files::fail("open", path, errno);
+  }
+
+  std::string next() override {
+    std::string piece(kPieceBytes, '\0');
+    const auto got = ::read(file_.get(), piece.data(), piece.size());
+    over_ = got <= 0;
+    piece.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    return piece;
+  }
+
+  bool is_over() const override { return over_; }
+
+ private:
+  files::Descriptor file_;
+  bool over_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Stream> tail_events(TailOptions options) {
+  return std::make_unique<FileTail>(std::move(options));
+}
+
+std::unique_ptr<Stream> file_bytes(const files::Path& file) {
+  return std::make_unique<FileBytes>(file);
+}
+
+}  // namespace lockstep::server

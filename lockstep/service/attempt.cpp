@@ -1,0 +1,204 @@
+#include "lockstep/service/attempt.h"
+
+#include <cerrno>
+
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/json_problem.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep::service {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kLargestOrder = 16 << 20;
+constexpr std::int64_t kLargestMark = 1 << 20;
+
+struct flock whole_file() {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+// Asked without taking it: a look must never be in the way of a supervisor.
+bool is_locked(const JobFolder& folder) {
+  const files::Descriptor file(
+      ::open(folder.lock().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  if (!file) return false;
+  auto lock = whole_file();
+  return ::fcntl(file.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+template <typename Read>
+auto read_json(const files::Path& path, std::int64_t limit, const Read& read)
+    -> decltype(read(Json())) {
+  try {
+    return read(Json::parse(files::read(path, limit)));
+  } catch (const Json::exception& error) {
+    throw Error(Fault::io, path.string(), ": ", json_problem(error));
+  }
+}
+
+std::optional<run::LockHolder> holder_of(const files::Path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return std::nullopt;
+  return read_json(path, kLargestMark, [](const Json& json) {
+    return run::LockHolder{
+        .host = json.at("host").get<std::string>(),
+        .boot = json.at("boot").get<std::string>(),
+        .pid = json.at("pid").get<int>(),
+        .process_start = json.at("process_start").get<std::int64_t>()};
+  });
+}
+
+std::optional<AttemptEnd> end_of(const files::Path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return std::nullopt;
+  return read_json(path, kLargestMark, [](const Json& json) {
+    return AttemptEnd{.state = run::run_status_of(json.at("state").get<std::string>())
+                                   .value_or(run::RunStatus::failed),
+                      .exit = json.at("exit").get<int>(),
+                      .message = json.at("message").get<std::string>(),
+                      .may_retry = json.at("may_retry").get<bool>(),
+                      .out_of_time = json.at("out_of_time").get<bool>(),
+                      .seconds = json.at("seconds").get<double>()};
+  });
+}
+
+files::Path attempt_file(const JobFolder& folder, int attempt, const char* ending) {
+  return folder.path() / "attempts" / str(attempt, ending);
+}
+
+}  // namespace
+
+files::Path JobFolder::started(int attempt) const {
+  return attempt_file(*this, attempt, ".started");
+}
+
+files::Path JobFolder::ended(int attempt) const {
+  return attempt_file(*this, attempt, ".ended");
+}
+
+files::Path JobFolder::log(int attempt) const {
+  return attempt_file(*this, attempt, ".log");
+}
+
+std::int64_t bytes_below(const files::Path& folder) {
+  std::int64_t bytes = 0;
+  std::error_code gone;
+  for (std::filesystem::recursive_directory_iterator it(folder, gone), end; it != end;
+       it.increment(gone)) {
+    std::error_code ignored;
+    if (it->is_symlink(ignored) || !it->is_regular_file(ignored)) continue;
+    const auto size = it->file_size(ignored);
+    if (!ignored) bytes += static_cast<std::int64_t>(size);
+  }
+  return bytes;
+}
+
+void write_order(const JobFolder& folder, const Order& order) {
+  const Json json = {{"job", order.job},
+                     {"recipe", order.recipe},
+                     {"overrides", order.overrides},
+                     {"grace_ms", order.grace.count()},
+                     {"time_limit_ms", order.time_limit.count()},
+                     {"only_plans", order.only_plans}};
+  files::write_atomically(folder.order(), json.dump());
+}
+
+Order read_order(const JobFolder& folder) {
+  return read_json(folder.order(), kLargestOrder, [](const Json& json) {
+    Order order;
+    order.job = json.at("job").get<std::string>();
+    order.recipe = json.at("recipe").get<std::string>();
+    order.overrides =
+        json.at("overrides").get<std::vector<std::pair<std::string, std::string>>>();
+    order.grace = std::chrono::milliseconds(json.at("grace_ms").get<std::int64_t>());
+    order.time_limit =
+        std::chrono::milliseconds(json.at("time_limit_ms").get<std::int64_t>());
+    order.only_plans = json.at("only_plans").get<bool>();
+    return order;
+  });
+}
+
+void write_end(const JobFolder& folder, int attempt, const AttemptEnd& end) {
+  const Json json = {{"state", run::name_of(end.state)}, {"exit", end.exit},
+                     {"message", end.message},           {"may_retry", end.may_retry},
+                     {"out_of_time", end.out_of_time},   {"seconds", end.seconds}};
+  files::write_atomically(folder.ended(attempt),
+                          json.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+std::optional<JobLock> JobLock::take(const JobFolder& folder) {
+  files::Descriptor file(
+      ::open(folder.lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file) files::fail("open", folder.lock(), errno);
+  auto lock = whole_file();
+  if (::fcntl(file.get(), F_OFD_SETLK, &lock) == 0) return JobLock(std::move(file));
+  if (errno == EAGAIN || errno == EACCES) return std::nullopt;
+  files::fail("lock", folder.lock(), errno);
+}
+
+bool begin_attempt(const JobFolder& folder, int attempt) {
+  const auto path = folder.started(attempt);
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) return false;
+  const auto self = run::this_process();
+  const Json json = {{"host", self.host},
+                     {"boot", self.boot},
+                     {"pid", self.pid},
+                     {"process_start", self.process_start}};
+  files::write_atomically(path, json.dump());
+  return true;
+}
+
+bool end_unbegun(const JobFolder& folder, int attempt) {
+  std::filesystem::create_directories(folder.path() / "attempts");
+  const auto lock = JobLock::take(folder);
+  if (!lock || !begin_attempt(folder, attempt)) return false;
+  write_end(folder, attempt,
+            {.state = run::RunStatus::stopped,
+             .exit = kExitStopped,
+             .message = "stopped before it began"});
+  return true;
+}
+
+AttemptView look_at_attempt(const JobFolder& folder, int attempt) {
+  AttemptView view;
+  // In this order: the end is written before the lock is given back.
+  const bool locked = is_locked(folder);
+  view.supervisor = holder_of(folder.started(attempt));
+  view.end = end_of(folder.ended(attempt));
+  if (view.end) {
+    view.status = AttemptStatus::ended;
+  } else if (locked) {
+    view.status = view.supervisor ? AttemptStatus::alive : AttemptStatus::starting;
+  } else if (view.supervisor) {
+    const bool same_boot = view.supervisor->boot == run::this_process().boot;
+    view.status = same_boot ? AttemptStatus::killed : AttemptStatus::rebooted;
+  }
+  return view;
+}
+
+bool signal_supervisor(const run::LockHolder& supervisor, int signal) {
+  // The number may be another process's by now: hold the process first, then look
+  // whether it is the one that was meant.
+  const files::Descriptor process(
+      static_cast<int>(::syscall(SYS_pidfd_open, supervisor.pid, 0)));
+  if (!process) return false;
+  run::RunRecord record;
+  record.host = run::record_of_this_process().host;
+  record.pid = supervisor.pid;
+  record.process_start = supervisor.process_start;
+  if (!run::may_be_alive(record)) return false;
+  return ::syscall(SYS_pidfd_send_signal, process.get(), signal, nullptr, 0) == 0;
+}
+
+}  // namespace lockstep::service

@@ -1,0 +1,151 @@
+// A server as a process under requests that are made to wear it down: it goes on to
+// answer, and its memory stays within bounds.
+#include <csignal>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "lockstep/base/text.h"
+#include "tests/server/support/served.h"
+
+namespace lockstep::server {
+namespace {
+
+constexpr std::int64_t kMostMoreBytes = 64 << 20;
+
+class FloodTest : public ::testing::Test {
+ protected:
+  FloodTest() {
+    served_.start({"http.request_timeout=2s", "http.idle_timeout=2s"});
+    const auto colon = served_.url().rfind(':');
+    port_ = std::stoi(served_.url().substr(colon + 1));
+    // What it takes for its first answers is no flood's.
+    for (int i = 0; i < 50; ++i) served_.ask("GET", "/v1/jobs");
+    before_ = memory();
+  }
+
+  // The largest that the process has been.
+  std::int64_t memory() const {
+    const auto text =
+        test::read_file("/proc/" + std::to_string(served_.pid()) + "/status");
+    const auto at = text.find("VmHWM:");
+    return std::stoll(text.substr(at + 6)) * 1024;
+  }
+
+  files::Descriptor connect() const {
+    files::Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port_));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(
+        ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)),
+        0);
+    return socket;
+  }
+
+  // Sends as much as is taken; the other side may hang up before the end.
+  static void send_some(int socket, std::string_view bytes) {
+    while (!bytes.empty()) {
+      const auto sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent <= 0) return;
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+    }
+  }
+
+  static std::string answer_of(int socket) {
+    std::string text;
+    std::string piece(4096, '\0');
+    pollfd ready{.fd = socket, .events = POLLIN, .revents = 0};
+    while (::poll(&ready, 1, static_cast<int>(test::kPatience.count())) > 0) {
+      const auto got = ::recv(socket, piece.data(), piece.size(), 0);
+      if (got <= 0) break;
+      text.append(piece, 0, static_cast<std::size_t>(got));
+    }
+    return text;
+  }
+
+  void expect_unharmed() {
+    EXPECT_EQ(served_.ask("GET", "/healthz").status, 200);
+    EXPECT_LT(memory() - before_, kMostMoreBytes);
+  }
+
+  test::Served served_;
+  int port_ = 0;
+  std::int64_t before_ = 0;
+};
+
+TEST_F(FloodTest, ClientsThatNeverFinishTheirHeaders) {
+  std::vector<files::Descriptor> slow;
+  for (int i = 0; i < 400; ++i) {
+    slow.push_back(connect());
+    send_some(slow.back().get(), "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nX: ");
+  }
+  EXPECT_EQ(served_.ask("GET", "/healthz").status, 200);
+  // Each is cut off, not answered.
+  for (const auto& socket : slow) EXPECT_EQ(answer_of(socket.get()), "");
+  expect_unharmed();
+}
+
+TEST_F(FloodTest, BodiesThatAreAnnouncedAndDoNotCome) {
+  std::vector<files::Descriptor> open;
+  for (int i = 0; i < 400; ++i) {
+    open.push_back(connect());
+    send_some(open.back().get(),
+              "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\n{");
+  }
+  EXPECT_EQ(served_.ask("GET", "/healthz").status, 200);
+  expect_unharmed();
+}
+
+TEST_F(FloodTest, HeadersWithoutAnEnd) {
+  const std::string line = "X-Flood: " + std::string(4000, 'a') + "\r\n";
+  for (int i = 0; i < 20; ++i) {
+    const auto socket = connect();
+    send_some(socket.get(), "GET / HTTP/1.1\r\nHost: x\r\n");
+    for (int k = 0; k < 100; ++k) send_some(socket.get(), line);
+  }
+  expect_unharmed();
+}
+
+TEST_F(FloodTest, ChunksWithoutAnEnd) {
+  std::string chunks;
+  for (int i = 0; i < 20'000; ++i) chunks += "1\r\n \r\n";
+  for (int i = 0; i < 4; ++i) {
+    const auto socket = connect();
+    send_some(socket.get(),
+              "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+              "chunked\r\n\r\n");
+    // 80 MB as they travel, 14 MB of body: far beyond the limit of a body.
+    for (int k = 0; k < 700; ++k) {
+      pollfd ready{.fd = socket.get(), .events = POLLIN, .revents = 0};
+      if (::poll(&ready, 1, 0) > 0) break;  // it has said what it has to say
+      send_some(socket.get(), chunks);
+    }
+  }
+  expect_unharmed();
+}
+
+TEST_F(FloodTest, JsonThatIsDeepOrWide) {
+  const auto deep =
+      "{\"recipe\": " + std::string(900'000, '[') + std::string(900'000, ']') + "}";
+  std::string wide = "{\"recipe\": {";
+  for (int i = 0; i < 100'000; ++i) {
+    wide += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\":1";
+  }
+  wide += "}}";
+  std::string yaml = "{\"recipe\": \"";
+  for (int i = 0; i < 100'000; ++i) yaml += "k" + std::to_string(i) + ": 1\\n";
+  yaml += "\"}";
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(served_.ask("POST", "/v1/jobs", deep).status, 400);
+    EXPECT_EQ(served_.ask("POST", "/v1/jobs", wide).status, 400);
+    EXPECT_EQ(served_.ask("POST", "/v1/jobs", yaml).status, 400);
+  }
+  expect_unharmed();
+}
+
+}  // namespace
+}  // namespace lockstep::server

@@ -1,0 +1,179 @@
+// /multigpu with the bodies that users send: jobs that train to their end, with a
+// worker that computes nothing, and the test of GPUs.
+#include <nlohmann/json.hpp>
+
+#include "lockstep/server/router.h"
+#include "lockstep/tokenizer/files.h"
+#include "tests/hf/support/gpt2_folder.h"
+#include "tests/service/rig.h"
+#include "tests/tokenizer/support/small.h"
+
+namespace lockstep::server {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+// As it stands in the issue of a user, with texts.
+const std::string kTrainingBody =
+    R"({"model_name":"gpt2","dataset_config":{"texts":["the theme of the thesis",
+    "is that the other bathe there"],"max_length":512},"training_config":{"epochs":3,
+    "learning_rate":5e-5,"batch_size_per_gpu":8,"gradient_accumulation_steps":2,
+    "warmup_steps":1,"weight_decay":0.01,"max_grad_norm":1.0},"training_type":"auto",
+    "world_size":2,"user_id":123})";
+
+const std::string kSettingsBody =
+    R"({"use_multi_gpu":true,"gpu_ids":[0,1],"distributed_training":true,
+    "backend":"gloo","batch_size_per_gpu":4,"gradient_accumulation_steps":1,
+    "sync_batch_norm":true,"mixed_precision":true,"memory_fraction":0.9,
+    "find_unused_parameters":true,"timeout_minutes":30})";
+
+class MultiGpuTest : public ::testing::Test {
+ protected:
+  void serve(const std::string& program, int gpus = 0) {
+    config::ServerConfig config;
+    config.queue.cores = 2;
+    config.provided.models_dir = models().string();
+    service_ = std::make_unique<service::Service>(service::ServiceOptions{
+        .config = config,
+        .state = state_.path(),
+        .caller = test::quiet_caller(program),
+        .machine = [gpus] { return test::machine_with(gpus); }});
+    router_ = std::make_unique<Router>(*service_, RouterOptions{});
+  }
+
+  files::Path models() const { return folder_.path() / "models"; }
+
+  // A GPT-2 of a few thousand parameters with a tokenizer, under the name of the real
+  // one.
+  void add_model() const {
+    const test::Gpt2Folder made(
+        {.vocabulary = 300, .context = 512, .hidden = 8, .layers = 2, .heads = 2});
+    std::filesystem::create_directories(models());
+    std::filesystem::copy(made.path(), models() / "gpt2");
+    test::write_file(models() / "gpt2" / "tokenizer.json",
+                     tokenizer::tokenizer_json(test::small_tokenizer().vocabulary()));
+  }
+
+  Response ask(const std::string& method, const std::string& target,
+               const std::string& body = "") {
+    return router_->handle_as({.method = method, .target = target, .body = body},
+                              test::as("ada"));
+  }
+
+  service::Job job(const std::string& id) { return service_->job(test::as("ada"), id); }
+
+  bool reaches(const std::string& id, service::JobState state) {
+    return test::eventually([&] { return job(id).state == state; });
+  }
+
+  files::TemporaryDirectory folder_;
+  files::TemporaryDirectory state_;
+  std::unique_ptr<service::Service> service_;
+  std::unique_ptr<Router> router_;
+};
+
+TEST_F(MultiGpuTest, TheBodiesOfUsersTrainToTheirEnd) {
+  const test::FakeInstallation installation;
+  add_model();
+  serve(installation.program());
+  service_->start();
+  for (const auto* type : {"auto", "distributed", "dataparallel"}) {
+    const auto response =
+        ask("POST", std::string("/multigpu/training/") + type, kTrainingBody);
+    ASSERT_EQ(response.status, 201) << type << " " << response.body;
+    const auto json = Json::parse(response.body);
+    EXPECT_EQ(json["status"], "queued");
+    const auto id = json["job_id"].get<std::string>();
+    ASSERT_TRUE(reaches(id, service::JobState::done)) << type << " " << job(id).reason;
+    EXPECT_EQ(job(id).resources.cores, 2);
+  }
+  const auto history = Json::parse(ask("GET", "/multigpu/training/history").body);
+  EXPECT_EQ(history["items"].size(), 3U);
+}
+
+// Somebody who has never been seen: without tokens everybody is.
+TEST_F(MultiGpuTest, AFirstRequestMayBeAnUpload) {
+  serve("/nonexistent/lockstep");
+  const auto response =
+      ask("POST", "/v1/files",
+          R"({"kind": "txt", "bytes": 3, "sha256": ")" + std::string(64, 'a') + "\"}");
+  EXPECT_EQ(response.status, 201) << response.body;
+}
+
+TEST_F(MultiGpuTest, AllSettingsOfUsersAreKept) {
+  serve("/nonexistent/lockstep", 2);
+  for (const auto* path : {"/multigpu/config", "/api/v1/multigpu/training/config"}) {
+    const auto response = ask("POST", path, kSettingsBody);
+    ASSERT_EQ(response.status, 200) << response.body;
+    const auto kept = Json::parse(ask("GET", "/multigpu/config").body);
+    const auto wanted = Json::parse(kSettingsBody);
+    for (const auto& [name, value] : wanted.items())
+      EXPECT_EQ(kept[name], value) << name;
+  }
+}
+
+TEST_F(MultiGpuTest, SettingsHoldForTheNextJob) {
+  add_model();
+  serve("/nonexistent/lockstep", 2);
+  ASSERT_EQ(ask("POST", "/multigpu/config", kSettingsBody).status, 200);
+  const auto response = ask("POST", "/multigpu/training/auto", kTrainingBody);
+  ASSERT_EQ(response.status, 201) << response.body;
+  const auto made = job(Json::parse(response.body)["job_id"]);
+  EXPECT_EQ(made.resources.gpu_ids, (std::vector<int>{0, 1}));
+  EXPECT_DOUBLE_EQ(made.resources.memory_fraction, 0.9);
+  const auto recipe = Json::parse(made.recipe);
+  EXPECT_EQ(recipe["comm"]["backend"], "gloo");
+  EXPECT_EQ(recipe["precision"]["mode"], "bf16");
+  EXPECT_EQ(recipe["parallel"]["sync_batch_norm"], true);
+  EXPECT_EQ(recipe["parallel"]["find_unused_parameters"], true);
+  // What the request says wins over what was kept.
+  EXPECT_EQ(recipe["batch"]["per_rank"], 16);
+  EXPECT_EQ(recipe["batch"]["accumulation"], 2);
+}
+
+TEST_F(MultiGpuTest, OfFewTextsOneIsHeldBack) {
+  add_model();
+  serve("/nonexistent/lockstep");
+  for (const auto& [texts, share] :
+       {std::pair(1, 0.6), std::pair(3, 0.4), std::pair(40, 0.1)}) {
+    std::string list;
+    for (int i = 0; i < texts; ++i) list += i == 0 ? "\"a\"" : ",\"a\"";
+    const auto response =
+        ask("POST", "/multigpu/training/auto",
+            R"({"model_name":"gpt2","dataset_config":{"texts":[)" + list + "]}}");
+    ASSERT_EQ(response.status, 201) << response.body;
+    const auto recipe = Json::parse(job(Json::parse(response.body)["job_id"]).recipe);
+    EXPECT_DOUBLE_EQ(recipe["data"]["split"], share);
+  }
+}
+
+TEST_F(MultiGpuTest, ATestOfGpusTellsWhatTheProgramSaid) {
+  const auto program = (folder_.path() / "lockstep").string();
+  test::write_file(program,
+                   "#!/bin/sh\n[ \"$*\" = 'gpus test --json' ] || exit 2\n"
+                   "echo '{\"gpus\": [{\"gpu\": 0, \"passed\": true}]}'\n");
+  std::filesystem::permissions(program, std::filesystem::perms(0755));
+  serve(program, 1);
+  const auto good = Json::parse(ask("POST", "/multigpu/gpu/test").body);
+  EXPECT_EQ(good["passed"], true);
+  EXPECT_EQ(good["result"]["gpus"][0]["passed"], true);
+  test::write_file(program,
+                   "#!/bin/sh\necho '{\"gpus\": [{\"gpu\": 0, \"passed\": false}]}'\n"
+                   "exit 1\n");
+  std::filesystem::permissions(program, std::filesystem::perms(0755));
+  const auto bad = Json::parse(ask("POST", "/multigpu/gpu/test").body);
+  EXPECT_EQ(bad["passed"], false);
+  EXPECT_EQ(bad["result"]["gpus"][0]["passed"], false);
+  EXPECT_THAT(bad["problem"].get<std::string>(), HasSubstr("exit status 1"));
+}
+
+TEST_F(MultiGpuTest, WithoutGpusTheTestSaysSo) {
+  serve("/nonexistent/lockstep");
+  const auto json = Json::parse(ask("POST", "/multigpu/gpu/test").body);
+  EXPECT_EQ(json["passed"], false);
+  EXPECT_THAT(json["problem"].get<std::string>(), HasSubstr("no NVIDIA driver"));
+}
+
+}  // namespace
+}  // namespace lockstep::server

@@ -1,0 +1,212 @@
+// A server in operation: reloads, backups under load, logs that are rotated.
+#include <csignal>
+#include <thread>
+
+#include "lockstep/base/text.h"
+#include "lockstep/service/audit.h"
+#include "tests/server/support/served.h"
+
+namespace lockstep::server {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+class OperationTest : public ::testing::Test {
+ protected:
+  std::string file(const std::string& name) const {
+    return (folder_.path() / name).string();
+  }
+
+  // A certificate for localhost that vouches for itself.
+  void make_certificate(const std::string& key, const std::string& certificate) {
+    const auto made = test::run({"openssl", "req", "-x509", "-newkey", "rsa:2048",
+                                 "-nodes", "-keyout", key, "-out", certificate, "-days",
+                                 "2", "-subj", "/CN=localhost", "-addext",
+                                 "subjectAltName=DNS:localhost,IP:127.0.0.1"});
+    ASSERT_TRUE(made.end.ok()) << made.err;
+  }
+
+  bool answers() {
+    return !test::error_of([&] { served_.ask("GET", "/healthz"); });
+  }
+
+  files::TemporaryDirectory folder_;
+  test::Served served_;
+};
+
+TEST_F(OperationTest, SighupReadsCertificatesAndLimitsAgain) {
+  const auto key = file("key.pem");
+  const auto certificate = file("certificate.pem");
+  make_certificate(key, certificate);
+  test::write_file(file("server.yaml"), "limits: {json_depth: 32}\n");
+  served_.authority = file("first.pem");
+  std::filesystem::copy_file(certificate, served_.authority);
+  served_.start({"--config", file("server.yaml"), "http.certificate=" + certificate,
+                 "http.key=" + key});
+  ASSERT_TRUE(answers());
+  const std::string deep =
+      "{\"recipe\": " + std::string(10, '[') + "1" + std::string(10, ']') + "}";
+  EXPECT_THAT(served_.ask("POST", "/v1/jobs", deep).body,
+              ::testing::Not(HasSubstr("levels")));
+
+  make_certificate(key, certificate);
+  test::write_file(file("server.yaml"), "limits: {json_depth: 8}\n");
+  served_.signal(SIGHUP);
+  // The old certificate is not shown any more, and the new one is.
+  ASSERT_TRUE(test::eventually([&] { return !answers(); }));
+  served_.authority = certificate;
+  ASSERT_TRUE(answers());
+  EXPECT_THAT(served_.ask("POST", "/v1/jobs", deep).body,
+              HasSubstr("more than 8 levels"));
+}
+
+TEST_F(OperationTest, WhatCanNotBeReadAgainLeavesEverythingAsItWas) {
+  const auto key = file("key.pem");
+  const auto certificate = file("certificate.pem");
+  make_certificate(key, certificate);
+  served_.authority = file("first.pem");
+  std::filesystem::copy_file(certificate, served_.authority);
+  test::write_file(file("server.yaml"), "limits: {json_depth: 32}\n");
+  served_.start({"--config", file("server.yaml"), "http.certificate=" + certificate,
+                 "http.key=" + key, "store.log=" + file("log")});
+  test::write_file(certificate, "broken");
+  test::write_file(file("server.yaml"), "limits: {json_depth: 8}\n");
+  served_.signal(SIGHUP);
+  ASSERT_TRUE(test::eventually([&] {
+    return test::read_file(file("log")).find("kept what was") != std::string::npos;
+  }));
+  ASSERT_TRUE(answers());
+  // Neither half of the change holds: limits and certificate belong together.
+  const std::string deep =
+      "{\"recipe\": " + std::string(10, '[') + "1" + std::string(10, ']') + "}";
+  EXPECT_THAT(served_.ask("POST", "/v1/jobs", deep).body,
+              ::testing::Not(HasSubstr("levels")));
+}
+
+TEST_F(OperationTest, ABackupUnderLoadIsWholeAndCanBeRestored) {
+  test::write_file(file("server.yaml"),
+                   "store: {dir: '" + served_.state().string() + "'}\n");
+  served_.start();
+  std::vector<std::string> early;
+  {
+    std::jthread load([&](const std::stop_token& stop) {
+      while (!stop.stop_requested()) served_.submit(1);
+    });
+    const auto jobs_now = [&] {
+      return Json::parse(served_.ask("GET", "/v1/jobs?limit=1000").body)["items"];
+    };
+    for (int i = 0; i < 5; ++i) {
+      // Each copy sees more than the one before it.
+      ASSERT_TRUE(test::eventually(
+          [&] { return static_cast<int>(jobs_now().size()) > 3 * i; }));
+      const auto copy = file("backup-" + std::to_string(i));
+      const auto output =
+          served_.command({"backup", copy, "--config", file("server.yaml")});
+      ASSERT_TRUE(output.end.ok()) << output.err;
+      service::Store store(copy);
+      EXPECT_FALSE(service::first_altered(store));
+      const auto jobs = store.jobs({.limit = 100'000});
+      // A job and its line in the audit log are one transaction: never one of them.
+      EXPECT_EQ(jobs.size(), service::audit(store, 0, 100'000).size());
+      for (const auto& job : jobs) EXPECT_FALSE(store.history(job.id).empty());
+      if (i == 0) {
+        for (const auto& job : jobs) early.push_back(job.id);
+      }
+    }
+  }
+  ASSERT_FALSE(early.empty());
+  const auto refused =
+      served_.command({"restore", file("backup-0"), "--config", file("server.yaml")});
+  EXPECT_FALSE(refused.end.ok());
+  EXPECT_THAT(refused.err, HasSubstr("stop it first"));
+  served_.signal(SIGTERM);
+  EXPECT_TRUE(served_.wait().ok());
+  const auto restored =
+      served_.command({"restore", file("backup-0"), "--config", file("server.yaml")});
+  ASSERT_TRUE(restored.end.ok()) << restored.err;
+  served_.start();
+  const auto list = Json::parse(served_.ask("GET", "/v1/jobs?limit=1000").body);
+  EXPECT_EQ(list["items"].size(), early.size());
+  for (const auto& id : early) EXPECT_TRUE(served_.reaches(id, "done")) << id;
+}
+
+TEST_F(OperationTest, ABackupThatWasChangedIsNotRestored) {
+  test::write_file(file("server.yaml"),
+                   "store: {dir: '" + served_.state().string() + "'}\n");
+  served_.start();
+  ASSERT_TRUE(served_.reaches(served_.submit(1), "done"));
+  served_.signal(SIGTERM);
+  served_.wait();
+  const auto copy = file("backup");
+  ASSERT_TRUE(
+      served_.command({"backup", copy, "--config", file("server.yaml")}).end.ok());
+  service::Store(copy).database().execute("UPDATE audit SET user = 'eve'");
+  const auto output =
+      served_.command({"restore", copy, "--config", file("server.yaml")});
+  EXPECT_FALSE(output.end.ok());
+  EXPECT_THAT(output.err, HasSubstr("line 1 of the audit log"));
+}
+
+TEST_F(OperationTest, TheLogIsRotatedAndItsLinesAreWhole) {
+  const auto log = file("server.log");
+  served_.start({"store.log=" + log, "store.log_bytes=4096"});
+  // Each job that is cancelled while it waits is two lines; two that run hold it up.
+  for (int i = 0; i < 2; ++i) served_.submit(1'000'000);
+  int jobs = 0;
+  const auto cancel_one = [&] {
+    served_.ask("POST", "/v1/jobs/" + served_.submit(1) + "/cancel");
+    ++jobs;
+  };
+  while (!std::filesystem::exists(log + ".3") && jobs < 2000) cancel_one();
+  ASSERT_TRUE(std::filesystem::exists(log + ".3")) << "the log is not rotated";
+  for (int i = 0; i < 60; ++i) cancel_one();
+  EXPECT_FALSE(std::filesystem::exists(log + ".4"));
+  for (const auto* ending : {".1", ".2", ".3"}) {
+    const auto text = test::read_file(log + ending);
+    EXPECT_EQ(text.back(), '\n');
+    // One line more than the limit at most.
+    EXPECT_LT(text.size(), 4096U + 1024U);
+    for (const auto& line : text::split(text.substr(0, text.size() - 1), '\n')) {
+      EXPECT_TRUE(line.size() > 2 && line[1] == ' ') << line;
+    }
+  }
+}
+
+TEST_F(OperationTest, SigtermEndsTheServerAndJobsGoOn) {
+  served_.start();
+  const auto id = served_.submit(3000);
+  ASSERT_TRUE(served_.reaches(id, "running"));
+  served_.signal(SIGTERM);
+  EXPECT_TRUE(served_.wait().ok());
+  EXPECT_EQ(service::look_at_attempt(served_.folder(id), 1).status,
+            service::AttemptStatus::alive);
+  served_.start();
+  ASSERT_TRUE(served_.reaches(id, "done"));
+  EXPECT_EQ(Json::parse(served_.ask("GET", "/v1/jobs/" + id).body)["attempt"], 1);
+}
+
+TEST_F(OperationTest, TwoServersDoNotWorkInOneFolder) {
+  served_.start();
+  const auto second = served_.command({"serve", "--insecure-local", "http.port=0",
+                                       "store.dir=" + served_.state().string()});
+  EXPECT_FALSE(second.end.ok());
+  EXPECT_THAT(second.err, HasSubstr("another server works in"));
+}
+
+TEST_F(OperationTest, TheUnitOfSystemdIsValid) {
+  const auto source = test::source_root() / "scripts" / "lockstep.service";
+  auto text = test::read_file(source);
+  const std::string installed = "/usr/local/bin/lockstep";
+  const auto at = text.find(installed);
+  ASSERT_NE(at, std::string::npos);
+  text.replace(at, installed.size(), test::binary("lockstep").string());
+  test::write_file(file("lockstep.service"), text);
+  const auto output =
+      test::run({"systemd-analyze", "verify", "--man=no", file("lockstep.service")});
+  EXPECT_TRUE(output.end.ok()) << output.err;
+  EXPECT_EQ(output.err, "");
+}
+
+}  // namespace
+}  // namespace lockstep::server

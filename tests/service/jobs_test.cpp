@@ -1,0 +1,269 @@
+// Jobs from their submission to their end: real supervisors, with a worker that
+// computes nothing.
+#include <csignal>
+#include <random>
+
+#include "lockstep/monitor/metrics.h"
+#include "lockstep/run/events.h"
+#include "tests/service/rig.h"
+
+namespace lockstep::service {
+namespace {
+
+using ::testing::HasSubstr;
+
+class JobsTest : public ::testing::Test {
+ protected:
+  JobsTest() { restart(); }
+
+  ~JobsTest() override {
+    // No test leaves a supervisor behind.
+    for (const auto& job : service_->jobs(admin_, {.limit = 1000})) {
+      const auto view = look_at_attempt(folder(job.id), job.attempt);
+      if (view.status == AttemptStatus::alive) {
+        signal_supervisor(*view.supervisor, SIGKILL);
+      }
+    }
+    service_.reset();
+  }
+
+  // A new server over the same folder, as after a kill: the old one says nothing.
+  void restart() {
+    service_.reset();
+    config::ServerConfig config;
+    config.queue.cores = 2;
+    config.queue.retry_delay = units::Duration(10);
+    config.queue.grace = units::Duration(5'000);
+    config.provided.models_dir = (state_.path() / "models").string();
+    service_ = std::make_unique<Service>(
+        ServiceOptions{.config = config,
+                       .state = state_.path(),
+                       .caller = test::quiet_caller(installation_.program()),
+                       .machine = [] { return test::machine_with(0); }});
+    service_->start();
+  }
+
+  std::string submit(int steps, Submission more = {}) {
+    more.recipe.text = test::short_recipe(steps);
+    return service_->submit(ada_, more).id;
+  }
+
+  JobFolder folder(const std::string& id) { return service_->folder(admin_, id); }
+  Job job(const std::string& id) { return service_->job(admin_, id); }
+
+  bool reaches(const std::string& id, JobState state) {
+    return test::eventually([&] { return job(id).state == state; });
+  }
+
+  std::int64_t steps_of(const std::string& id) {
+    const auto last = monitor::last_metrics(folder(id).run() / "metrics.jsonl",
+                                            monitor::Split::train);
+    return last ? last->step : 0;
+  }
+
+  // Every step once and in order: none was lost, and no two trained at a time.
+  void expect_whole(const std::string& id, std::int64_t steps) {
+    const auto run = folder(id).run();
+    EXPECT_EQ(run::count_events(run / "events.jsonl", "two_at_a_time"), 0);
+    std::int64_t next = 1;
+    for (const auto& line : monitor::read_metrics(run / "metrics.jsonl")) {
+      EXPECT_EQ(line.step, next++);
+    }
+    EXPECT_EQ(next - 1, steps);
+  }
+
+  test::FakeInstallation installation_;
+  files::TemporaryDirectory state_;
+  const Identity ada_ = test::as("ada");
+  const Identity admin_ = test::as("root", Role::admin);
+  std::unique_ptr<Service> service_;
+};
+
+TEST_F(JobsTest, AJobIsPlannedRunsAndIsDone) {
+  const auto id = submit(30);
+  ASSERT_TRUE(reaches(id, JobState::done)) << job(id).reason;
+  expect_whole(id, 30);
+  std::vector<JobState> states;
+  for (const auto& change : service_->history(ada_, id)) states.push_back(change.state);
+  EXPECT_EQ(states.front(), JobState::queued);
+  EXPECT_EQ(states.at(1), JobState::planning);
+  EXPECT_EQ(states.back(), JobState::done);
+  EXPECT_TRUE(service_->store().leases().empty());
+  EXPECT_GT(job(id).seconds, 0);
+}
+
+TEST_F(JobsTest, ARunningJobOutlivesItsServerAndIsAdopted) {
+  const auto id = submit(1500);
+  ASSERT_TRUE(reaches(id, JobState::running));
+  service_->stop();
+  const auto before = steps_of(id);
+  ASSERT_TRUE(test::eventually([&] { return steps_of(id) > before; }));
+  restart();
+  ASSERT_TRUE(reaches(id, JobState::done)) << job(id).reason;
+  EXPECT_EQ(job(id).attempt, 1);
+  expect_whole(id, 1500);
+}
+
+TEST_F(JobsTest, AJobThatEndsWithoutAServerIsFoundDone) {
+  const auto id = submit(200);
+  ASSERT_TRUE(reaches(id, JobState::running));
+  service_->stop();
+  ASSERT_TRUE(test::eventually(
+      [&] { return look_at_attempt(folder(id), 1).status == AttemptStatus::ended; }));
+  restart();
+  EXPECT_TRUE(reaches(id, JobState::done));
+}
+
+TEST_F(JobsTest, AnAttemptIsStartedOnceHoweverOftenItIsAskedFor) {
+  const auto id = submit(400);
+  ASSERT_TRUE(reaches(id, JobState::running));
+  const auto executor = make_local_executor(service_->caller());
+  for (int i = 0; i < 5; ++i) {
+    executor->start({.folder = folder(id), .job = job(id), .attempt = 1},
+                    service_->pool());
+  }
+  ASSERT_TRUE(reaches(id, JobState::done)) << job(id).reason;
+  expect_whole(id, 400);
+  EXPECT_EQ(run::count_events(folder(id).run() / "events.jsonl", "started"), 1);
+}
+
+TEST_F(JobsTest, AKilledSupervisorMeansFailedOrAnotherTry) {
+  for (const int retries : {0, 1}) {
+    const auto id = submit(800, {.max_retries = retries});
+    ASSERT_TRUE(reaches(id, JobState::running));
+    ASSERT_TRUE(test::eventually([&] { return steps_of(id) > 5; }));
+    const auto view = look_at_attempt(folder(id), 1);
+    ASSERT_TRUE(view.supervisor);
+    ASSERT_TRUE(signal_supervisor(*view.supervisor, SIGKILL));
+    ASSERT_TRUE(reaches(id, retries == 0 ? JobState::failed : JobState::done))
+        << job(id).reason;
+    if (retries == 0) {
+      EXPECT_THAT(job(id).reason, HasSubstr("supervisor was killed"));
+    } else {
+      EXPECT_EQ(job(id).attempt, 2);
+      expect_whole(id, 800);
+    }
+  }
+}
+
+TEST_F(JobsTest, CancelStopsWhatRunsAndWhatWaits) {
+  const auto first = submit(100'000, {.resources = {.cores = 2}});
+  const auto second = submit(10, {.resources = {.cores = 2}});
+  ASSERT_TRUE(reaches(first, JobState::running));
+  EXPECT_EQ(service_->queue().at(0).turn.job, second);
+  EXPECT_EQ(service_->cancel(ada_, second).state, JobState::cancelled);
+  EXPECT_EQ(service_->cancel(ada_, first).state, JobState::stopping);
+  ASSERT_TRUE(reaches(first, JobState::cancelled));
+  EXPECT_TRUE(service_->store().leases().empty());
+  EXPECT_THROW(service_->pause(ada_, first), Refusal);
+}
+
+TEST_F(JobsTest, APausedJobGoesOnWhereItWasOnOtherCores) {
+  const auto id = submit(600);
+  ASSERT_TRUE(test::eventually([&] { return steps_of(id) > 20; }));
+  service_->pause(ada_, id);
+  ASSERT_TRUE(reaches(id, JobState::paused)) << job(id).reason;
+  const auto at = steps_of(id);
+  EXPECT_LT(at, 600);
+  EXPECT_TRUE(service_->store().leases().empty());
+  service_->resume(ada_, id, Resources{.cores = 2});
+  ASSERT_TRUE(reaches(id, JobState::done)) << job(id).reason;
+  EXPECT_EQ(job(id).resources.cores, 2);
+  expect_whole(id, 600);
+}
+
+TEST_F(JobsTest, AFailureIsTriedAgainAsOftenAsAsked) {
+  Submission wanted{.max_retries = 2};
+  wanted.recipe.text = test::short_recipe(10);
+  wanted.recipe.text.insert(1, "\"optim\": {\"lr\": 13}, ");
+  const auto id = service_->submit(ada_, wanted).id;
+  ASSERT_TRUE(reaches(id, JobState::failed));
+  EXPECT_EQ(job(id).attempt, 3);
+}
+
+TEST_F(JobsTest, ATimeLimitEndsAJob) {
+  const auto id = submit(100'000, {.time_limit = 1'500});
+  ASSERT_TRUE(reaches(id, JobState::failed));
+  EXPECT_THAT(job(id).reason, HasSubstr("time limit"));
+}
+
+TEST_F(JobsTest, AJobWaitsForAnotherAndFailsWithIt) {
+  const auto first = submit(50);
+  const auto second = submit(5, {.needs = {first}});
+  ASSERT_TRUE(reaches(second, JobState::done));
+  EXPECT_LE(job(first).finished, job(second).started);
+  const auto long_one = submit(100'000);
+  const auto third = submit(5, {.needs = {long_one}});
+  service_->cancel(ada_, long_one);
+  ASSERT_TRUE(reaches(third, JobState::failed));
+  EXPECT_THAT(job(third).reason, HasSubstr("needs"));
+}
+
+// As a route does: the change and its line in the audit log are one transaction.
+TEST_F(JobsTest, JobsAreSubmittedInsideOfTransactionsWhileTheQueueMoves) {
+  std::vector<std::string> ids;
+  for (int i = 0; i < 20; ++i) {
+    service_->store().transaction([&] { ids.push_back(submit(1)); });
+  }
+  for (const auto& id : ids) ASSERT_TRUE(reaches(id, JobState::done)) << job(id).reason;
+  EXPECT_EQ(service_->jobs(ada_, {}).size(), 20U);
+}
+
+TEST_F(JobsTest, OthersDoNotSeeOrTouchAJob) {
+  const auto id = submit(100'000);
+  const auto eve = test::as("eve");
+  EXPECT_THROW(service_->job(eve, id), Refusal);
+  EXPECT_THROW(service_->cancel(eve, id), Refusal);
+  EXPECT_THROW(service_->pause(eve, id), Refusal);
+  EXPECT_THROW(service_->folder(eve, id), Refusal);
+  EXPECT_TRUE(service_->jobs(eve, {}).empty());
+  EXPECT_THROW(
+      service_->submit(eve, {.recipe = {.text = test::short_recipe(1)}, .needs = {id}}),
+      Refusal);
+  const auto viewer = test::as("ada", Role::viewer);
+  EXPECT_EQ(service_->job(viewer, id).id, id);
+  EXPECT_THROW(service_->cancel(viewer, id), Refusal);
+}
+
+TEST_F(JobsTest, ASupervisorHasNothingOfTheServersEnvironment) {
+  const auto kept = clean_environment({{"PATH", "/bin"},
+                                       {"LOCKSTEP_TOKEN", "s"},
+                                       {"AWS_SECRET_ACCESS_KEY", "s"},
+                                       {"LOCKSTEP_OPTIM_LR", "1"},
+                                       {"NCCL_DEBUG", "INFO"},
+                                       {"LD_PRELOAD", "x"}});
+  EXPECT_EQ(kept, (std::vector<std::pair<std::string, std::string>>{
+                      {"PATH", "/bin"}, {"NCCL_DEBUG", "INFO"}}));
+}
+
+TEST_F(JobsTest, WhatCanNeverRunHereIsRefused) {
+  EXPECT_THROW(submit(1, {.resources = {.cores = 64}}), Refusal);
+  EXPECT_THROW(submit(1, {.resources = {.cores = 1, .gpus = 1}}), Refusal);
+}
+
+TEST_F(JobsTest, UploadsComeInPartsAndCountByTheirDigest) {
+  auto& uploads = service_->uploads();
+  add_user(service_->store(), "ada");
+  const std::string text = "{\"text\": \"to be or not\"}\n";
+  const auto upload =
+      uploads.create(ada_, {.name = "../../etc/passwd",
+                            .kind = "jsonl",
+                            .bytes = static_cast<std::int64_t>(text.size()),
+                            .sha256 = sha256(text)});
+  EXPECT_EQ(uploads.add_part(ada_, upload.id, {0, text.substr(0, 5)}).received, 5);
+  EXPECT_THROW(uploads.add_part(ada_, upload.id, {3, "x"}), Refusal);
+  EXPECT_THROW(uploads.add_part(test::as("eve"), upload.id, {5, "x"}), Refusal);
+  EXPECT_TRUE(uploads.add_part(ada_, upload.id, {5, text.substr(5)}).complete);
+  EXPECT_EQ(test::read_file(uploads.path_of(upload)), text);
+  const auto inside = std::filesystem::relative(uploads.path_of(upload), state_.path());
+  EXPECT_EQ(inside.begin()->string(), "files");
+
+  const auto wrong =
+      uploads.create(ada_, {.kind = "txt", .bytes = 3, .sha256 = sha256("abc")});
+  EXPECT_THROW(uploads.add_part(ada_, wrong.id, {0, "abd"}), Refusal);
+  EXPECT_EQ(uploads.find(ada_, wrong.id).received, 0);
+  EXPECT_TRUE(uploads.add_part(ada_, wrong.id, {0, "abc"}).complete);
+}
+
+}  // namespace
+}  // namespace lockstep::service

@@ -1,0 +1,192 @@
+// What is kept and for how long, what a user may have, and jobs that only plan.
+#include <csignal>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/service/detail/migrations.h"
+#include "tests/service/rig.h"
+
+namespace lockstep::service {
+namespace {
+
+using ::testing::HasSubstr;
+
+class LimitsTest : public ::testing::Test {
+ protected:
+  LimitsTest() { serve({}); }
+
+  ~LimitsTest() override {
+    for (const auto& job : service_->jobs(admin_, {.limit = 1000})) {
+      const auto view = look_at_attempt(service_->folder(admin_, job.id), job.attempt);
+      if (view.status == AttemptStatus::alive) {
+        signal_supervisor(*view.supervisor, SIGKILL);
+      }
+    }
+    service_.reset();
+  }
+
+  void serve(config::ServerConfig config, int gpus = 0) {
+    service_.reset();
+    config.queue.cores = 2;
+    service_ = std::make_unique<Service>(
+        ServiceOptions{.config = config,
+                       .state = state_.path(),
+                       .caller = test::quiet_caller(installation_.program()),
+                       .machine = [gpus] { return test::machine_with(gpus); }});
+    service_->start();
+  }
+
+  std::string submit(int steps, Submission more = {}) {
+    more.recipe.text = test::short_recipe(steps);
+    return service_->submit(ada_, more).id;
+  }
+
+  Job job(const std::string& id) { return service_->job(admin_, id); }
+  bool reaches(const std::string& id, JobState state) {
+    return test::eventually([&] { return job(id).state == state; });
+  }
+
+  Upload upload(const std::string& text) {
+    add_user(service_->store(), "ada");
+    const auto made = service_->uploads().create(
+        ada_, {.kind = "jsonl",
+               .bytes = static_cast<std::int64_t>(text.size()),
+               .sha256 = sha256(text)});
+    return service_->uploads().add_part(ada_, made.id, {0, text});
+  }
+
+  test::FakeInstallation installation_;
+  files::TemporaryDirectory state_;
+  const Identity ada_ = test::as("ada");
+  const Identity admin_ = test::as("root", Role::admin);
+  std::unique_ptr<Service> service_;
+};
+
+TEST_F(LimitsTest, WhatWasKeptLongEnoughIsRemovedAndNothingElse) {
+  const auto old = submit(5);
+  ASSERT_TRUE(reaches(old, JobState::done));
+  const auto folder = service_->folder(admin_, old).path();
+  const auto living = submit(1'000'000);
+  ASSERT_TRUE(reaches(living, JobState::running));
+  EXPECT_EQ(service_->clean_up(), 0);  // nothing is said of how long
+  config::ServerConfig config;
+  config.store.keep_runs = units::Duration(std::chrono::hours(1));
+  service_->reload(config);
+  EXPECT_EQ(service_->clean_up(), 0);
+  config.store.keep_runs = units::Duration(1);
+  service_->reload(config);
+  ASSERT_TRUE(test::eventually([&] { return service_->clean_up() == 1; }));
+  EXPECT_FALSE(service_->store().find_job(old));
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  EXPECT_EQ(job(living).state, JobState::running);
+}
+
+TEST_F(LimitsTest, AnUploadIsKeptWhileAJobNamesIt) {
+  const auto used = upload("{\"text\": \"to be\"}\n");
+  const auto unused = upload("{\"text\": \"or not to be\"}\n");
+  service_->store().transaction([&] {
+    service_->store().add_job(
+        {.user = "ada",
+         .recipe = test::short_recipe(1),
+         .overrides = {{"data.dir", service_->uploads().path_of(used).string()}}});
+  });
+  config::ServerConfig config;
+  config.store.keep_uploads = units::Duration(1);
+  service_->reload(config);
+  ASSERT_TRUE(test::eventually([&] { return service_->clean_up() == 1; }));
+  EXPECT_EQ(service_->uploads().list(ada_).size(), 1U);
+  EXPECT_EQ(service_->uploads().list(ada_).at(0).id, used.id);
+  EXPECT_FALSE(
+      std::filesystem::exists(service_->uploads().path_of(unused).parent_path()));
+}
+
+TEST_F(LimitsTest, RunsAndUploadsCountTowardsTheDisk) {
+  const auto done = submit(50);
+  ASSERT_TRUE(reaches(done, JobState::done));
+  const auto bytes = job(done).bytes;
+  EXPECT_GT(bytes, 0);
+  EXPECT_LE(bytes, bytes_below(service_->folder(admin_, done).path()));
+  config::ServerConfig config;
+  config.quota.disk_bytes_per_user = bytes + 100;
+  service_->reload(config);
+  EXPECT_NO_THROW(service_->check_disk("ada", 100));
+  const auto text =
+      test::error_text(Fault::config, [&] { service_->check_disk("ada", 101); });
+  EXPECT_THAT(text, HasSubstr("quota.disk_bytes_per_user"));
+  EXPECT_NO_THROW(service_->check_disk("eve", 100));
+  config.quota.disk_bytes_per_user = bytes;
+  service_->reload(config);
+  EXPECT_THROW(submit(1), Refusal);
+  service_->remove(ada_, done);
+  EXPECT_NO_THROW(submit(1));
+}
+
+TEST_F(LimitsTest, WhatARunningJobWritesCountsAtOnce) {
+  const auto id = submit(1'000'000);
+  ASSERT_TRUE(reaches(id, JobState::running));
+  test::write_file(service_->folder(admin_, id).run() / "large",
+                   std::string(100'000, 'x'));
+  config::ServerConfig config;
+  config.quota.disk_bytes_per_user = 100'000;
+  service_->reload(config);
+  EXPECT_THROW(service_->check_disk("ada", 1), Refusal);
+}
+
+TEST_F(LimitsTest, APlanIsMadeAndNothingIsTrained) {
+  const auto id = submit(5, {.kind = JobKind::plan});
+  ASSERT_TRUE(reaches(id, JobState::done)) << job(id).reason;
+  const auto plan = service_->plan(ada_, id);
+  ASSERT_TRUE(plan);
+  EXPECT_TRUE(nlohmann::json::parse(*plan).contains("choices"));
+  EXPECT_FALSE(std::filesystem::exists(service_->folder(admin_, id).run()));
+  EXPECT_THROW(service_->plan(test::as("eve"), id), Refusal);
+}
+
+TEST_F(LimitsTest, APlanDoesNotWaitForGpusThatOthersHave) {
+  config::ServerConfig config;
+  serve(config, 1);
+  service_->store().transaction([&] {
+    add_user(service_->store(), "eve");
+    service_->store().add_leases(std::vector<Lease>{
+        {.job = "job-of-eve", .is_gpu = true, .unit = 0, .share = 1}});
+  });
+  const auto id =
+      submit(5, {.kind = JobKind::plan, .resources = {.cores = 1, .gpus = 1}});
+  EXPECT_TRUE(reaches(id, JobState::done)) << job(id).reason;
+  EXPECT_EQ(job(id).gpu_seconds, 0);
+}
+
+TEST_F(LimitsTest, APlanThatIsNotPossibleSaysWhy) {
+  Submission wanted{.kind = JobKind::plan};
+  wanted.recipe.text =
+      R"({"model": {"name": "mlp"}, "data": {"name": "synthetic", "shape": [4]},
+          "train": {"steps": 5}, "parallel": {"device": "cuda"}})";
+  const auto id = service_->submit(ada_, wanted).id;
+  ASSERT_TRUE(reaches(id, JobState::failed));
+  EXPECT_THAT(job(id).reason, HasSubstr("GPU"));
+  EXPECT_FALSE(service_->plan(ada_, id));
+}
+
+TEST(Migrations, AnEarlierLayoutIsBroughtToThisOne) {
+  const files::TemporaryDirectory folder;
+  const auto file = folder.path() / "a.db";
+  {
+    Database database(file);
+    migrate(database, 1);
+    database.execute(
+        "INSERT INTO users (name, created) VALUES ('ada', 1); INSERT INTO jobs (id, "
+        "user, name, state, reason, priority, created, changed, max_retries, "
+        "time_limit, cores, gpus, gpu_ids, min_memory, memory_fraction, needs, "
+        "request, "
+        "recipe, overrides) VALUES ('job-1', 'ada', 'old', 'done', '', 0, 1, 1, 0, 0, "
+        "1, 0, '[]', 0, 0, '[]', '', '{}', '[]')");
+  }
+  Store store(file);
+  const auto job = store.find_job("job-1");
+  ASSERT_TRUE(job);
+  EXPECT_EQ(job->kind, JobKind::training);
+  EXPECT_EQ(job->bytes, 0);
+}
+
+}  // namespace
+}  // namespace lockstep::service

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "lockstep/base/files.h"
+#include "lockstep/service/detached.h"
+#include "lockstep/service/secrets.h"
+#include "lockstep/service/service.h"
+#include "tests/support/support.h"
+
+namespace lockstep::test {
+
+inline jobs::Caller quiet_caller(const std::string& executable) {
+  jobs::Caller caller;
+  caller.environment = {{"PATH", "/usr/bin:/bin"}, {"HOME", "/nonexistent"}};
+  caller.executable = executable;
+  caller.say = [](std::string_view) {};
+  caller.warn = [](std::string_view) {};
+  return caller;
+}
+
+// A machine with so many GPUs of 16 GiB.
+inline hardware::Machine machine_with(int gpus) {
+  hardware::Machine machine;
+  machine.physical_cores = machine.logical_cores = 4;
+  for (int i = 0; i < gpus; ++i) {
+    hardware::Gpu gpu;
+    gpu.index = gpu.nvml_index = i;
+    gpu.name = "test";
+    gpu.uuid = "GPU-" + std::to_string(i);
+    gpu.memory_total_bytes = std::int64_t{16} << 30;
+    gpu.status.memory_free_bytes = gpu.memory_total_bytes;
+    machine.gpus.push_back(gpu);
+  }
+  if (gpus == 0) machine.gpu_note = "no NVIDIA driver";
+  return machine;
+}
+
+// The program with a worker beside it that computes nothing.
+class FakeInstallation {
+ public:
+  FakeInstallation() {
+    std::filesystem::create_hard_link(binary("lockstep"), folder_.path() / "lockstep",
+                                      error_);
+    if (error_) {
+      std::filesystem::copy_file(binary("lockstep"), folder_.path() / "lockstep");
+    }
+    std::filesystem::copy_file(
+        binary("lockstep").parent_path().parent_path() / "tests" / "fake_worker",
+        folder_.path() / "lockstep_worker");
+  }
+
+  std::string program() const { return (folder_.path() / "lockstep").string(); }
+
+ private:
+  files::TemporaryDirectory folder_{binary("lockstep").parent_path().parent_path()};
+  std::error_code error_;
+};
+
+inline std::string short_recipe(int steps, int milliseconds = 1) {
+  return "{\"train\": {\"steps\": " + std::to_string(steps) +
+         ", \"log_every\": " + std::to_string(milliseconds) +
+         "}, \"model\": {\"name\": \"mlp\"}, \"data\": {\"name\": \"synthetic\", "
+         "\"shape\": [4]}, \"parallel\": {\"device\": \"cpu\", \"ranks\": 1}}";
+}
+
+inline service::Identity as(const std::string& user,
+                            service::Role role = service::Role::user) {
+  return {.user = user, .role = role, .token = "token-of-" + user};
+}
+
+}  // namespace lockstep::test
