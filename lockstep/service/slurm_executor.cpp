@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <map>
@@ -37,8 +38,26 @@ files::Path slurm_file(const JobFolder& folder, int attempt) {
   return folder.path() / "attempts" / str(attempt, ".slurm");
 }
 
+// What Slurm calls an attempt: by this name it is found again, whoever submitted it.
+std::string slurm_name(const JobFolder& folder, int attempt) {
+  return str(folder.path().filename().string(), ".", attempt);
+}
+
+// A job of Slurm that has not ended.
+struct QueuedJob {
+  std::string number;
+  std::string state;  // "PENDING", "RUNNING", ...
+
+  bool waits() const { return state == "PENDING" || state == "CONFIGURING"; }
+};
+
 // Jobs become batch scripts of our supervisor; Slurm decides where and when. The
 // folders of jobs have to be on a file system that its nodes share.
+//
+// A server may be killed between sbatch and writing down the number that it printed.
+// The attempt is in the queue under its name all the same; should it be there twice,
+// one of the two supervisors begins it, the other one leaves, and as long as any is
+// there the attempt is.
 class SlurmExecutor : public Executor {
  public:
   SlurmExecutor(const config::QueueConfig& queue, const jobs::Caller& caller)
@@ -49,64 +68,46 @@ class SlurmExecutor : public Executor {
 
   void start(const Start& start, const Pool&) override {
     if (number_of(start.folder, start.attempt)) return;
-    const auto script = start.folder.path() / "attempts" / str(start.attempt, ".sh");
-    files::write_atomically(script, script_of(start));
-    std::vector<std::string> words{
-        "sbatch",
-        "--parsable",
-        "--no-requeue",
-        "--job-name=" + start.job.id,
-        "--output=" + start.folder.log(start.attempt).string(),
-        "--ntasks=1",
-        str("--cpus-per-task=", start.job.resources.cores),
-        "--export=NONE"};
-    if (!partition_.empty()) words.push_back("--partition=" + partition_);
-    if (start.job.resources.gpus > 0) {
-      words.push_back(str("--gpus-per-node=", start.job.resources.gpus));
-    }
-    if (start.job.time_limit > 0) {
-      constexpr Milliseconds kMinute = 60'000;
-      words.push_back(str("--time=", start.job.time_limit / kMinute + 2));
-    }
-    words.push_back(script.string());
-    const auto answer = run_slurm(words);
-    files::write_atomically(slurm_file(start.folder, start.attempt),
-                            text::split(answer, ';').at(0));
+    const auto name = slurm_name(start.folder, start.attempt);
+    is_known_ = false;
+    const auto there = queued_as(name);
+    const auto number = there.empty() ? submit(start, name) : there.front().number;
+    files::write_atomically(slurm_file(start.folder, start.attempt), number);
     is_known_ = false;  // what is known is older than this job
   }
 
   AttemptView look(const JobFolder& folder, int attempt) override {
     auto view = look_at_attempt(folder, attempt);
     if (view.status == AttemptStatus::ended) return view;
-    const auto number = number_of(folder, attempt);
-    if (!number) return {};
-    const auto state = state_of(*number);
-    if (state == "PENDING" || state == "CONFIGURING") {
-      view.status = AttemptStatus::starting;
-    } else if (!state.empty()) {
-      view.status = view.supervisor ? AttemptStatus::alive : AttemptStatus::starting;
-    } else {
-      // Gone from the queue; its end may have been written since we looked.
-      view = look_at_attempt(folder, attempt);
-      if (view.status != AttemptStatus::ended) {
-        view.status = AttemptStatus::killed;
-        view.reason = reason_for(*number);
-      }
+    const auto there = queued_as(slurm_name(folder, attempt));
+    if (!there.empty()) {
+      const bool waits = std::all_of(there.begin(), there.end(),
+                                     [](const auto& job) { return job.waits(); });
+      view.status =
+          view.supervisor && !waits ? AttemptStatus::alive : AttemptStatus::starting;
+      return view;
     }
+    // Gone from the queue; its end may have been written since we looked.
+    view = look_at_attempt(folder, attempt);
+    if (view.status == AttemptStatus::ended) return view;
+    const auto number = number_of(folder, attempt);
+    if (!number && !view.supervisor) return {};
+    view.status = AttemptStatus::killed;
+    view.reason = number ? reason_for(*number) : "Slurm has ended it";
     return view;
   }
 
   void stop(const JobFolder& folder, int attempt, bool now) override {
-    const auto number = number_of(folder, attempt);
-    if (!number) return;
-    const auto state = state_of(*number);
-    if (state.empty()) return;
-    if (state == "PENDING" || now) {
-      run_slurm({"scancel", *number});
-    } else {
-      run_slurm({"scancel", "--batch", "--signal=TERM", *number});
+    const auto there = queued_as(slurm_name(folder, attempt));
+    if (there.empty() && !number_of(folder, attempt)) end_unbegun(folder, attempt);
+    for (const auto& job : there) {
+      if (job.waits() || now) {
+        run_slurm({"scancel", job.number});
+      } else {
+        run_slurm({"scancel", "--batch", "--signal=TERM", job.number});
+      }
+      is_known_ = false;
     }
-    is_known_ = false;
   }
 
   bool uses_pool() const override { return false; }
@@ -132,28 +133,58 @@ class SlurmExecutor : public Executor {
     return std::string(text::trim(files::read(path, kMost)));
   }
 
-  // Returns "PENDING", "RUNNING", ...; "" for one that has left the queue.
-  std::string state_of(const std::string& number) {
+  std::string submit(const Start& start, const std::string& name) const {
+    const auto script = start.folder.path() / "attempts" / str(start.attempt, ".sh");
+    files::write_atomically(script, script_of(start));
+    std::vector<std::string> words{
+        "sbatch",
+        "--parsable",
+        "--no-requeue",
+        "--job-name=" + name,
+        "--output=" + start.folder.log(start.attempt).string(),
+        "--ntasks=1",
+        str("--cpus-per-task=", start.job.resources.cores),
+        "--export=NONE"};
+    if (!partition_.empty()) words.push_back("--partition=" + partition_);
+    if (start.job.resources.gpus > 0) {
+      words.push_back(str("--gpus-per-node=", start.job.resources.gpus));
+    }
+    if (start.job.time_limit > 0) {
+      constexpr Milliseconds kMinute = 60'000;
+      words.push_back(str("--time=", start.job.time_limit / kMinute + 2));
+    }
+    words.push_back(script.string());
+    return text::split(run_slurm(words), ';').at(0);
+  }
+
+  // Returns the jobs of this name that have not ended. One question is about all jobs,
+  // and its answer holds for a while.
+  std::vector<QueuedJob> queued_as(const std::string& name) {
     const auto now = Clock::system().now();
     if (!is_known_ || now - asked_ > interval_) {
-      states_.clear();
-      for (const auto& line : text::split(
-               run_slurm({"squeue", "--me", "--noheader", "--format=%i %T"}), '\n')) {
-        const auto words = text::split(std::string(text::trim(line)), ' ');
-        if (words.size() >= 2) states_[words.front()] = words.back();
-      }
+      queued_ = ask_for_queue();
       asked_ = now;
       is_known_ = true;
     }
-    const auto found = states_.find(number);
-    if (found == states_.end()) return "";
-    // A job that has ended is in the queue for some time.
-    const auto& state = found->second;
-    const bool lives = state == "PENDING" || state == "CONFIGURING" ||
-                       state == "RUNNING" || state == "COMPLETING" ||
-                       state == "SUSPENDED" || state == "STOPPED" ||
-                       state == "REQUEUED" || state == "SIGNALING";
-    return lives ? state : "";
+    const auto found = queued_.find(name);
+    return found == queued_.end() ? std::vector<QueuedJob>{} : found->second;
+  }
+
+  static std::map<std::string, std::vector<QueuedJob>> ask_for_queue() {
+    std::map<std::string, std::vector<QueuedJob>> queued;
+    for (const auto& line : text::split(
+             run_slurm({"squeue", "--me", "--noheader", "--format=%i %T %j"}), '\n')) {
+      const auto words = text::split(std::string(text::trim(line)), ' ');
+      if (words.size() < 3) continue;
+      // A job that has ended is in the queue for some time.
+      const auto& state = words[1];
+      const bool lives = state == "PENDING" || state == "CONFIGURING" ||
+                         state == "RUNNING" || state == "COMPLETING" ||
+                         state == "SUSPENDED" || state == "STOPPED" ||
+                         state == "REQUEUED" || state == "SIGNALING";
+      if (lives) queued[words[2]].push_back({words[0], state});
+    }
+    return queued;
   }
 
   // From the accounting of Slurm, which not every cluster has.
@@ -175,7 +206,7 @@ class SlurmExecutor : public Executor {
   const jobs::Environment environment_;
 
   // What squeue has said last, about all jobs.
-  std::map<std::string, std::string> states_;
+  std::map<std::string, std::vector<QueuedJob>> queued_;  // by name
   SteadyTime asked_{};
   bool is_known_ = false;
 };

@@ -165,7 +165,7 @@ TEST_F(HttpTest, AFloodOfSmallChunksEndsAtTheLimit) {
 }
 
 TEST_F(HttpTest, ASlowClientIsCutOffAndOthersAreServed) {
-  serve({.max_connections = 3, .idle_ms = 300, .request_ms = 300});
+  serve({.max_connections = 3, .idle_ms = 1000, .request_ms = 1000});
   std::vector<files::Descriptor> slow;
   for (int i = 0; i < 3; ++i) {
     slow.push_back(connect());

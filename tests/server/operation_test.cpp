@@ -91,7 +91,8 @@ TEST_F(OperationTest, ABackupUnderLoadIsWholeAndCanBeRestored) {
   std::vector<std::string> early;
   {
     std::jthread load([&](const std::stop_token& stop) {
-      while (!stop.stop_requested()) served_.submit(1);
+      // Fewer than quota.jobs_per_user, however slowly they run.
+      for (int i = 0; i < 900 && !stop.stop_requested(); ++i) served_.submit(1);
     });
     const auto jobs_now = [&] {
       return Json::parse(served_.ask("GET", "/v1/jobs?limit=1000").body)["items"];
@@ -152,7 +153,7 @@ TEST_F(OperationTest, TheLogIsRotatedAndItsLinesAreWhole) {
   const auto log = file("server.log");
   served_.start({"store.log=" + log, "store.log_bytes=4096"});
   // Each job that is cancelled while it waits is two lines; two that run hold it up.
-  for (int i = 0; i < 2; ++i) served_.submit(1'000'000);
+  for (int i = 0; i < 2; ++i) served_.submit(test::kEndless);
   int jobs = 0;
   const auto cancel_one = [&] {
     served_.ask("POST", "/v1/jobs/" + served_.submit(1) + "/cancel");
@@ -175,13 +176,14 @@ TEST_F(OperationTest, TheLogIsRotatedAndItsLinesAreWhole) {
 
 TEST_F(OperationTest, SigtermEndsTheServerAndJobsGoOn) {
   served_.start();
-  const auto id = served_.submit(3000);
+  const auto id = served_.submit_held(30);
   ASSERT_TRUE(served_.reaches(id, "running"));
   served_.signal(SIGTERM);
   EXPECT_TRUE(served_.wait().ok());
   EXPECT_EQ(service::look_at_attempt(served_.folder(id), 1).status,
             service::AttemptStatus::alive);
   served_.start();
+  test::let_go(served_.folder(id));
   ASSERT_TRUE(served_.reaches(id, "done"));
   EXPECT_EQ(Json::parse(served_.ask("GET", "/v1/jobs/" + id).body)["attempt"], 1);
 }

@@ -30,7 +30,7 @@ TEST(ServicePage, ItsCommandsWork) {
                     .directory = folder.path(),
                     .out = process::Stream::pipe,
                     .err = process::Stream::pipe},
-                   std::chrono::minutes(1));
+                   std::chrono::minutes(4));
   ASSERT_TRUE(output.end.ok()) << output.out << output.err;
   EXPECT_THAT(output.out, HasSubstr("event: metrics"));
   EXPECT_THAT(output.out, HasSubstr("\"state\":\"done\""));

@@ -48,6 +48,11 @@ class JobsTest : public ::testing::Test {
     return service_->submit(ada_, more).id;
   }
 
+  std::string submit_held(int steps, Submission more = {}) {
+    more.recipe.text = test::held_recipe(steps);
+    return service_->submit(ada_, more).id;
+  }
+
   JobFolder folder(const std::string& id) { return service_->folder(admin_, id); }
   Job job(const std::string& id) { return service_->job(admin_, id); }
 
@@ -93,21 +98,23 @@ TEST_F(JobsTest, AJobIsPlannedRunsAndIsDone) {
 }
 
 TEST_F(JobsTest, ARunningJobOutlivesItsServerAndIsAdopted) {
-  const auto id = submit(1500);
+  const auto id = submit_held(50);
   ASSERT_TRUE(reaches(id, JobState::running));
   service_->stop();
-  const auto before = steps_of(id);
-  ASSERT_TRUE(test::eventually([&] { return steps_of(id) > before; }));
+  test::let_go(folder(id), 30);
+  ASSERT_TRUE(test::eventually([&] { return steps_of(id) == 30; }));
   restart();
+  test::let_go(folder(id));
   ASSERT_TRUE(reaches(id, JobState::done)) << job(id).reason;
   EXPECT_EQ(job(id).attempt, 1);
-  expect_whole(id, 1500);
+  expect_whole(id, 50);
 }
 
 TEST_F(JobsTest, AJobThatEndsWithoutAServerIsFoundDone) {
-  const auto id = submit(200);
+  const auto id = submit_held(20);
   ASSERT_TRUE(reaches(id, JobState::running));
   service_->stop();
+  test::let_go(folder(id));
   ASSERT_TRUE(test::eventually(
       [&] { return look_at_attempt(folder(id), 1).status == AttemptStatus::ended; }));
   restart();
@@ -115,39 +122,50 @@ TEST_F(JobsTest, AJobThatEndsWithoutAServerIsFoundDone) {
 }
 
 TEST_F(JobsTest, AnAttemptIsStartedOnceHoweverOftenItIsAskedFor) {
-  const auto id = submit(400);
+  const auto id = submit_held(40);
   ASSERT_TRUE(reaches(id, JobState::running));
   const auto executor = make_local_executor(service_->caller());
   for (int i = 0; i < 5; ++i) {
     executor->start({.folder = folder(id), .job = job(id), .attempt = 1},
                     service_->pool());
   }
+  ASSERT_TRUE(test::eventually([&] {
+    const auto log = test::read_file(folder(id).log(1));
+    int left = 0;  // by whom it says so
+    for (auto at = log.find("has a supervisor"); at != std::string::npos;
+         at = log.find("has a supervisor", at + 1)) {
+      ++left;
+    }
+    return left == 5;
+  }));
+  test::let_go(folder(id));
   ASSERT_TRUE(reaches(id, JobState::done)) << job(id).reason;
-  expect_whole(id, 400);
+  expect_whole(id, 40);
   EXPECT_EQ(run::count_events(folder(id).run() / "events.jsonl", "started"), 1);
 }
 
 TEST_F(JobsTest, AKilledSupervisorMeansFailedOrAnotherTry) {
   for (const int retries : {0, 1}) {
-    const auto id = submit(800, {.max_retries = retries});
+    const auto id = submit_held(80, {.max_retries = retries});
     ASSERT_TRUE(reaches(id, JobState::running));
     ASSERT_TRUE(test::eventually([&] { return steps_of(id) > 5; }));
     const auto view = look_at_attempt(folder(id), 1);
     ASSERT_TRUE(view.supervisor);
     ASSERT_TRUE(signal_supervisor(*view.supervisor, SIGKILL));
+    test::let_go(folder(id));
     ASSERT_TRUE(reaches(id, retries == 0 ? JobState::failed : JobState::done))
         << job(id).reason;
     if (retries == 0) {
       EXPECT_THAT(job(id).reason, HasSubstr("supervisor was killed"));
     } else {
       EXPECT_EQ(job(id).attempt, 2);
-      expect_whole(id, 800);
+      expect_whole(id, 80);
     }
   }
 }
 
 TEST_F(JobsTest, CancelStopsWhatRunsAndWhatWaits) {
-  const auto first = submit(100'000, {.resources = {.cores = 2}});
+  const auto first = submit(test::kEndless, {.resources = {.cores = 2}});
   const auto second = submit(10, {.resources = {.cores = 2}});
   ASSERT_TRUE(reaches(first, JobState::running));
   EXPECT_EQ(service_->queue().at(0).turn.job, second);
@@ -159,17 +177,17 @@ TEST_F(JobsTest, CancelStopsWhatRunsAndWhatWaits) {
 }
 
 TEST_F(JobsTest, APausedJobGoesOnWhereItWasOnOtherCores) {
-  const auto id = submit(600);
-  ASSERT_TRUE(test::eventually([&] { return steps_of(id) > 20; }));
+  const auto id = submit_held(60);
+  ASSERT_TRUE(test::eventually([&] { return steps_of(id) == 10; }));
   service_->pause(ada_, id);
   ASSERT_TRUE(reaches(id, JobState::paused)) << job(id).reason;
-  const auto at = steps_of(id);
-  EXPECT_LT(at, 600);
+  EXPECT_EQ(steps_of(id), 10);
+  test::let_go(folder(id));
   EXPECT_TRUE(service_->store().leases().empty());
   service_->resume(ada_, id, Resources{.cores = 2});
   ASSERT_TRUE(reaches(id, JobState::done)) << job(id).reason;
   EXPECT_EQ(job(id).resources.cores, 2);
-  expect_whole(id, 600);
+  expect_whole(id, 60);
 }
 
 TEST_F(JobsTest, AFailureIsTriedAgainAsOftenAsAsked) {
@@ -182,7 +200,7 @@ TEST_F(JobsTest, AFailureIsTriedAgainAsOftenAsAsked) {
 }
 
 TEST_F(JobsTest, ATimeLimitEndsAJob) {
-  const auto id = submit(100'000, {.time_limit = 1'500});
+  const auto id = submit(test::kEndless, {.time_limit = 1'500});
   ASSERT_TRUE(reaches(id, JobState::failed));
   EXPECT_THAT(job(id).reason, HasSubstr("time limit"));
 }
@@ -192,7 +210,7 @@ TEST_F(JobsTest, AJobWaitsForAnotherAndFailsWithIt) {
   const auto second = submit(5, {.needs = {first}});
   ASSERT_TRUE(reaches(second, JobState::done));
   EXPECT_LE(job(first).finished, job(second).started);
-  const auto long_one = submit(100'000);
+  const auto long_one = submit(test::kEndless);
   const auto third = submit(5, {.needs = {long_one}});
   service_->cancel(ada_, long_one);
   ASSERT_TRUE(reaches(third, JobState::failed));
@@ -210,7 +228,7 @@ TEST_F(JobsTest, JobsAreSubmittedInsideOfTransactionsWhileTheQueueMoves) {
 }
 
 TEST_F(JobsTest, OthersDoNotSeeOrTouchAJob) {
-  const auto id = submit(100'000);
+  const auto id = submit(test::kEndless);
   const auto eve = test::as("eve");
   EXPECT_THROW(service_->job(eve, id), Refusal);
   EXPECT_THROW(service_->cancel(eve, id), Refusal);

@@ -66,7 +66,7 @@ TEST_F(LimitsTest, WhatWasKeptLongEnoughIsRemovedAndNothingElse) {
   const auto old = submit(5);
   ASSERT_TRUE(reaches(old, JobState::done));
   const auto folder = service_->folder(admin_, old).path();
-  const auto living = submit(1'000'000);
+  const auto living = submit(test::kEndless);
   ASSERT_TRUE(reaches(living, JobState::running));
   EXPECT_EQ(service_->clean_up(), 0);  // nothing is said of how long
   config::ServerConfig config;
@@ -122,7 +122,7 @@ TEST_F(LimitsTest, RunsAndUploadsCountTowardsTheDisk) {
 }
 
 TEST_F(LimitsTest, WhatARunningJobWritesCountsAtOnce) {
-  const auto id = submit(1'000'000);
+  const auto id = submit(test::kEndless);
   ASSERT_TRUE(reaches(id, JobState::running));
   test::write_file(service_->folder(admin_, id).run() / "large",
                    std::string(100'000, 'x'));

@@ -65,6 +65,20 @@ inline std::string short_recipe(int steps, int milliseconds = 1) {
          "\"shape\": [4]}, \"parallel\": {\"device\": \"cpu\", \"ranks\": 1}}";
 }
 
+// Longer than any test: whoever submits it ends it.
+inline constexpr int kEndless = 1'000'000'000;
+
+// The same, held at its tenth step until let_go().
+inline std::string held_recipe(int steps) {
+  auto recipe = short_recipe(steps);
+  return recipe.insert(1, "\"optim\": {\"lr\": 14}, ");
+}
+
+// Lets a held job go on to this step, and to its end by default.
+inline void let_go(const service::JobFolder& folder, int until = kEndless) {
+  files::write_atomically(folder.path() / "until", std::to_string(until));
+}
+
 inline service::Identity as(const std::string& user,
                             service::Role role = service::Role::user) {
   return {.user = user, .role = role, .token = "token-of-" + user};

@@ -20,10 +20,13 @@ echo "sbatch $*" >> calls
 [ -e refuse ] && { echo 'sbatch: error: Batch job submission failed: Invalid partition' >&2; exit 1; }
 number=$(($(cat number 2>/dev/null || echo 0) + 1))
 echo $number > number
-for word; do case $word in --output=*) log=${word#--output=} ;; esac; script=$word; done
+for word; do
+  case $word in --output=*) log=${word#--output=} ;; --job-name=*) echo ${word#*=} > $number.name ;; esac
+  script=$word
+done
 if [ -e hold ]; then echo PENDING > $number.state; echo "$number;cluster"; exit 0; fi
 echo RUNNING > $number.state
-(setsid sh -c "echo \$\$ > $number.pid; exec env -i sh '$script' >> '$log' 2>&1" &) < /dev/null > /dev/null 2>&1
+(setsid sh -c "echo \$\$ > $number.part; mv $number.part $number.pid; exec env -i sh '$script' >> '$log' 2>&1" &) < /dev/null > /dev/null 2>&1
 echo "$number;cluster"
 )sh";
 
@@ -34,11 +37,12 @@ for file in *.state; do
   [ -e "$file" ] || continue
   number=${file%.state}
   state=$(cat "$file")
-  if [ "$state" = RUNNING ] && [ -e $number.pid ] && ! kill -0 "$(cat $number.pid)" 2>/dev/null; then
-    continue
+  if [ "$state" = RUNNING ] && [ -e $number.pid ]; then
+    # Its parent may never ask how it ended.
+    grep -q '^State:[^ZX]*$' /proc/$(cat $number.pid)/status 2>/dev/null || continue
   fi
   [ "$state" = RUNNING ] || [ "$state" = PENDING ] || continue
-  echo "$number $state"
+  echo "$number $state $(cat $number.name)"
 done
 )sh";
 
@@ -104,6 +108,9 @@ class SlurmTest : public ::testing::Test {
     more.recipe.text = test::short_recipe(steps);
     return service_->submit(ada_, more).id;
   }
+  std::string submit_held(int steps) {
+    return service_->submit(ada_, {.recipe = {.text = test::held_recipe(steps)}}).id;
+  }
 
   void touch(const std::string& name) { test::write_file(slurm_.path() / name, ""); }
   std::string calls() {
@@ -155,7 +162,7 @@ TEST_F(SlurmTest, GpusAreAskedForAndNotLookedForHere) {
 
 TEST_F(SlurmTest, APendingJobIsCancelledWithoutHavingRun) {
   touch("hold");
-  const auto id = submit(100'000);
+  const auto id = submit(test::kEndless);
   ASSERT_TRUE(reaches(id, JobState::planning));
   ASSERT_TRUE(test::eventually([&] { return count_calls("squeue") > 2; }));
   EXPECT_EQ(job(id).state, JobState::planning);
@@ -166,7 +173,7 @@ TEST_F(SlurmTest, APendingJobIsCancelledWithoutHavingRun) {
 }
 
 TEST_F(SlurmTest, ARunningJobIsAskedForACheckpointBeforeItEnds) {
-  const auto id = submit(100'000);
+  const auto id = submit(test::kEndless);
   ASSERT_TRUE(reaches(id, JobState::running)) << job(id).reason;
   service_->pause(ada_, id);
   ASSERT_TRUE(reaches(id, JobState::paused)) << job(id).reason;
@@ -179,20 +186,47 @@ TEST_F(SlurmTest, ARunningJobIsAskedForACheckpointBeforeItEnds) {
 }
 
 TEST_F(SlurmTest, AJobGoesOnWithoutAServerAndIsAdopted) {
-  const auto id = submit(1500);
+  const auto id = submit_held(20);
   ASSERT_TRUE(reaches(id, JobState::running)) << job(id).reason;
   restart();
+  test::let_go(folder(id));
   ASSERT_TRUE(reaches(id, JobState::done)) << job(id).reason;
   EXPECT_EQ(count_calls("sbatch"), 1);
 }
 
-// A server that is killed between sbatch and writing down its number asks again.
-TEST_F(SlurmTest, AnAttemptThatWasSubmittedTwiceRunsOnce) {
-  const auto id = submit(800);
+// A server that is killed between sbatch and writing down its number looks for it.
+TEST_F(SlurmTest, AnAttemptWhoseNumberWasLostIsFoundByItsName) {
+  const auto id = submit_held(20);
   ASSERT_TRUE(reaches(id, JobState::running)) << job(id).reason;
-  std::filesystem::remove(folder(id).path() / "attempts" / "1.slurm");
+  const auto number = folder(id).path() / "attempts" / "1.slurm";
+  std::filesystem::remove(number);
   restart();
-  ASSERT_TRUE(test::eventually([&] { return count_calls("sbatch") == 2; }));
+  service_->pause(ada_, id);
+  ASSERT_TRUE(reaches(id, JobState::paused)) << job(id).reason;
+  EXPECT_EQ(count_calls("sbatch"), 1);
+  EXPECT_THAT(calls(), HasSubstr("--signal=TERM 1\n"));
+}
+
+// As by an sbatch that outlives the server which started it.
+TEST_F(SlurmTest, AnAttemptThatWasSubmittedTwiceRunsOnce) {
+  const auto id = submit_held(20);
+  ASSERT_TRUE(reaches(id, JobState::running)) << job(id).reason;
+  const auto attempts = folder(id).path() / "attempts";
+  const auto again = test::run(
+      {(slurm_.path() / "sbatch").string(), "--job-name=" + id + ".1",
+       "--output=" + folder(id).log(1).string(), (attempts / "1.sh").string()});
+  ASSERT_THAT(again.out, HasSubstr("2;"));
+  files::write_atomically(attempts / "1.slurm", "2");
+  // The second supervisor leaves, and the server looks at what is left of the two.
+  ASSERT_TRUE(test::eventually([&] {
+    const auto queue = test::run({(slurm_.path() / "squeue").string()});
+    return queue.out.rfind("1 RUNNING ", 0) == 0 &&
+           queue.out.find("\n2 ") == std::string::npos;
+  }));
+  const int looks = count_calls("squeue");
+  ASSERT_TRUE(test::eventually([&] { return count_calls("squeue") > looks + 2; }));
+  EXPECT_EQ(job(id).state, JobState::running) << job(id).reason;
+  test::let_go(folder(id));
   ASSERT_TRUE(reaches(id, JobState::done)) << job(id).reason;
   EXPECT_EQ(job(id).attempt, 1);
   EXPECT_EQ(run::count_events(folder(id).run() / "events.jsonl", "started"), 1);
@@ -201,7 +235,7 @@ TEST_F(SlurmTest, AnAttemptThatWasSubmittedTwiceRunsOnce) {
 
 TEST_F(SlurmTest, WhatSlurmEndsIsFailedWithSlurmsWord) {
   test::write_file(slurm_.path() / "accounted", "OUT_OF_MEMORY\n");
-  const auto id = submit(100'000);
+  const auto id = submit(test::kEndless);
   ASSERT_TRUE(reaches(id, JobState::running)) << job(id).reason;
   const auto view = look_at_attempt(folder(id), 1);
   ASSERT_TRUE(signal_supervisor(*view.supervisor, SIGKILL));

@@ -19,6 +19,14 @@ using Json = nlohmann::ordered_json;
 
 class ServiceSystem : public ::testing::Test {
  protected:
+  // No test leaves a training behind.
+  ~ServiceSystem() override {
+    if (!server_) return;
+    for (const auto& id : submitted_) {
+      if (command({"cancel", id}).end.ok()) reaches(id, "cancelled");
+    }
+  }
+
   void start() {
     server_.emplace(process::Child::start(
         {.arguments = {test::binary("lockstep").string(), "serve", "--insecure-local",
@@ -99,34 +107,62 @@ class ServiceSystem : public ::testing::Test {
       return now == state || now == "done" || now == "failed";
     });
   }
+  bool passes(const std::string& id, int step) {
+    return becomes(id, [&](const Json& job) {
+      const auto run = job.value("run", Json());
+      return run.is_object() && run.value("step", Json()).is_number() &&
+             run["step"].get<int>() > step;
+    });
+  }
+
+  // A CNN on the CPU; returns its id.
+  std::string submit(const std::vector<std::string>& knobs) {
+    std::vector<std::string> words{"submit", test::quick_recipe(),
+                                   "parallel.device=cpu", "--name", "cnn"};
+    words.insert(words.begin() + 2, knobs.begin(), knobs.end());
+    const auto submitted = command(std::move(words));
+    EXPECT_TRUE(submitted.end.ok()) << submitted.err;
+    submitted_.push_back(submitted.out.substr(0, submitted.out.find('\n')));
+    return submitted_.back();
+  }
+
+  std::vector<double> losses_of(const std::string& id) {
+    return test::losses_in(folder_.path() / "jobs" / id / "run");
+  }
 
   files::TemporaryDirectory folder_;
+  std::vector<std::string> submitted_;
   std::optional<process::Child> server_;
   std::string url_;
 };
 
 TEST_F(ServiceSystem, ATrainingOutlivesItsServerPausesAndGoesOn) {
   start();
-  const auto submitted = command({"submit", test::quick_recipe(), "train.steps=60",
-                                  "parallel.device=cpu", "--name", "cnn"});
-  ASSERT_TRUE(submitted.end.ok()) << submitted.err;
-  const auto id = submitted.out.substr(0, submitted.out.find('\n'));
-  ASSERT_TRUE(becomes(id, [](const Json& job) {
-    const auto run = job.value("run", Json());
-    return run.is_object() && run.value("step", Json()).is_number() &&
-           run["step"].get<int>() > 3;
-  }));
+  // More steps than it has the time for: it is cancelled in the end.
+  const auto id = submit({"train.steps=1000000", "checkpoint.keep=1"});
+  ASSERT_TRUE(passes(id, 3));
   kill();
   start();
   EXPECT_EQ(job(id).at("attempt"), 1);
   ASSERT_TRUE(command({"pause", id}).end.ok());
   ASSERT_TRUE(reaches(id, "paused"));
-  if (job(id).at("state") == "paused") {
-    ASSERT_TRUE(command({"resume", id, "--cores", "1"}).end.ok());
-  }
+  ASSERT_EQ(job(id).at("state"), "paused") << job(id).dump();
+  const auto before = losses_of(id).size();
+  ASSERT_TRUE(command({"resume", id, "--cores", "1"}).end.ok());
+  ASSERT_TRUE(passes(id, static_cast<int>(before) + 2));
+  ASSERT_TRUE(command({"cancel", id}).end.ok());
+  ASSERT_TRUE(reaches(id, "cancelled"));
+  ASSERT_EQ(job(id).at("state"), "cancelled") << job(id).dump();
+  EXPECT_EQ(job(id).at("attempt"), 2);
+  EXPECT_GT(losses_of(id).size(), before);
+}
+
+TEST_F(ServiceSystem, ATrainingIsDoneAndItsLogSaysHowWell) {
+  start();
+  const auto id = submit({"train.steps=60"});
   ASSERT_TRUE(reaches(id, "done"));
   ASSERT_EQ(job(id).at("state"), "done") << job(id).dump();
-  const auto losses = test::losses_in(folder_.path() / "jobs" / id / "run");
+  const auto losses = losses_of(id);
   EXPECT_GE(losses.size(), 60U);
   EXPECT_LT(losses.back(), losses.front());
   EXPECT_THAT(command({"logs", id}).out, HasSubstr("accuracy"));
@@ -148,7 +184,7 @@ TEST_F(ServiceSystem, TheBodyOfAUserTrainsAGpt2OnTwoRanks) {
   const auto id = answer["job_id"].get<std::string>();
   ASSERT_TRUE(reaches(id, "done"));
   EXPECT_EQ(job(id).at("state"), "done") << job(id).dump();
-  const auto losses = test::losses_in(folder_.path() / "jobs" / id / "run");
+  const auto losses = losses_of(id);
   ASSERT_GE(losses.size(), 3U);
   EXPECT_LT(losses.back(), losses.front());
 }

@@ -71,13 +71,8 @@ class Served {
     return server::send_request({.url = url_, .authority = authority}, request);
   }
 
-  std::string submit(int steps) {
-    const auto answer =
-        ask("POST", "/v1/jobs",
-            "{\"max_retries\": 50, \"recipe\": " + short_recipe(steps) + "}");
-    EXPECT_EQ(answer.status, 201) << answer.body;
-    return Json::parse(answer.body).value("id", "");
-  }
+  std::string submit(int steps) { return submit_recipe(short_recipe(steps)); }
+  std::string submit_held(int steps) { return submit_recipe(held_recipe(steps)); }
 
   std::string state_of(const std::string& id) {
     return Json::parse(ask("GET", "/v1/jobs/" + id).body).value("state", "");
@@ -101,6 +96,13 @@ class Served {
   std::string authority;  // PEM file of the server's certificate
 
  private:
+  std::string submit_recipe(const std::string& recipe) {
+    const auto answer =
+        ask("POST", "/v1/jobs", "{\"max_retries\": 50, \"recipe\": " + recipe + "}");
+    EXPECT_EQ(answer.status, 201) << answer.body;
+    return Json::parse(answer.body).value("id", "");
+  }
+
   // No test leaves a job behind.
   void end_supervisors() {
     std::error_code ignored;
