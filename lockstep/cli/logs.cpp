@@ -13,11 +13,11 @@ int show_logs(const Arguments& arguments, Context& context) {
   const auto rank = arguments.number("--rank", 0);
   const auto query = rank ? str("?rank=", *rank) : std::string();
   if (!arguments.has("--follow")) {
-    context.out << client->call("GET", str("/v1/jobs/", job, "/logs", query)).body;
+    context.out << client->call("GET", str("/v1/runs/", job, "/logs", query)).body;
     return kExitOk;
   }
   EventReader events;
-  client->stream(str("/v1/jobs/", job, "/logs/stream", query),
+  client->stream(str("/v1/runs/", job, "/logs/stream", query),
                  [&](std::string_view piece) {
                    for (const auto& line : events.add(piece)) {
                      context.out << line << std::endl;

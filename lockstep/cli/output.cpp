@@ -6,6 +6,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/base/text.h"
 #include "lockstep/config/load.h"
+#include "lockstep/server/http.h"
 
 namespace lockstep::cli {
 namespace {
@@ -88,6 +89,17 @@ jobs::Caller caller_of(const Context& context) {
   caller.warn = [&context](std::string_view sentence) {
     context.err << "lockstep: " << toned("warning:", Tone::yellow, context.color_err)
                 << " " << printable(sentence) << "\n";
+  };
+  caller.ask_http = [](const jobs::HttpQuestion& question) {
+    // "https://host:443/path": the path begins at the third slash.
+    const auto path = question.url.find('/', question.url.find("://") + 3);
+    const auto answer = server::send_request(
+        {.url = question.url.substr(0, path), .patience = std::chrono::seconds(20)},
+        {.method = question.method,
+         .target = path == std::string::npos ? "/" : question.url.substr(path),
+         .headers = question.headers,
+         .body = question.body});
+    return jobs::HttpAnswer{answer.status, answer.body};
   };
   return caller;
 }

@@ -16,6 +16,7 @@
 #include "lockstep/cli/detail/plan.h"
 #include "lockstep/jobs/compare.h"
 #include "lockstep/jobs/job_options.h"
+#include "lockstep/jobs/mlflow_sync.h"
 #include "lockstep/jobs/open_run.h"
 #include "lockstep/jobs/prepare.h"
 #include "lockstep/jobs/wandb_sync.h"
@@ -169,6 +170,7 @@ int train(const Arguments& arguments, Context& context) {
   }
   const jobs::FinishedRun finished{plan, prepared.knowledge, prepared.machine,
                                    unix_seconds(Clock::system().wall())};
+  jobs::MlflowSync mlflow(run.path(), plan.config.config.monitor, caller);
   const auto result = [&] {
     const jobs::WandbSync meanwhile(run.path(), plan.config.config.monitor, caller);
     return launcher::run_job(run, jobs::training_job(plan, opened, start), signals);
@@ -177,6 +179,8 @@ int train(const Arguments& arguments, Context& context) {
   // have proposed others.
   if (opened.lock.lost_to().empty()) run::take_back_proposed(run);
   sync_wandb(run, context);
+  const auto unsent = mlflow.finish(result.state == run::RunStatus::failed);
+  if (!unsent.empty()) context.err << "mlflow: " << printable(unsent) << "\n";
   if (result.state == run::RunStatus::done) {
     say_how_right_the_plan_was(finished, run, context);
   }

@@ -18,7 +18,8 @@ namespace lockstep::config {
   X(csv)                  \
   X(tensorboard)          \
   X(prometheus)           \
-  X(wandb)
+  X(wandb)                \
+  X(mlflow)
 
 #define LOCKSTEP_ENUMERATOR(name) name,
 enum class Sink { console, LOCKSTEP_SINKS(LOCKSTEP_ENUMERATOR) };
@@ -52,6 +53,9 @@ struct MonitorConfig {
   std::string wandb_project = "lockstep";
   std::string wandb_entity;
   units::Duration wandb_sync_every = std::chrono::minutes(5);
+  std::string mlflow_uri;
+  std::string mlflow_experiment = "lockstep";
+  units::Duration mlflow_sync_every = std::chrono::seconds(10);
   bool alerts = true;
   units::Duration alert_after = std::chrono::seconds(30);
   double alert_temperature = 85;
@@ -96,6 +100,24 @@ void describe_alerts(MonitorConfig& c, Visitor& v) {
           {.help = "No step for this long while training; 0s: never.",
            .affects = Affects::output,
            .needs = kAlerts});
+}
+
+template <typename Visitor>
+void describe_mlflow(MonitorConfig& c, Visitor& v) {
+  v.field("mlflow_uri", c.mlflow_uri,
+          {.help = "The tracking server of the mlflow sink, http://HOST:PORT; empty: "
+                   "MLFLOW_TRACKING_URI.",
+           .affects = Affects::output,
+           .needs = "monitor.sinks=mlflow",
+           .is_local = true});
+  v.field("mlflow_experiment", c.mlflow_experiment,
+          {.help = "The experiment of its runs; made if it is not there.",
+           .affects = Affects::output,
+           .needs = "monitor.sinks=mlflow"});
+  v.field("mlflow_sync_every", c.mlflow_sync_every,
+          {.help = "How often it is sent what is new; 0s: only at the end.",
+           .affects = Affects::output,
+           .needs = "monitor.sinks=mlflow"});
 }
 
 template <typename Visitor>
@@ -150,6 +172,7 @@ void describe(MonitorConfig& c, Visitor& v) {
                    "only at the end.",
            .affects = Affects::output,
            .needs = "monitor.sinks=wandb"});
+  describe_mlflow(c, v);
   describe_alerts(c, v);
 }
 

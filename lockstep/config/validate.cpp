@@ -338,6 +338,14 @@ void check_monitor(Checker& check, const MonitorConfig& monitor) {
   needs(!monitor.wandb_entity.empty(), Sink::wandb, "monitor.wandb_entity");
   needs(monitor.wandb_sync_every != MonitorConfig().wandb_sync_every, Sink::wandb,
         "monitor.wandb_sync_every");
+  needs(!monitor.mlflow_uri.empty(), Sink::mlflow, "monitor.mlflow_uri");
+  needs(monitor.mlflow_experiment != MonitorConfig().mlflow_experiment, Sink::mlflow,
+        "monitor.mlflow_experiment");
+  needs(monitor.mlflow_sync_every != MonitorConfig().mlflow_sync_every, Sink::mlflow,
+        "monitor.mlflow_sync_every");
+  if (monitor.mlflow_experiment.empty()) {
+    check.refuse("monitor.mlflow_experiment", "is empty; name one, such as lockstep");
+  }
   if (monitor.wandb_project.empty()) {
     check.refuse("monitor.wandb_project", "is empty; name a project, such as lockstep");
   }

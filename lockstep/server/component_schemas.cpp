@@ -52,6 +52,11 @@ constexpr const char* kSchemas = R"json({
       "history": {"type": "array", "items": {"type": "object"}},
       "run": {"type": ["object", "null"]},
       "plan": {"type": ["object", "null"]}}},
+  "Run": {"type": "object", "required": ["id", "user", "job_state", "attempt", "run"],
+    "properties": {
+      "id": {"type": "string"}, "number": {"type": "integer"}, "user": {"type": "string"},
+      "name": {"type": "string"}, "job_state": {"$ref": "#/components/schemas/JobState"},
+      "attempt": {"type": "integer"}, "run": {"type": "object"}}},
   "Upload": {"type": "object", "required": ["id", "bytes", "received", "complete"],
     "properties": {"id": {"type": "string"}, "name": {"type": "string"},
       "kind": {"type": "string"}, "bytes": {"type": "integer"},

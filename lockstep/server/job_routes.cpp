@@ -1,7 +1,6 @@
 // /v1/jobs: what people ask for.
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
-#include "lockstep/jobs/run_view.h"
 #include "lockstep/server/detail/route.h"
 
 namespace lockstep::server {
@@ -48,20 +47,6 @@ service::Resources resources_of(const Json& json) {
   return resources;
 }
 
-// What is read from the run directory, without its place on this machine.
-Json run_json(const service::JobFolder& folder) {
-  try {
-    const auto view = jobs::view_of(run::RunDirectory::open(folder.run()));
-    auto json = Json::parse(jobs::to_json(view));
-    for (const auto* key : {"path", "recipe", "command", "host", "pid"}) {
-      json.erase(key);
-    }
-    return json;
-  } catch (const Error&) {
-    return nullptr;  // not made yet
-  }
-}
-
 Json whole_job(service::Service& service, const Call& call, const service::Job& job) {
   auto json = server::json_of(job);
   if (job.state == service::JobState::queued) {
@@ -83,20 +68,27 @@ Json whole_job(service::Service& service, const Call& call, const service::Job& 
   return json;
 }
 
+service::Submission submission_of(const Call& call) {
+  const auto& body = call.body;
+  service::Submission wanted;
+  wanted.name = body.value("name", "");
+  const auto& recipe = body.at("recipe");
+  wanted.recipe.text = recipe.is_string() ? recipe.get<std::string>() : recipe.dump();
+  wanted.recipe.inputs = body.value("inputs", std::map<std::string, std::string>{});
+  wanted.priority = body.value("priority", 0);
+  wanted.max_retries = body.value("max_retries", 0);
+  wanted.time_limit =
+      static_cast<Milliseconds>(body.value("time_limit_seconds", 0.0) * 1000);
+  wanted.needs = body.value("needs", std::vector<std::string>{});
+  if (body.contains("resources")) wanted.resources = resources_of(body["resources"]);
+  wanted.request = call.request.body;
+  return wanted;
+}
+
 Response list_jobs(service::Service& service, const Call& call) {
-  service::JobFilter filter;
-  filter.kind = service::JobKind::training;
-  constexpr std::int64_t kMost = 1000;
-  filter.limit =
-      static_cast<int>(std::clamp<std::int64_t>(call.number("limit", 100), 1, kMost));
-  filter.before = call.number("before", 0);
+  auto filter = page_of(call);
   const auto state = call.query.find("state");
-  if (state != call.query.end()) {
-    filter.state = service::job_state_of(state->second);
-    if (!filter.state) {
-      throw Refusal(Refused::invalid, "state: there is no state '", state->second, "'");
-    }
-  }
+  if (state != call.query.end()) filter.state = service::job_state_of(state->second);
   Json items = Json::array();
   for (const auto& job : service.jobs(call.who, filter)) {
     items.push_back(server::json_of(job));
@@ -121,23 +113,6 @@ Route action(const std::string& name, const std::string& summary,
 }
 
 }  // namespace
-
-service::Submission submission_of(const Call& call) {
-  const auto& body = call.body;
-  service::Submission wanted;
-  wanted.name = body.value("name", "");
-  const auto& recipe = body.at("recipe");
-  wanted.recipe.text = recipe.is_string() ? recipe.get<std::string>() : recipe.dump();
-  wanted.recipe.inputs = body.value("inputs", std::map<std::string, std::string>{});
-  wanted.priority = body.value("priority", 0);
-  wanted.max_retries = body.value("max_retries", 0);
-  wanted.time_limit =
-      static_cast<Milliseconds>(body.value("time_limit_seconds", 0.0) * 1000);
-  wanted.needs = body.value("needs", std::vector<std::string>{});
-  if (body.contains("resources")) wanted.resources = resources_of(body["resources"]);
-  wanted.request = call.request.body;
-  return wanted;
-}
 
 Json json_of(const service::Job& job) {
   return {{"id", job.id},
@@ -164,35 +139,59 @@ Json json_of(const service::Job& job) {
           {"resources", resources_json(job.resources)}};
 }
 
+Route submitting(const SubmittingRoute& wanted, service::Service& service) {
+  return {.method = "POST",
+          .path = wanted.path,
+          .operation = wanted.operation,
+          .summary = wanted.summary,
+          .access = Access::user,
+          .changes = true,
+          .body = Body::json,
+          .request = ref("Submission"),
+          .response = ref("Job"),
+          .status = 201,
+          .answer = [&service, kind = wanted.kind](Call& call) {
+            auto submission = submission_of(call);
+            submission.kind = kind;
+            const auto job = service.submit(call.who, submission);
+            call.target = job.id;
+            return json_response(json_of(job));
+          }};
+}
+
+service::JobFilter page_of(const Call& call) {
+  constexpr std::int64_t kMost = 1000;
+  service::JobFilter filter;
+  filter.kind = service::JobKind::training;
+  filter.limit = static_cast<int>(std::min(call.number("limit", 100), kMost));
+  filter.before = call.number("before", 0);
+  return filter;
+}
+
+std::vector<Parameter> page_parameters() {
+  return {{"limit", "At most so many.", {{"type", "integer"}, {"minimum", 1}}},
+          {"before",
+           "Those before the one with this number.",
+           {{"type", "integer"}, {"minimum", 0}}}};
+}
+
 std::vector<Route> job_routes(service::Service& service) {
   std::vector<Route> routes;
-  routes.push_back({.method = "POST",
-                    .path = "/v1/jobs",
-                    .operation = "submitJob",
-                    .summary = "Ask for a training.",
-                    .access = Access::user,
-                    .changes = true,
-                    .body = Body::json,
-                    .request = ref("Submission"),
-                    .response = ref("Job"),
-                    .status = 201,
-                    .answer = [&service](Call& call) {
-                      const auto job = service.submit(call.who, submission_of(call));
-                      call.target = job.id;
-                      return json_response(server::json_of(job));
-                    }});
+  routes.push_back(submitting({.path = "/v1/jobs",
+                               .operation = "submitJob",
+                               .summary = "Ask for a training.",
+                               .kind = service::JobKind::training},
+                              service));
   routes.push_back(
       {.method = "GET",
        .path = "/v1/jobs",
        .operation = "listJobs",
        .summary = "Your jobs, newest first; of an admin all.",
        .response = list_of(ref("Job")),
-       .query = {{"state", "Only those in this state.", ref("JobState")},
-                 {"limit", "At most so many.", {{"type", "integer"}, {"minimum", 1}}},
-                 {"before",
-                  "Those before the one with this number.",
-                  {{"type", "integer"}, {"minimum", 0}}}},
+       .query = page_parameters(),
        .answer = [&service](Call& call) { return list_jobs(service, call); }});
+  routes.back().query.push_back(
+      {"state", "Only those in this state.", ref("JobState")});
   routes.push_back({.method = "GET",
                     .path = "/v1/jobs/{id}",
                     .operation = "getJob",

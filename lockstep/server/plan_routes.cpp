@@ -49,7 +49,9 @@ Response plan_of(service::Service& service, const Call& call) {
 
 Response list_plans(service::Service& service, const Call& call) {
   Json items = Json::array();
-  for (const auto& job : service.jobs(call.who, {.kind = JobKind::plan})) {
+  auto filter = page_of(call);
+  filter.kind = JobKind::plan;
+  for (const auto& job : service.jobs(call.who, filter)) {
     items.push_back(json_of(job));
   }
   return json_response({{"items", std::move(items)}});
@@ -59,29 +61,19 @@ Response list_plans(service::Service& service, const Call& call) {
 
 std::vector<Route> plan_routes(service::Service& service) {
   std::vector<Route> routes;
-  routes.push_back({.method = "POST",
-                    .path = "/v1/plans",
-                    .operation = "makePlan",
-                    .summary = "Ask how a recipe would be trained; nothing is trained.",
-                    .access = Access::user,
-                    .changes = true,
-                    .body = Body::json,
-                    .request = ref("Submission"),
-                    .response = ref("Job"),
-                    .status = 201,
-                    .answer = [&service](Call& call) {
-                      auto wanted = submission_of(call);
-                      wanted.kind = JobKind::plan;
-                      const auto job = service.submit(call.who, wanted);
-                      call.target = job.id;
-                      return json_response(json_of(job));
-                    }});
+  routes.push_back(
+      submitting({.path = "/v1/plans",
+                  .operation = "makePlan",
+                  .summary = "Ask how a recipe would be trained; nothing is trained.",
+                  .kind = JobKind::plan},
+                 service));
   routes.push_back(
       {.method = "GET",
        .path = "/v1/plans",
        .operation = "listPlans",
        .summary = "Your plans, newest first.",
        .response = list_of(ref("Job")),
+       .query = page_parameters(),
        .answer = [&service](Call& call) { return list_plans(service, call); }});
   routes.push_back(
       {.method = "GET",

@@ -1,6 +1,7 @@
 #include "lockstep/server/router.h"
 
 #include <algorithm>
+#include <array>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json_problem.h"
@@ -48,6 +49,21 @@ std::vector<std::string> segments_of(const std::string& pattern) {
 
 bool is_variable(const std::string& segment) {
   return !segment.empty() && segment[0] == '{';
+}
+
+// The paths that some have a second spelling of: /api/v1/multigpu/..., and what a run
+// shows below its job, which has the same id.
+void take_other_spelling(std::vector<std::string>& segments) {
+  if (segments.size() > 2 && segments[0] == "api" && segments[1] == "v1" &&
+      segments[2] == "multigpu") {
+    segments.erase(segments.begin(), segments.begin() + 2);
+  }
+  constexpr std::array<std::string_view, 5> kOfRuns{"metrics", "events", "logs",
+                                                    "checkpoints", "weights"};
+  if (segments.size() > 3 && segments[0] == "v1" && segments[1] == "jobs" &&
+      std::find(kOfRuns.begin(), kOfRuns.end(), segments[3]) != kOfRuns.end()) {
+    segments[1] = "runs";
+  }
 }
 
 // The values of a query are texts: a number is compared as one.
@@ -158,12 +174,8 @@ std::optional<Router::Match> Router::find(std::string_view method,
                                           std::vector<std::string>& methods) const {
   auto parsed = parse_target(target);
   if (!parsed) return std::nullopt;
-  // Both spellings of one family.
   auto& segments = parsed->segments;
-  if (segments.size() > 2 && segments[0] == "api" && segments[1] == "v1" &&
-      segments[2] == "multigpu") {
-    segments.erase(segments.begin(), segments.begin() + 2);
-  }
+  take_other_spelling(segments);
   for (std::size_t index = 0; index < routes_.size(); ++index) {
     const auto& route = routes_[index];
     const auto& pattern = patterns_[index];

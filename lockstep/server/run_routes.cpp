@@ -1,10 +1,11 @@
-// /v1/jobs/{id}/...: what a job has to show for itself.
+// /v1/runs: what has come of trainings. A run has the id of its job.
 #include <algorithm>
 
 #include <sys/stat.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/jobs/run_view.h"
 #include "lockstep/monitor/metrics.h"
 #include "lockstep/run/events.h"
 #include "lockstep/server/detail/route.h"
@@ -20,6 +21,34 @@ using service::Refused;
 constexpr std::int64_t kMostPoints = 10'000;
 constexpr std::int64_t kLogTail = 256 << 10;
 constexpr std::int64_t kMostRank = 4096;
+
+Json run_of(const service::Job& job, const service::JobFolder& folder) {
+  auto json = run_json(folder);
+  if (json.is_null()) return nullptr;
+  return {{"id", job.id},
+          {"number", job.number},
+          {"user", job.user},
+          {"name", job.name},
+          {"job_state", service::name_of(job.state)},
+          {"attempt", job.attempt},
+          {"run", std::move(json)}};
+}
+
+Response list_runs(service::Service& service, const Call& call) {
+  Json items = Json::array();
+  for (const auto& job : service.jobs(call.who, page_of(call))) {
+    auto json = run_of(job, service.folder(call.who, job.id));
+    if (!json.is_null()) items.push_back(std::move(json));
+  }
+  return json_response({{"items", std::move(items)}});
+}
+
+Response one_run(service::Service& service, const Call& call) {
+  const auto job = service.job(call.who, call.id());
+  const auto json = run_of(job, service.folder(call.who, job.id));
+  if (json.is_null()) throw Refusal(Refused::unknown, "the job has no run yet");
+  return json_response(json);
+}
 
 Json metrics_json(const monitor::Metrics& metrics) {
   std::vector<run::Field> fields{{"step", metrics.step},
@@ -185,7 +214,7 @@ Json whole_number() {
   return {{"type", "integer"}, {"minimum", 0}};
 }
 
-// A route below that of a job.
+// A route that reads a run; its path is below that of the run.
 struct RunRoute {
   std::string path;
   std::string operation;
@@ -195,7 +224,7 @@ struct RunRoute {
 Route reading(const RunRoute& names, std::function<Response(Call&)> answer) {
   Route route;
   route.method = "GET";
-  route.path = "/v1/jobs/{id}/" + names.path;
+  route.path = "/v1/runs/{id}" + names.path;
   route.operation = names.operation;
   route.summary = names.summary;
   route.response = list_of({{"type", "object"}});
@@ -219,54 +248,80 @@ std::vector<Parameter> log_parameters() {
 
 }  // namespace
 
+// What is read from the run directory, without its place on this machine.
+Json run_json(const service::JobFolder& folder) {
+  try {
+    const auto view = jobs::view_of(run::RunDirectory::open(folder.run()));
+    auto json = Json::parse(jobs::to_json(view));
+    for (const auto* key : {"path", "recipe", "command", "host", "pid"}) {
+      json.erase(key);
+    }
+    return json;
+  } catch (const Error&) {
+    return nullptr;  // not made yet
+  }
+}
+
 std::vector<Route> run_routes(service::Service& service) {
   std::vector<Route> routes;
+  routes.push_back(
+      {.method = "GET",
+       .path = "/v1/runs",
+       .operation = "listRuns",
+       .summary = "What has come of your trainings, newest first; of an admin all.",
+       .response = list_of(ref("Run")),
+       .query = page_parameters(),
+       .answer = [&service](Call& call) { return list_runs(service, call); }});
+  auto run = reading({"", "getRun", "How far a training is, and how well it does."},
+                     [&service](Call& call) { return one_run(service, call); });
+  run.response = ref("Run");
+  routes.push_back(std::move(run));
   auto metrics =
-      reading({"metrics", "getMetrics", "Numbers over time, each step once."},
+      reading({"/metrics", "getMetrics", "Numbers over time, each step once."},
               [&service](Call& call) { return metrics_of(service, call); });
   metrics.query = {{"from", "The first step.", whole_number()},
                    {"to", "The last step.", whole_number()},
                    {"points", "At most so many, at even distances.", whole_number()},
                    {"split", "Only train or eval.", {{"type", "string"}}}};
   routes.push_back(std::move(metrics));
-  auto events = reading({"events", "getEvents", "What happened, newest last."},
+  auto events = reading({"/events", "getEvents", "What happened, newest last."},
                         [&service](Call& call) { return events_of(service, call); });
   events.query = {{"limit", "At most so many.", whole_number()}};
   routes.push_back(std::move(events));
-  auto logs = reading({"logs", "getLogs", "The end of a log."},
+  auto logs = reading({"/logs", "getLogs", "The end of a log."},
                       [&service](Call& call) { return logs_of(service, call); });
   logs.response_type = "text/plain";
   logs.response = {{"type", "string"}};
   logs.query = log_parameters();
   routes.push_back(std::move(logs));
   routes.push_back(
-      streaming({"metrics/stream", "streamMetrics", "Numbers as they come."},
+      streaming({"/metrics/stream", "streamMetrics", "Numbers as they come."},
                 [&service](Call& call) {
                   const auto run = service.folder(call.who, call.id()).run();
                   return stream_of(service, call, {run / "metrics.jsonl", "metrics"});
                 }));
   routes.push_back(
-      streaming({"events/stream", "streamEvents", "Events as they come."},
+      streaming({"/events/stream", "streamEvents", "Events as they come."},
                 [&service](Call& call) {
                   const auto run = service.folder(call.who, call.id()).run();
                   return stream_of(service, call, {run / "events.jsonl", "event"});
                 }));
   auto follow = streaming(
-      {"logs/stream", "streamLogs", "A log as it comes."}, [&service](Call& call) {
+      {"/logs/stream", "streamLogs", "A log as it comes."}, [&service](Call& call) {
         return stream_of(service, call, {log_file(service, call), "log"});
       });
   for (auto& parameter : log_parameters()) follow.query.push_back(std::move(parameter));
   routes.push_back(std::move(follow));
   routes.push_back(
-      reading({"checkpoints", "listCheckpoints", "Its checkpoints."},
+      reading({"/checkpoints", "listCheckpoints", "Its checkpoints."},
               [&service](Call& call) { return checkpoints_of(service, call); }));
   auto file = reading(
-      {"checkpoints/{step}/{file}", "getCheckpointFile", "One file of a checkpoint."},
+      {"/checkpoints/{step}/{file}", "getCheckpointFile", "One file of a checkpoint."},
       [&service](Call& call) { return checkpoint_file(service, call); });
   file.response_type = "application/octet-stream";
   file.response = {{"type", "string"}, {"format", "binary"}};
   routes.push_back(std::move(file));
-  auto final = reading({"weights", "getWeights", "The trained weights (safetensors)."},
+  auto final = reading({"/weights", "getWeights", "The trained weights (safetensors)."},
                        [&service](Call& call) { return weights(service, call); });
   final.response_type = "application/octet-stream";
   final.response = {{"type", "string"}, {"format", "binary"}};

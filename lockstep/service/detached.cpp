@@ -21,14 +21,21 @@
 namespace lockstep::service {
 namespace {
 
-constexpr std::array<std::string_view, 14> kPassedOn{
-    "PATH",           "HOME",
-    "USER",           "LOGNAME",
-    "LANG",           "TZ",
-    "TMPDIR",         "LD_LIBRARY_PATH",
-    "XDG_STATE_HOME", "XDG_CACHE_HOME",
-    "XDG_DATA_HOME",  "LOCKSTEP_LIBTORCH",
-    "CUDA_HOME",      "CUDA_DEVICE_ORDER"};
+constexpr std::array<std::string_view, 15> kPassedOn{"PATH",
+                                                     "HOME",
+                                                     "USER",
+                                                     "LOGNAME",
+                                                     "LANG",
+                                                     "TZ",
+                                                     "TMPDIR",
+                                                     "LD_LIBRARY_PATH",
+                                                     "XDG_STATE_HOME",
+                                                     "XDG_CACHE_HOME",
+                                                     "XDG_DATA_HOME",
+                                                     "LOCKSTEP_LIBTORCH",
+                                                     "CUDA_HOME",
+                                                     "CUDA_DEVICE_ORDER",
+                                                     "MLFLOW_TRACKING_URI"};
 
 // Settings of libraries below us; LC_ is for languages.
 constexpr std::array<std::string_view, 5> kPassedPrefixes{"NCCL_", "GLOO_", "LC_",
@@ -174,7 +181,10 @@ std::vector<std::pair<std::string, std::string>> clean_environment(
     const bool prefixed =
         std::any_of(kPassedPrefixes.begin(), kPassedPrefixes.end(),
                     [&](std::string_view p) { return text::starts_with(name, p); });
-    if (named || prefixed) kept.push_back(variable);
+    // An address with a user in it has the password as well.
+    const bool is_secret =
+        name.ends_with("_URI") && variable.second.find('@') != std::string::npos;
+    if ((named || prefixed) && !is_secret) kept.push_back(variable);
   }
   return kept;
 }

@@ -10,6 +10,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/jobs/compare.h"
 #include "lockstep/jobs/job_options.h"
+#include "lockstep/jobs/mlflow_sync.h"
 #include "lockstep/jobs/open_run.h"
 #include "lockstep/jobs/over.h"
 #include "lockstep/jobs/prepare.h"
@@ -128,8 +129,11 @@ AttemptEnd train(const LockedJob& job, launcher::Signals& signals,
   start.environment.emplace_back("NO_COLOR", "1");
   const jobs::FinishedRun finished{plan, prepared.knowledge, prepared.machine,
                                    unix_seconds(Clock::system().wall())};
+  jobs::MlflowSync mlflow(opened.directory.path(), plan.config.config.monitor, caller);
   const auto result = launcher::run_job(
       opened.directory, jobs::training_job(plan, opened, start), signals);
+  const auto unsent = mlflow.finish(result.state == run::RunStatus::failed);
+  if (!unsent.empty()) caller.warn("mlflow: " + unsent);
   if (result.state == run::RunStatus::done) {
     static_cast<void>(jobs::compare_with_plan(finished, opened.directory, caller));
   }

@@ -224,7 +224,7 @@ const std::vector<config::Override>& unusual_values() {
       {"checkpoint.save_last", "off"},
       {"checkpoint.final_weights", "off"},
       {"checkpoint.save_best", "true"},
-      {"monitor.sinks", "[wandb, prometheus]"},
+      {"monitor.sinks", "[wandb, prometheus, mlflow]"},
       {"monitor.verbosity", "debug"},
       {"monitor.sample_every", "250ms"},
       {"monitor.system_every", "7s"},
@@ -235,6 +235,9 @@ const std::vector<config::Override>& unusual_values() {
       {"monitor.wandb_project", "mine"},
       {"monitor.wandb_entity", "us"},
       {"monitor.wandb_sync_every", "90s"},
+      {"monitor.mlflow_uri", "http://127.0.0.1:5000"},
+      {"monitor.mlflow_experiment", "mine"},
+      {"monitor.mlflow_sync_every", "1s"},
       {"monitor.alerts", "false"},
       {"monitor.alert_after", "3s"},
       {"monitor.alert_temperature", "70.5"},
@@ -329,7 +332,8 @@ TEST(Print, JsonHasTypedValuesAndSources) {
   EXPECT_EQ(json["train"]["anomaly"]["value"], true);
   EXPECT_EQ(json["parallel"]["bucket_bytes"]["value"], 1000001);
   EXPECT_EQ(json["eval"]["every"]["value"], "epoch");
-  EXPECT_EQ(json["monitor"]["sinks"]["value"], (nlohmann::json{"wandb", "prometheus"}));
+  EXPECT_EQ(json["monitor"]["sinks"]["value"],
+            (nlohmann::json{"wandb", "prometheus", "mlflow"}));
   EXPECT_EQ(nlohmann::json::parse(
                 config::to_json(config::defaults({}, {})))["monitor"]["sinks"]["value"],
             (nlohmann::json{"console", "jsonl"}));

@@ -142,6 +142,9 @@ TEST(Validate, AKnobOfASinkNeedsTheSink) {
   EXPECT_THAT(problem_with("monitor.wandb_entity", "us"), HasSubstr("the wandb sink"));
   EXPECT_THAT(problem_with("monitor.wandb_sync_every", "1s"),
               HasSubstr("the wandb sink"));
+  EXPECT_THAT(problem_with("monitor.mlflow_uri", "http://x"),
+              HasSubstr("the mlflow sink"));
+  EXPECT_THAT(problem_with("monitor.mlflow_experiment", "''"), HasSubstr("is empty"));
   EXPECT_THAT(problem_with("monitor.wandb_project", "''"), HasSubstr("is empty"));
 }
 

@@ -117,11 +117,14 @@ TEST_P(SinkContract, ADirectoryThatIsGoneIsAnError) {
             0);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Sinks, SinkContract,
-    ::testing::Values(config::Sink::jsonl, config::Sink::csv, config::Sink::tensorboard,
-                      config::Sink::prometheus, config::Sink::wandb),
-    [](const auto& sink) { return std::string(name_of(sink.param)); });
+INSTANTIATE_TEST_SUITE_P(Sinks, SinkContract,
+                         ::testing::Values(config::Sink::jsonl, config::Sink::csv,
+                                           config::Sink::tensorboard,
+                                           config::Sink::prometheus,
+                                           config::Sink::wandb, config::Sink::mlflow),
+                         [](const auto& sink) {
+                           return std::string(name_of(sink.param));
+                         });
 
 class Sinks : public ::testing::Test {
  protected:

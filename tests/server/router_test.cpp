@@ -126,7 +126,8 @@ TEST_F(RouterTest, BothFamiliesAreThere) {
 // Who may do what with a thing of whom, over all routes of things.
 TEST_F(RouterTest, RolesAndOwnersOverAllRoutes) {
   for (const auto& route : router_->routes()) {
-    const bool of_job = route.path.rfind("/v1/jobs/{id}", 0) == 0;
+    const bool of_job = route.path.rfind("/v1/jobs/{id}", 0) == 0 ||
+                        route.path.rfind("/v1/runs/{id}", 0) == 0;
     if (route.is_open) continue;
     const auto target = filled(route.path, of_job ? submit("ada") : "none-1");
     const auto place = route.method + " " + route.path;
@@ -342,6 +343,28 @@ TEST_F(RouterTest, PlansAreNoTrainings) {
   const auto made = Json::parse(ask("ada", "GET", "/v1/plans/" + id).body)["plan"];
   ASSERT_EQ(made["choices"].size(), 1U);
   EXPECT_EQ(made["choices"][0]["key"], "batch.micro");
+}
+
+TEST_F(RouterTest, ARunHasTheIdOfItsJobAndBothPaths) {
+  const auto id = submit("ada");
+  submit("ada");  // has no run, and is not in the list
+  EXPECT_EQ(ask("ada", "GET", "/v1/runs/" + id).status, 404);  // there is none yet
+  std::filesystem::create_directories(state_.path() / "jobs" / id);
+  const auto run =
+      run::RunDirectory::create(state_.path() / "jobs" / id, {.name = "run"});
+  test::write_file(run.metrics(), R"({"step":3,"split":"train","loss":0.5})"
+                                  "\n");
+  const auto one = Json::parse(ask("ada", "GET", "/v1/runs/" + id).body);
+  EXPECT_EQ(one["id"], id);
+  EXPECT_EQ(one["job_state"], "queued");
+  EXPECT_FALSE(one["run"].contains("path"));
+  const auto page = Json::parse(ask("ada", "GET", "/v1/runs").body);
+  ASSERT_EQ(page["items"].size(), 1U);
+  EXPECT_EQ(page["items"][0], one);
+  EXPECT_TRUE(Json::parse(ask("eve", "GET", "/v1/runs").body)["items"].empty());
+  const auto metrics = ask("ada", "GET", "/v1/runs/" + id + "/metrics").body;
+  EXPECT_EQ(Json::parse(metrics)["items"][0]["step"], 3);
+  EXPECT_EQ(ask("ada", "GET", "/v1/jobs/" + id + "/metrics").body, metrics);
 }
 
 TEST_F(RouterTest, ADefectIsAnIdForTheClientAndALineForTheLog) {

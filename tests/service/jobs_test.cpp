@@ -249,6 +249,8 @@ TEST_F(JobsTest, ASupervisorHasNothingOfTheServersEnvironment) {
                                        {"AWS_SECRET_ACCESS_KEY", "s"},
                                        {"LOCKSTEP_OPTIM_LR", "1"},
                                        {"NCCL_DEBUG", "INFO"},
+                                       {"MLFLOW_TRACKING_URI", "http://a:s@b"},
+                                       {"MLFLOW_TRACKING_TOKEN", "s"},
                                        {"LD_PRELOAD", "x"}});
   EXPECT_EQ(kept, (std::vector<std::pair<std::string, std::string>>{
                       {"PATH", "/bin"}, {"NCCL_DEBUG", "INFO"}}));

@@ -94,7 +94,22 @@ std::vector<Route> multigpu_routes(service::Service& service);
 
 Json json_of(const service::Job& job);
 
-// Returns what a Submission of a body asks for.
-service::Submission submission_of(const Call& call);
+// What is read from a run directory, without its place on this machine; null before
+// there is one.
+Json run_json(const service::JobFolder& folder);
+
+// A route by which somebody asks for a job.
+struct SubmittingRoute {
+  std::string path;
+  std::string operation;
+  std::string summary;
+  service::JobKind kind = service::JobKind::training;
+};
+
+Route submitting(const SubmittingRoute& wanted, service::Service& service);
+
+// The trainings that a page of a list shows, and the parameters that say which.
+service::JobFilter page_of(const Call& call);
+std::vector<Parameter> page_parameters();
 
 }  // namespace lockstep::server
