@@ -171,6 +171,9 @@ std::vector<std::string> worries(const Gpu& gpu) {
     found.push_back(fmt::format("{} memory errors that could not be corrected",
                                 *gpu.status.ecc_uncorrected));
   }
+  if (!gpu.xid_errors.empty()) {
+    found.push_back("the driver reports Xid " + gpu.xid_errors.back().message);
+  }
   for (const auto& reason :
        gpu.status.throttle_reasons.value_or(std::vector<std::string>())) {
     if (reason == "idle" || reason == "display" || reason == "sync_boost") continue;

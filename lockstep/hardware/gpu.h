@@ -37,6 +37,12 @@ struct RemappedRows {
   bool failed = false;   // there was no spare row: replace the GPU
 };
 
+// An error of the GPU itself, not of a program on it, in the kernel's log.
+struct XidError {
+  int xid = 0;          // NVIDIA's number for it
+  std::string message;  // "79, pid=1234, GPU has fallen off the bus."
+};
+
 // An active NVLink. `remote_pci_id` is that of a GPU, or of a switch.
 struct NvLink {
   int link = 0;
@@ -89,6 +95,7 @@ struct Gpu {
   std::string cpus_near;  // "0-15,32-47", "" if not known
   std::vector<NvLink> nvlinks;
   std::vector<GpuProcess> processes;
+  std::vector<XidError> xid_errors;  // since the log was last cleared, or the boot
   GpuStatus status;
 };
 

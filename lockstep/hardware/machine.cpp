@@ -75,6 +75,7 @@ HostMemory host_memory(const Path& root) {
 Machine inspect(const Path& run_directory, const Path& root) {
   auto machine = detect_host(root);
   detail::add_gpus(root, detail::Depth::full, machine);
+  detail::add_xid_errors(root, machine);
   detail::add_cpu_facts(root, machine);
   detail::add_memory_facts(root, machine);
   machine.disk = detail::read_disk(run_directory, root);

@@ -37,6 +37,11 @@ std::string problem_of(const hardware::Gpu& gpu, const config::QueueConfig& queu
     return "a row of memory waits for being replaced; reset it (nvidia-smi "
            "--gpu-reset)";
   }
+  if (!gpu.xid_errors.empty()) {
+    return str("the driver reports Xid ", gpu.xid_errors.back().message,
+               "; reset it (nvidia-smi --gpu-reset) and clear the kernel's log (dmesg "
+               "--clear)");
+  }
   if (!is_ours && !gpu.processes.empty()) {
     const auto& process = gpu.processes.front();
     return str("process ", process.pid, process.name.empty() ? "" : " (", process.name,

@@ -123,6 +123,23 @@ TEST(Nvml, InspectTellsAllThatTheDriverKnows) {
   EXPECT_EQ(gpu.status.pcie_replays, 2);
 }
 
+// As /dev/kmsg has it. What a program did to itself says nothing about its GPU.
+TEST(Nvml, ErrorsOfAGpuComeFromTheKernelsLog) {
+  const FakeMachine machine(fake_gpus(2));
+  machine.file("dev/kmsg",
+               "6,1,5,-;usb 1-1: new device\n"
+               "3,2,6,-;NVRM: Xid (PCI:0000:0b:00): 31, pid=12, Ch 1, MMU Fault\n"
+               "3,3,7,-;NVRM: Xid (PCI:0000:1B:00): 79, pid=12, GPU has fallen off\n"
+               "3,4,8,-;NVRM: Xid (PCI:0000:99:00): 79, another GPU\n"
+               "3,5,9,-;NVRM: Xid (PCI:0000:1b:00): what, ever\n"
+               "3,6,9,-;NVRM: Xid (PCI:0000:1b:00");
+  const auto gpus = inspect("/", machine.root()).gpus;
+  EXPECT_TRUE(gpus.at(0).xid_errors.empty());
+  ASSERT_EQ(gpus.at(1).xid_errors.size(), 1U);
+  EXPECT_EQ(gpus.at(1).xid_errors[0].xid, 79);
+  EXPECT_EQ(gpus.at(1).xid_errors[0].message, "79, pid=12, GPU has fallen off");
+}
+
 TEST(Nvml, WhatTheDeviceDoesNotTellIsNotAvailable) {
   auto state = fake_gpus(1);
   auto& gpu = state["gpus"][0];

@@ -146,12 +146,14 @@ TEST(Slots, CertainGpusAndLeastMemoryAreKept) {
 }
 
 TEST(Slots, AnUnhealthyGpuGetsNoJobAndSaysWhy) {
-  auto machine = test::machine_with(3);
+  auto machine = test::machine_with(4);
   machine.gpus[0].status.temperature_celsius = 99;
   machine.gpus[1].status.ecc_uncorrected = 2;
   machine.gpus[2].processes.push_back({.pid = 4711, .name = "game"});
+  machine.gpus[3].xid_errors.push_back({79, "79, GPU has fallen off the bus."});
   const auto pool = pool_of({.machine = machine, .cores = {0}});
-  ASSERT_EQ(pool.problems.size(), 3U);
+  ASSERT_EQ(pool.problems.size(), 4U);
+  EXPECT_THAT(pool.problems[3].reason, HasSubstr("Xid 79, GPU has fallen off the bus"));
   EXPECT_THAT(pool.problems[0].reason, HasSubstr("99 C"));
   EXPECT_THAT(pool.problems[1].reason, HasSubstr("memory errors"));
   EXPECT_THAT(pool.problems[2].reason, HasSubstr("4711"));
@@ -159,7 +161,7 @@ TEST(Slots, AnUnhealthyGpuGetsNoJobAndSaysWhy) {
   // A GPU of one of our own jobs has processes, too.
   const std::vector<Lease> ours{{.job = "x", .is_gpu = true, .unit = 2}};
   EXPECT_EQ(pool_of({.machine = machine, .leases = ours, .cores = {0}}).problems.size(),
-            2U);
+            3U);
 }
 
 TEST(Forecast, JobsStartWhenThoseBeforeThemEnd) {

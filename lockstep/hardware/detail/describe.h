@@ -51,6 +51,12 @@ void describe(GpuProcess& p, Visitor& v) {
 }
 
 template <typename Visitor>
+void describe(XidError& e, Visitor& v) {
+  v.field("xid", e.xid);
+  v.field("message", e.message);
+}
+
+template <typename Visitor>
 void describe(Gpu& g, Visitor& v) {
   v.field("index", g.index);
   v.field("name", g.name);
@@ -85,6 +91,7 @@ void describe(Gpu& g, Visitor& v) {
   v.field("cpus_near", g.cpus_near);
   v.field("nvlinks", g.nvlinks);
   v.field("processes", g.processes);
+  v.field("xid_errors", g.xid_errors);
   v.field("status", g.status);
 }
 
