@@ -9,17 +9,17 @@
 namespace lockstep::cli {
 namespace {
 
-using launcher::Console;
+using launcher::RankStreams;
 
-std::string console_text(Console console) {
+std::string console_text(RankStreams console) {
   switch (console) {
-    case Console::out:
+    case RankStreams::out:
       return "stdout";
-    case Console::err:
+    case RankStreams::err:
       return "stderr";
-    case Console::both:
+    case RankStreams::both:
       return "stdout, stderr";
-    case Console::nothing:
+    case RankStreams::nothing:
       break;
   }
   return "-";
