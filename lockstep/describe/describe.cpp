@@ -294,9 +294,8 @@ ModelUnit outside_of_blocks(const models::Model& model,
                             const std::vector<ModelUnit>& blocks, const Pairs& pairs) {
   const auto& [fp32, half] = pairs;
   const auto outside = [&](const Passes& p) {
-    const auto inside =
-        blocks.empty() ? 0 : p.marks.back().bytes - p.marks.front().bytes;
-    return p.end.bytes - inside;
+    if (blocks.empty()) return p.end.bytes;
+    return p.end.bytes - (p.marks.back().bytes - p.marks.front().bytes);
   };
   const auto& end = fp32.few.end;
   ModelUnit unit;
