@@ -9,17 +9,17 @@
 namespace lockstep::cli {
 namespace {
 
-using launcher::RankStreams;
+using launcher::StdStreams;
 
-std::string console_text(RankStreams console) {
+std::string console_text(StdStreams console) {
   switch (console) {
-    case RankStreams::out:
+    case StdStreams::out:
       return "stdout";
-    case RankStreams::err:
+    case StdStreams::err:
       return "stderr";
-    case RankStreams::both:
+    case StdStreams::both:
       return "stdout, stderr";
-    case RankStreams::nothing:
+    case StdStreams::nothing:
       break;
   }
   return "-";

@@ -45,7 +45,7 @@ class JobRig : public ::testing::Test {
     job.grace = kPatience;
     job.restart_delay = std::chrono::milliseconds(1);
     job.say = [this](std::string_view sentence) { said_.emplace_back(sentence); };
-    job.show = [this](launcher::RankStreams, std::string_view lines) {
+    job.show = [this](launcher::StdStreams, std::string_view lines) {
       shown_ += lines;
     };
     return job;

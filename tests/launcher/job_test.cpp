@@ -144,7 +144,7 @@ TEST_F(JobOfRanks, ThreadsThatSomebodyChoseAreKept) {
 
 TEST_F(JobOfRanks, WhatRanksPrintIsInTheirLogsAndShownOnlyIfAsked) {
   auto job = job_of(2, {"r0.say=from zero", "r1.say=from one"});
-  job.ranks[1].console = launcher::RankStreams::both;
+  job.ranks[1].console = launcher::StdStreams::both;
   run(job);
   EXPECT_EQ(test::read_file(run_.log(0)), "from zero\n");
   EXPECT_EQ(test::read_file(run_.log(1)), "from one\n");
