@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kShownEvents = 5;
 
-std::string value_text(const run::Field& field) {
+std::string value_text(const run::NamedValue& field) {
   if (const auto* word = std::get_if<std::string>(&field.value)) return *word;
   if (const auto* real = std::get_if<double>(&field.value)) {
     return fmt::format("{:.6g}", *real);
@@ -27,7 +27,7 @@ std::string value_text(const run::Field& field) {
   return fmt::format("{}", std::get<std::int64_t>(field.value));
 }
 
-std::string fields_text(const std::vector<run::Field>& fields) {
+std::string fields_text(const std::vector<run::NamedValue>& fields) {
   std::string result;
   for (const auto& field : fields) {
     result += fmt::format("  {} {}", field.name, value_text(field));
@@ -72,7 +72,7 @@ std::vector<std::vector<std::string>> rows_of(const jobs::RunView& view) {
 Json events_json(const std::vector<run::Event>& events) {
   auto json = Json::array();
   for (const auto& event : events) {
-    std::vector<run::Field> fields{{"time", event.time}, {"event", event.kind}};
+    std::vector<run::NamedValue> fields{{"time", event.time}, {"event", event.kind}};
     fields.insert(fields.end(), event.fields.begin(), event.fields.end());
     json.push_back(Json::parse(run::to_json_line(fields)));
   }

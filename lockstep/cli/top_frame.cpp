@@ -73,7 +73,7 @@ std::string clock_text(double seconds) {
       std::chrono::seconds(static_cast<std::int64_t>(std::max(0.0, seconds))));
 }
 
-std::string field_text(const run::Field& field) {
+std::string field_text(const run::NamedValue& field) {
   if (const auto* word = std::get_if<std::string>(&field.value)) {
     return field.name + " " + *word;
   }

@@ -35,7 +35,7 @@ std::optional<std::int64_t> planned_steps(const run::RunDirectory& run) {
 
 Json json_or_null(const std::optional<monitor::Metrics>& metrics) {
   if (!metrics) return nullptr;
-  std::vector<run::Field> fields{
+  std::vector<run::NamedValue> fields{
       {"step", metrics->step}, {"loss", metrics->loss}, {"time", metrics->time}};
   fields.insert(fields.end(), metrics->more.begin(), metrics->more.end());
   return Json::parse(run::to_json_line(fields));

@@ -51,10 +51,10 @@ Response one_run(service::Service& service, const Call& call) {
 }
 
 Json metrics_json(const monitor::Metrics& metrics) {
-  std::vector<run::Field> fields{{"step", metrics.step},
-                                 {"split", std::string(name_of(metrics.split))},
-                                 {"loss", metrics.loss},
-                                 {"time", metrics.time}};
+  std::vector<run::NamedValue> fields{{"step", metrics.step},
+                                      {"split", std::string(name_of(metrics.split))},
+                                      {"loss", metrics.loss},
+                                      {"time", metrics.time}};
   fields.insert(fields.end(), metrics.more.begin(), metrics.more.end());
   return Json::parse(run::to_json_line(fields));
 }
