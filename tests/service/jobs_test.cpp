@@ -34,6 +34,7 @@ class JobsTest : public ::testing::Test {
     config.queue.cores = 2;
     config.queue.retry_delay = units::Duration(10);
     config.queue.grace = units::Duration(5'000);
+    config.queue.resume_after_reboot = resumes_after_reboot_;
     config.provided.models_dir = (state_.path() / "models").string();
     service_ = std::make_unique<Service>(
         ServiceOptions{.config = config,
@@ -81,6 +82,7 @@ class JobsTest : public ::testing::Test {
   files::TemporaryDirectory state_;
   const Identity ada_ = test::as("ada");
   const Identity admin_ = test::as("root", Role::admin);
+  bool resumes_after_reboot_ = false;
   std::unique_ptr<Service> service_;
 };
 
@@ -161,6 +163,37 @@ TEST_F(JobsTest, AKilledSupervisorMeansFailedOrAnotherTry) {
       EXPECT_EQ(job(id).attempt, 2);
       expect_whole(id, 80);
     }
+  }
+}
+
+// The boot id that a supervisor wrote down is another one than the machine's.
+TEST_F(JobsTest, AfterARebootAJobIsInterruptedOrGoesOnIfThatIsWanted) {
+  for (const bool resumes : {false, true}) {
+    resumes_after_reboot_ = resumes;
+    restart();
+    const auto id = submit_held(30);
+    ASSERT_TRUE(test::eventually([&] { return steps_of(id) == 10; }));
+    service_->stop();
+    const auto view = look_at_attempt(folder(id), 1);
+    ASSERT_TRUE(signal_supervisor(*view.supervisor, SIGKILL));
+    ASSERT_TRUE(test::eventually([&] {
+      return look_at_attempt(folder(id), 1).status == AttemptStatus::killed;
+    }));
+    auto mark = test::read_file(folder(id).started(1));
+    mark.replace(mark.find(view.supervisor->boot), view.supervisor->boot.size(),
+                 "00000000-before-the-reboot");
+    files::write_atomically(folder(id).started(1), mark);
+    restart();
+    if (!resumes) {
+      ASSERT_TRUE(reaches(id, JobState::interrupted)) << job(id).reason;
+      EXPECT_EQ(job(id).reason, "the machine was started again");
+      EXPECT_TRUE(service_->store().leases().empty());
+      service_->resume(ada_, id, {});
+    }
+    test::let_go(folder(id));
+    ASSERT_TRUE(reaches(id, JobState::done)) << job(id).reason;
+    EXPECT_EQ(job(id).attempt, 2);
+    expect_whole(id, 30);
   }
 }
 

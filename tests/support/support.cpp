@@ -115,7 +115,8 @@ bool become_nobody() {
 }
 
 bool eventually(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  // Conditions are about other processes, whose disk may be busy with something else.
+  const auto deadline = std::chrono::steady_clock::now() + 3 * kPatience;
   while (!condition()) {
     if (std::chrono::steady_clock::now() >= deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -52,7 +52,7 @@ Path full_device(const Path& folder);
 // them has to be somebody else. False if that is not possible.
 bool become_nobody();
 
-// Looks every millisecond until `condition` holds; false when kPatience has passed.
+// Looks every millisecond until `condition` holds; false after thrice kPatience.
 bool eventually(const std::function<bool()>& condition);
 
 void write_file(const Path& path, const std::string& content);
