@@ -48,7 +48,6 @@ Json responses_of(const Route& route) {
     responses["413"] = problem_answer("Too large.");
   }
   responses["500"] = problem_answer("The server failed; its log knows why.");
-  responses["503"] = problem_answer("This machine does not have what it needs.");
   return responses;
 }
 

@@ -31,8 +31,6 @@ std::string_view title_of(int status) {
       return "Too many requests";
     case 431:
       return "Headers too large";
-    case 503:
-      return "Not available here";
     default:
       return "The server failed";
   }
@@ -56,8 +54,6 @@ int status_of(service::Refused kind) {
       return 413;
     case Refused::too_often:
       return 429;
-    case Refused::unavailable:
-      return 503;
   }
   return 500;
 }

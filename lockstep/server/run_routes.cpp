@@ -235,8 +235,10 @@ Route reading(const RunRoute& names, std::function<Response(Call&)> answer) {
 Route streaming(const RunRoute& names, std::function<Response(Call&)> answer) {
   auto route = reading(names, std::move(answer));
   route.response_type = "text/event-stream";
-  route.response = {{"type", "string"}};
-  route.query = {{"from_byte", "Where to begin; Last-Event-ID wins.", whole_number()}};
+  route.response = {{"description", "Events with id, event and data, a line each."}};
+  route.query = {{"from_byte",
+                  "Where to begin: at the first line from here on; Last-Event-ID wins.",
+                  whole_number()}};
   return route;
 }
 
@@ -272,10 +274,10 @@ std::vector<Route> run_routes(service::Service& service) {
        .response = list_of(ref("Run")),
        .query = page_parameters(),
        .answer = [&service](Call& call) { return list_runs(service, call); }});
-  auto run = reading({"", "getRun", "How far a training is, and how well it does."},
+  auto one = reading({"", "getRun", "How far a training is, and how well it does."},
                      [&service](Call& call) { return one_run(service, call); });
-  run.response = ref("Run");
-  routes.push_back(std::move(run));
+  one.response = ref("Run");
+  routes.push_back(std::move(one));
   auto metrics =
       reading({"/metrics", "getMetrics", "Numbers over time, each step once."},
               [&service](Call& call) { return metrics_of(service, call); });

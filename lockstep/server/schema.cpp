@@ -25,7 +25,10 @@ class SchemaCheck {
       return str(place, ": is ", value.type_name(), "; ", schema["type"].dump(),
                  " is expected");
     }
-    if (schema.contains("x-checked-by-loading")) return "";
+    if (schema.contains("x-checked-by-loading")) {
+      const bool is_empty = value.empty() || value == "";
+      return is_empty ? str(place, ": is empty") : "";
+    }
     if (schema.contains("enum")) {
       const auto& choices = schema["enum"];
       if (std::find(choices.begin(), choices.end(), value) == choices.end()) {

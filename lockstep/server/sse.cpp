@@ -55,6 +55,12 @@ class FileTail : public Stream {
     const auto got = ::pread(file.get(), bytes.data(), bytes.size(), options_.offset);
     if (got <= 0) return "";
     bytes.resize(static_cast<std::size_t>(got));
+    if (!std::exchange(at_line_, true) && is_inside_line(file.get())) {
+      // Whoever begins in the middle of a line gets the next one first.
+      const auto rest = std::min(bytes.find('\n'), bytes.size() - 1) + 1;
+      options_.offset += static_cast<std::int64_t>(rest);
+      return "";
+    }
     auto end = bytes.rfind('\n');
     if (end == std::string::npos) {
       // A line that is longer than a piece is sent in pieces.
@@ -62,6 +68,12 @@ class FileTail : public Stream {
       end = bytes.size() - 1;
     }
     return events(std::string_view(bytes).substr(0, end + 1));
+  }
+
+  bool is_inside_line(int file) const {
+    char before = '\n';
+    return options_.offset > 0 && ::pread(file, &before, 1, options_.offset - 1) == 1 &&
+           before != '\n';
   }
 
   std::string events(std::string_view lines) {
@@ -85,6 +97,7 @@ class FileTail : public Stream {
   TailOptions options_;
   bool over_ = false;
   bool begun_ = false;
+  bool at_line_ = false;  // the offset is known to be where a line begins
 };
 
 class FileBytes : public Stream {

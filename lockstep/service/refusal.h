@@ -13,7 +13,6 @@ enum class Refused {
   too_often,    // later
   too_large,
   unauthorized,  // no token, or none that counts
-  unavailable,   // this machine does not have what it needs
 };
 
 // An error whose text is for the sender of a request: it names nothing of this machine.

@@ -186,7 +186,7 @@ Job Service::submit(const Identity& who, const Submission& submission) {
   check_quota(who.user);
   for (const auto& needed : submission.needs) job(who, needed);  // refuses unknown ones
   const auto problem = never_fits(pool(), submission.resources);
-  if (!problem.empty()) throw Refusal(Refused::unavailable, "resources: ", problem);
+  if (!problem.empty()) throw Refusal(Refused::invalid, "resources: ", problem);
   auto recipe = submission.recipe;
   std::optional<Upload> texts;
   if (!submission.texts.empty()) {
@@ -287,7 +287,7 @@ Job Service::resume(const Identity& who, const std::string& id,
     const auto now = changeable(who, id);
     if (resources) {
       const auto problem = never_fits(pool(), *resources);
-      if (!problem.empty()) throw Refusal(Refused::unavailable, "resources: ", problem);
+      if (!problem.empty()) throw Refusal(Refused::invalid, "resources: ", problem);
     }
     if (now.state == JobState::queued) return;
     if (is_active(now.state) ||

@@ -201,6 +201,14 @@ TEST_F(HttpTest, AStreamGoesOnWhereItWasCutOff) {
   EXPECT_THAT(rest->next(), HasSubstr("id: 23\nevent: line\ndata: half now whole\n\n"));
   EXPECT_EQ(rest->next(), "");
   EXPECT_TRUE(rest->is_over());
+  // In the middle of a line is before the next one.
+  auto inside =
+      tail_events({.file = echo_.file, .event = "line", .offset = 5, .is_over = [] {
+                     return true;
+                   }});
+  const auto events = inside->next();
+  EXPECT_THAT(events, HasSubstr("data: half now whole\n\n"));
+  EXPECT_THAT(events, ::testing::Not(HasSubstr("data: wo")));
 }
 
 TEST_F(HttpTest, ATakenPortIsRefusedWithItsKnob) {

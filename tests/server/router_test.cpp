@@ -235,6 +235,9 @@ TEST_F(RouterTest, BodiesThatAreNoneAreRefusedClearly) {
   for (const auto& body :
        {std::string("{"), std::string("[]"), std::string("null"), std::string(),
         std::string(100'000, '['), std::string("{\"recipe\": 3}"),
+        std::string("{\"recipe\": {}}"), std::string("{\"recipe\": \"\"}"),
+        std::string("{\"recipe\": {\"train\": {\"steps\": 1}}, \"resources\": "
+                    "{\"cores\": 4000}}"),
         std::string("{\"recipe\": {}, \"priority\": 1e300}"),
         std::string("{\"recipe\": {\"train\": {\"steps\": 1}}, \"sudo\": true}"),
         std::string("\xff\xfe{}")}) {
