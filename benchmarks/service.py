@@ -2,11 +2,12 @@
 """How many reads a second does `lockstep serve` answer, how late, in how much memory? Against FastAPI.
 
     benchmarks/service.py --python PYTHON_WITH_FASTAPI_AND_UVICORN [--program build/bin/lockstep]
-        [--wrk wrk] [--clients 500] [--streams 200] [--seconds 60] [--rounds 3]
+        [--wrk wrk] [--clients 500] [--streams 200] [--seconds 60] [--rounds 3] [--no-training]
 
 Both serve the same database and the same run; the peer is benchmarks/peers/service.py under uvicorn with
 uvloop and httptools. wrk asks, over keep-alive connections, from the same machine. Then, for ours: streams of
-events beside the readers; a server that starts with 10,000 jobs; a training beside 50 requests a second.
+events beside the readers; a server that starts with 10,000 jobs; a training beside 50 requests a second, which
+--no-training leaves out: for a worker that computes nothing (build/tests/fake_worker).
 Ends with status 1 if a goal is missed.
 """
 import argparse
@@ -35,6 +36,7 @@ parser.add_argument("--clients", type=int, default=500)
 parser.add_argument("--streams", type=int, default=200)
 parser.add_argument("--seconds", type=int, default=60)
 parser.add_argument("--rounds", type=int, default=3)
+parser.add_argument("--no-training", action="store_true")
 arguments = parser.parse_args()
 missed = []
 RECIPE = {"model": {"name": "mlp"}, "data": {"name": "synthetic", "shape": [4]}, "train": {"steps": 200, "log_every": 1},
@@ -254,7 +256,8 @@ def main():
         measure_load(ours, running)
         ours.ask(f"/v1/jobs/{running}/cancel", {})
         ours.wait_until(running, "cancelled")
-        measure_slowdown(ours)
+        if not arguments.no_training:
+            measure_slowdown(ours)
         ours = measure_restart(ours)
         ours.stop()
     print(f"{harness.cpu_model()}, {os.cpu_count()} cores; load of the machine {os.getloadavg()[0]:.1f}")

@@ -151,7 +151,7 @@ std::string MlflowSync::finish(bool failed) {
   const std::lock_guard lock(mutex_);
   try {
     send_new();
-    if (!has_ended_ && !run_id_.empty()) {
+    if (is_open_) {
       send_line(Json({{"status", failed ? "FAILED" : "FINISHED"}}).dump());
     }
     return "";
@@ -165,7 +165,7 @@ void MlflowSync::send_new() {
   while (true) {
     const auto text = lines_behind(run_ / "mlflow.jsonl", sent_bytes_);
     if (text.empty()) return;
-    if (run_id_.empty() || has_ended_) open_run();
+    if (!is_open_) open_run();
     for (const auto& line : text::split(text.substr(0, text.size() - 1), '\n')) {
       send_line(line);
       sent_bytes_ += static_cast<std::int64_t>(line.size()) + 1;
@@ -178,15 +178,16 @@ void MlflowSync::send_line(const std::string& line) {
   auto json = Json::parse(line, nullptr, false);
   if (!json.is_object()) return;  // torn by a crash
   json["run_id"] = run_id_;
-  has_ended_ = json.contains("status");
-  if (has_ended_) json["end_time"] = now_ms();
-  ask(has_ended_ ? "runs/update" : "runs/log-batch", json.dump());
+  const bool is_end = json.contains("status");
+  if (is_end) json["end_time"] = now_ms();
+  ask(is_end ? "runs/update" : "runs/log-batch", json.dump());
+  is_open_ = !is_end;
 }
 
 void MlflowSync::open_run() {
-  has_ended_ = false;
   if (!run_id_.empty()) {
     ask("runs/update", Json({{"run_id", run_id_}, {"status", "RUNNING"}}).dump());
+    is_open_ = true;
     return;
   }
   const auto record = run::RunDirectory::open(run_).read_record();
@@ -201,6 +202,7 @@ void MlflowSync::open_run() {
         tag("lockstep.host", record.host)}}};
   const auto made = Json::parse(ask("runs/create", wanted.dump()));
   run_id_ = made.at("run").at("info").at("run_id").get<std::string>();
+  is_open_ = true;
   keep();
 }
 

@@ -52,8 +52,8 @@ class MlflowSync {
   std::mutex mutex_;  // guards the rest: the thread and finish() send
   std::string run_id_;
   std::int64_t sent_bytes_ = 0;
-  bool has_ended_ = false;  // the server knows how
-  std::string problem_;     // of the last try
+  bool is_open_ = false;  // the server takes the run for running
+  std::string problem_;   // of the last try
   std::condition_variable_any wake_;
   std::jthread thread_;  // last: ends before what it uses
 };

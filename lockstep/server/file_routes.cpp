@@ -26,6 +26,7 @@ Response create_upload(service::Service& service, Call& call) {
                             .kind = call.body.at("kind").get<std::string>(),
                             .bytes = call.body.at("bytes").get<std::int64_t>(),
                             .sha256 = call.body.at("sha256").get<std::string>()};
+  service::Uploads::check(wanted);
   if (wanted.bytes > config.limits.upload_bytes) {
     throw Refusal(Refused::too_large,
                   "bytes: more than limits.upload_bytes=", config.limits.upload_bytes);

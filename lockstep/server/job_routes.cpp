@@ -64,7 +64,7 @@ Json whole_job(service::Service& service, const Call& call, const service::Job& 
                                {"state", service::name_of(change.state)},
                                {"reason", change.reason}});
   }
-  json["run"] = run_json(service.folder(call.who, job.id));
+  json["run"] = run_json(service, service.folder(call.who, job.id));
   return json;
 }
 

@@ -5,7 +5,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
-#include "lockstep/jobs/run_view.h"
 #include "lockstep/monitor/metrics.h"
 #include "lockstep/run/events.h"
 #include "lockstep/server/detail/route.h"
@@ -22,8 +21,8 @@ constexpr std::int64_t kMostPoints = 10'000;
 constexpr std::int64_t kLogTail = 256 << 10;
 constexpr std::int64_t kMostRank = 4096;
 
-Json run_of(const service::Job& job, const service::JobFolder& folder) {
-  auto json = run_json(folder);
+Json run_of(service::Service& service, const Call& call, const service::Job& job) {
+  auto json = run_json(service, service.folder(call.who, job.id));
   if (json.is_null()) return nullptr;
   return {{"id", job.id},
           {"number", job.number},
@@ -37,7 +36,7 @@ Json run_of(const service::Job& job, const service::JobFolder& folder) {
 Response list_runs(service::Service& service, const Call& call) {
   Json items = Json::array();
   for (const auto& job : service.jobs(call.who, page_of(call))) {
-    auto json = run_of(job, service.folder(call.who, job.id));
+    auto json = run_of(service, call, job);
     if (!json.is_null()) items.push_back(std::move(json));
   }
   return json_response({{"items", std::move(items)}});
@@ -45,7 +44,7 @@ Response list_runs(service::Service& service, const Call& call) {
 
 Response one_run(service::Service& service, const Call& call) {
   const auto job = service.job(call.who, call.id());
-  const auto json = run_of(job, service.folder(call.who, job.id));
+  const auto json = run_of(service, call, job);
   if (json.is_null()) throw Refusal(Refused::unknown, "the job has no run yet");
   return json_response(json);
 }
@@ -60,10 +59,10 @@ Json metrics_json(const monitor::Metrics& metrics) {
 }
 
 // Keeps the first and the last of many, and others at even distances.
-std::vector<monitor::Metrics> thinned(std::vector<monitor::Metrics> all,
-                                      std::size_t most) {
+std::vector<const monitor::Metrics*> thinned(std::vector<const monitor::Metrics*> all,
+                                             std::size_t most) {
   if (all.size() <= most || most < 2) return all;
-  std::vector<monitor::Metrics> kept;
+  std::vector<const monitor::Metrics*> kept;
   for (std::size_t i = 0; i < most; ++i) {
     kept.push_back(all[i * (all.size() - 1) / (most - 1)]);
   }
@@ -75,17 +74,18 @@ Response metrics_of(service::Service& service, const Call& call) {
   const auto from = call.number("from", 0);
   const auto to = call.number("to", INT64_MAX);
   const auto split = call.query.find("split");
-  std::vector<monitor::Metrics> wanted;
-  for (auto& line : monitor::read_metrics(folder.run() / "metrics.jsonl")) {
+  const auto lines = service.runs().metrics(folder);
+  std::vector<const monitor::Metrics*> wanted;
+  for (const auto& line : *lines) {
     if (line.step < from || line.step > to) continue;
     if (split != call.query.end() && name_of(line.split) != split->second) continue;
-    wanted.push_back(std::move(line));
+    wanted.push_back(&line);
   }
   const auto most = static_cast<std::size_t>(
       std::clamp<std::int64_t>(call.number("points", 1000), 2, kMostPoints));
   Json items = Json::array();
-  for (const auto& line : thinned(std::move(wanted), most)) {
-    items.push_back(metrics_json(line));
+  for (const auto* line : thinned(std::move(wanted), most)) {
+    items.push_back(metrics_json(*line));
   }
   return json_response({{"items", std::move(items)}});
 }
@@ -250,18 +250,12 @@ std::vector<Parameter> log_parameters() {
 
 }  // namespace
 
-// What is read from the run directory, without its place on this machine.
-Json run_json(const service::JobFolder& folder) {
-  try {
-    const auto view = jobs::view_of(run::RunDirectory::open(folder.run()));
-    auto json = Json::parse(jobs::to_json(view));
-    for (const auto* key : {"path", "recipe", "command", "host", "pid"}) {
-      json.erase(key);
-    }
-    return json;
-  } catch (const Error&) {
-    return nullptr;  // not made yet
-  }
+Json run_json(service::Service& service, const service::JobFolder& folder) {
+  const auto text = service.runs().view(folder);
+  if (text.empty()) return nullptr;
+  auto json = Json::parse(text);
+  for (const auto* key : {"path", "recipe", "command", "host", "pid"}) json.erase(key);
+  return json;
 }
 
 std::vector<Route> run_routes(service::Service& service) {

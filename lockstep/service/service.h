@@ -15,6 +15,7 @@
 #include "lockstep/service/forecast.h"
 #include "lockstep/service/refusal.h"
 #include "lockstep/service/remote_recipe.h"
+#include "lockstep/service/run_cache.h"
 #include "lockstep/service/store.h"
 #include "lockstep/service/uploads.h"
 
@@ -100,6 +101,7 @@ class Service {
   Pool pool() { return dispatcher_.pool(); }
   Store& store() noexcept { return store_; }
   Uploads& uploads() noexcept { return uploads_; }
+  RunCache& runs() noexcept { return runs_; }
   const jobs::Caller& caller() const noexcept { return caller_; }
   config::ServerConfig config() const;
   config::LimitsConfig limits() const;
@@ -124,6 +126,7 @@ class Service {
   const jobs::Caller caller_;
   Store store_;
   Uploads uploads_;
+  RunCache runs_;
   std::unique_ptr<Executor> executor_;
   Dispatcher dispatcher_;
   std::jthread worker_;

@@ -82,7 +82,7 @@ std::int64_t Uploads::received(const Upload& upload) const {
                                            : 0;
 }
 
-Upload Uploads::create(const Identity& who, const NewUpload& upload) {
+void Uploads::check(const NewUpload& upload) {
   if (std::find(kinds().begin(), kinds().end(), upload.kind) == kinds().end()) {
     throw Refusal(Refused::invalid, "kind: '", upload.kind.substr(0, 20),
                   "' is not one of ", text::join(kinds(), ", "));
@@ -95,6 +95,10 @@ Upload Uploads::create(const Identity& who, const NewUpload& upload) {
     throw Refusal(Refused::invalid, "name: at most ", kLongestFileName,
                   " bytes of UTF-8");
   }
+}
+
+Upload Uploads::create(const Identity& who, const NewUpload& upload) {
+  check(upload);
   Upload made;
   static_cast<NewUpload&>(made) = upload;
   made.id = "file-" + random_hex(8);

@@ -44,6 +44,8 @@ class Uploads {
 
   static const std::vector<std::string>& kinds();
 
+  // Throws Refusal for one that can not be.
+  static void check(const NewUpload& upload);
   Upload create(const Identity& who, const NewUpload& upload);
   Upload find(const Identity& who, const std::string& id);
   std::vector<Upload> list(const Identity& who);

@@ -96,7 +96,7 @@ Json json_of(const service::Job& job);
 
 // What is read from a run directory, without its place on this machine; null before
 // there is one.
-Json run_json(const service::JobFolder& folder);
+Json run_json(service::Service& service, const service::JobFolder& folder);
 
 // A route by which somebody asks for a job.
 struct SubmittingRoute {
