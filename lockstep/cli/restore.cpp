@@ -3,7 +3,6 @@
 #include <ostream>
 
 #include <fcntl.h>
-#include <sys/file.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
@@ -22,7 +21,9 @@ int restore(const Arguments& arguments, Context& context) {
   const auto state = service_folder(arguments, context);
   const files::Descriptor lock(
       ::open((state / "serve.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  if (!lock || ::fcntl(lock.get(), F_SETLK, &whole) != 0) {
     throw Error(Fault::config, "restore: the server runs; stop it first");
   }
   const auto target = state / "lockstep.db";

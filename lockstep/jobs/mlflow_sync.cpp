@@ -165,8 +165,8 @@ void MlflowSync::send_new() {
   while (true) {
     const auto text = lines_behind(run_ / "mlflow.jsonl", sent_bytes_);
     if (text.empty()) return;
-    if (!is_open_) open_run();
     for (const auto& line : text::split(text.substr(0, text.size() - 1), '\n')) {
+      if (!is_open_) open_run();
       send_line(line);
       sent_bytes_ += static_cast<std::int64_t>(line.size()) + 1;
     }

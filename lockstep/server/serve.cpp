@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/file.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
@@ -21,13 +20,16 @@ namespace {
 constexpr int kKeptLogs = 3;
 constexpr std::chrono::hours kCleanUpEvery{1};
 
-// Two servers would both work on one queue.
+// Two servers would both work on one queue. A lock of the process: a child that was
+// just forked when the server is killed must not keep the next one from starting.
 files::Descriptor lock_folder(const files::Path& state) {
   const auto path = state / "serve.lock";
   files::Descriptor file(
       ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file) files::fail("open", path, errno);
-  if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0) return file;
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  if (::fcntl(file.get(), F_SETLK, &lock) == 0) return file;
   throw Error(Fault::config, "store.dir: another server works in '", state.string(),
               "'; stop it, or name another folder");
 }

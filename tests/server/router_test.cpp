@@ -363,7 +363,8 @@ TEST_F(RouterTest, ARunHasTheIdOfItsJobAndBothPaths) {
   EXPECT_FALSE(one["run"].contains("path"));
   const auto page = Json::parse(ask("ada", "GET", "/v1/runs").body);
   ASSERT_EQ(page["items"].size(), 1U);
-  EXPECT_EQ(page["items"][0], one);
+  EXPECT_EQ(page["items"][0]["id"], id);
+  EXPECT_EQ(page["items"][0]["run"]["step"], 3);
   EXPECT_TRUE(Json::parse(ask("eve", "GET", "/v1/runs").body)["items"].empty());
   const auto metrics = ask("ada", "GET", "/v1/runs/" + id + "/metrics").body;
   EXPECT_EQ(Json::parse(metrics)["items"][0]["step"], 3);
