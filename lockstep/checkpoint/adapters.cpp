@@ -70,13 +70,13 @@ std::vector<std::string> find_targets(const torch::nn::Module& model) {
 
 }  // namespace
 
-void load_adapters(const Path& folder, torch::nn::Module& model,
+void load_adapters(const Path& folder, const LoadTarget& target,
                    const config::LoraConfig& config) {
   const torch::NoGradGuard no_grad;
   check_config(hf::read_adapter(folder), config, folder);
   const auto file = folder / hf::kAdapterWeightsName;
   const auto header = storage::read_safetensors_header(file);
-  auto left = find_adapters(model);
+  auto left = find_adapters(target.model);
   for (const auto& entry : header.entries) {
     const auto name = hf::from_peft(entry.name);
     const auto found = name ? left.find(*name) : left.end();
@@ -92,7 +92,7 @@ void load_adapters(const Path& folder, torch::nn::Module& model,
                   "' is ", storage::to_text(entry.shape), ", the model's is ",
                   storage::to_text(shape), "; they belong to another model");
     }
-    found->second.copy_(read_tensor(file, header, entry));
+    target.set(found->second, read_tensor(file, header, entry));
     left.erase(found);
   }
   if (left.empty()) return;
@@ -101,14 +101,18 @@ void load_adapters(const Path& folder, torch::nn::Module& model,
               "'; take its layer out of lora.targets=", config.targets);
 }
 
-void write_adapters(const Path& folder, const AdaptedModel& adapted) {
-  const auto& [model, config, base] = adapted;
-  std::filesystem::create_directories(folder);
+NamedTensors adapters_of(const torch::nn::Module& model) {
   NamedTensors tensors;
   for (const auto& [name, tensor] : find_adapters(model)) {
     tensors.emplace_back(hf::to_peft(name), tensor);
   }
-  write_safetensors(folder / hf::kAdapterWeightsName, std::move(tensors));
+  return tensors;
+}
+
+void write_adapters(const Path& folder, const AdaptedModel& adapted) {
+  const auto& [model, config, base, whole] = adapted;
+  std::filesystem::create_directories(folder);
+  write_safetensors(folder / hf::kAdapterWeightsName, adapters_of(model), whole);
   files::write_atomically(folder / hf::kAdapterConfigName,
                           hf::adapter_config_json({.rank = config.rank,
                                                    .alpha = config.alpha,

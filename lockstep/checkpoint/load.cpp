@@ -195,13 +195,11 @@ WeightSource open_weights(const std::filesystem::path& path, const LoadRules& ru
 
 // A tensor with more rows than its source has zeros in the rest; compare() has allowed
 // it.
-void fill_rows(const torch::Tensor& tensor, const torch::Tensor& host) {
-  if (tensor.sizes() == host.sizes()) {
-    tensor.copy_(host);
-    return;
-  }
-  tensor.zero_();
-  tensor.narrow(0, 0, host.size(0)).copy_(host);
+torch::Tensor with_all_rows(const torch::Tensor& host, const torch::Tensor& tensor) {
+  if (tensor.sizes() == host.sizes()) return host;
+  auto all = torch::zeros(tensor.sizes(), host.options());
+  all.narrow(0, 0, host.size(0)).copy_(host);
+  return all;
 }
 
 // Cuts a piece into parts that several threads can share.
@@ -257,12 +255,12 @@ void load(const storage::Reader& reader, const Pieces& pieces, const LoadRules& 
   });
 }
 
-void load_weights(const std::filesystem::path& path, torch::nn::Module& model,
+void load_weights(const std::filesystem::path& path, const LoadTarget& target,
                   const LoadRules& rules) {
   const torch::NoGradGuard no_grad;
   const auto source = open_weights(path, rules);
   std::vector<Expected> expected;
-  const auto state = state_of(model);
+  const auto state = state_of(target.model);
   for (const auto& [name, tensor] : state) {
     expected.push_back({name, dtype_name(tensor.scalar_type()), tensor.sizes().vec()});
   }
@@ -278,7 +276,7 @@ void load_weights(const std::filesystem::path& path, torch::nn::Module& model,
     const auto host = torch::empty(shape, saved ? saved->dtype : tensor.scalar_type());
     source.read(name, bytes_of(host));
     check_no_nan(host, name, str("model.weights: ", path.string()));
-    fill_rows(tensor, host);
+    target.set(tensor, with_all_rows(host, tensor));
   }
   for (const auto& [how, count] : rounded) {
     log::warning("checkpoint", fmt::format("{}: {} tensors were rounded from {}, which "

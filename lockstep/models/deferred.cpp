@@ -7,6 +7,8 @@
 #include <torch/library.h>
 #include <torch/torch.h>
 
+#include "lockstep/models/detail/init_recorder.h"
+
 namespace lockstep::models {
 namespace {
 
@@ -16,6 +18,8 @@ using Three = std::tuple<Tensor, Tensor, Tensor>;
 
 // Operators that make a tensor out of nothing have a device among their arguments.
 void make_without_memory(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (auto* const recorder = detail::current_recorder())
+    return recorder->run(op, stack);
   const auto& arguments = op.schema().arguments();
   const auto first = stack->size() - arguments.size();
   bool from_tensors = false;

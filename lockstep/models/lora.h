@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <torch/torch.h>
@@ -28,6 +29,8 @@ std::vector<LoraLayer> lora_layers(const torch::nn::Module& model);
 
 // Returns whether this is a parameter of an adapter: "h.0.attn.c_attn.lora_A".
 bool is_lora(const std::string& parameter);
+// The patterns of these names, as checkpoint.allow_missing has them.
+inline constexpr std::string_view kLoraNames = "*.lora_A,*.lora_B";
 
 // Returns parameters and buffers by name with the adapters in the weights: what a model
 // without adapters has.

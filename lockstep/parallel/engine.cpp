@@ -10,6 +10,7 @@
 #include "lockstep/parallel/detail/hooks.h"
 #include "lockstep/parallel/detail/sharded_values.h"
 #include "lockstep/parallel/detail/unit_gathers.h"
+#include "lockstep/parallel/detail/unit_plan.h"
 #include "lockstep/parallel/detail/use_tracker.h"
 
 namespace lockstep::parallel {
@@ -68,6 +69,7 @@ Engine::Engine(torch::nn::Module& module, const Communicators& ranks,
   for (std::size_t g = 0; g < buffers_->groups().size() && !gathers_values_; ++g) {
     if (data_.size() > 1) data_.broadcast(buffers_->values(g), 0).wait();
   }
+  if (options_.fill) fill();
   broadcast_frozen();
   broadcast_buffers();
   hooks_ = std::make_unique<detail::GradientHooks>(
@@ -357,11 +359,12 @@ void Engine::broadcast_buffers() {
   detail::broadcast_all(module_.buffers(), data_, cpu_);
 }
 
-// Parameters that are not trained are not in the flat buffers.
+// Parameters that are not trained are not in the flat buffers, but at stage 3.
 void Engine::broadcast_frozen() {
   std::vector<torch::Tensor> frozen;
   for (const auto& parameter : module_.parameters()) {
-    if (!parameter.requires_grad()) frozen.push_back(parameter);
+    const bool is_sharded = values_ && values_->has(parameter);
+    if (!parameter.requires_grad() && !is_sharded) frozen.push_back(parameter);
   }
   detail::broadcast_all(frozen, data_, cpu_);
 }

@@ -25,6 +25,7 @@ class FlatBuffers;
 class GradientHooks;
 class ShardedValues;
 class UnitGathers;
+struct UnitPlan;
 class UseTracker;
 }  // namespace detail
 
@@ -46,8 +47,10 @@ struct EngineOptions {
   // Buckets of gradients that a rank has memory for at a time, from stage 2 on.
   std::size_t live_buckets = 2;
   // Stage 3: the modules whose parameters are gathered together, in the order in which
-  // a forward pass comes to them (run_unit()); none contains another. A parameter of
-  // none, or of several, is whole for a whole pass.
+  // a forward pass comes to them (run_unit()). One that is used twice stands here
+  // twice, one inside of another behind it: what is left of the outer one is gathered
+  // with it. A parameter of none, or of several beside each other, is whole for a whole
+  // pass.
   std::vector<const torch::nn::Module*> units = {};
   // Stage 3: units that are gathered ahead of their use.
   std::size_t prefetch_units = 1;
@@ -56,6 +59,12 @@ struct EngineOptions {
   // Stage 3: a unit is freed after its forward pass and gathered again for its backward
   // pass; without, it stays whole in between.
   bool reshard_after_forward = true;
+  // Gives a model without memory its values (models::DeferredInit), so that it is never
+  // there beside the flat buffers, and at stage 3 whole on no rank: calls its argument
+  // with every parameter and buffer, the same values on every rank. Empty: the model
+  // has them.
+  using Assign = std::function<void(const torch::Tensor& tensor, const torch::Tensor&)>;
+  std::function<void(const Assign& assign)> fill = {};
   // A parameter that took no part in a backward pass is an error that names it, unless
   // this is set: then its gradient is what the other ranks have.
   bool find_unused_parameters = false;
@@ -133,6 +142,7 @@ class Engine : public ExchangeMonitor {
   std::vector<torch::Tensor>& gradients();
   const std::vector<Group>& layout() const noexcept;
   const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
+  comm::Communicator& data() noexcept { return data_; }
 
   // Runs a forward pass, `compute`. At stage 3 parameters are there in it only: units
   // in run_unit(), the others throughout. With gradients enabled the pass goes on until
@@ -141,15 +151,19 @@ class Engine : public ExchangeMonitor {
   // Takes part in a forward pass of other ranks that has no backward pass (evaluation),
   // for a rank that has no samples for it.
   void empty_forward();
-  // Returns compute(input), where `unit` is the index of a module in
-  // EngineOptions::units. Before stage 3 that is all.
+  // Returns compute(input), where `use` is an index in EngineOptions::units. Before
+  // stage 3 that is all.
   using Compute = std::function<torch::Tensor(const torch::Tensor&)>;
-  torch::Tensor run_unit(std::size_t unit, const Compute& compute,
+  torch::Tensor run_unit(std::size_t use, const Compute& compute,
                          const torch::Tensor& input);
 
-  // Returns a parameter as a whole; at stage 3 it is gathered for it, and valid until
-  // the next call. Collective there, and outside of a pass only.
-  torch::Tensor full_parameter(std::size_t parameter);
+  // Returns a parameter of the module, trained or not, as a whole; at stage 3 it is
+  // gathered for it, and valid until the next call. Collective there, and outside of a
+  // pass only.
+  torch::Tensor full_parameter(const torch::Tensor& parameter);
+  // Changes the value of a parameter of the module; the same one on every rank. Not
+  // collective, and outside of a pass only.
+  void set_parameter(const torch::Tensor& parameter, const torch::Tensor& value);
   // Makes all parameters whole outside of a pass, as long as it lives. Collective.
   class FullParameters {
    public:
@@ -170,6 +184,16 @@ class Engine : public ExchangeMonitor {
   // The pieces of the flat buffers that this rank changes after a step: whole ones, or
   // its shards, in which alone the gradients are sums then.
   const std::vector<Shard>& owned() const noexcept { return owned_; }
+
+  // Returns whether owned() are shards.
+  bool shards_update() const noexcept { return shards_; }
+
+  // Stage 3: the parameters that are not trained lie in buffers of their own, of which
+  // this rank has shards. Empty before it.
+  const std::vector<Parameter>& frozen() const noexcept { return frozen_; }
+  const std::vector<Group>& frozen_layout() const noexcept { return frozen_layout_; }
+  const std::vector<Shard>& frozen_owned() const noexcept { return frozen_owned_; }
+  torch::Tensor frozen_values(std::size_t index);  // of frozen_owned()[index]
 
   // Return the elements of owned()[index], as one flat tensor.
   torch::Tensor owned_values(std::size_t index);
@@ -273,6 +297,9 @@ class Engine : public ExchangeMonitor {
   void assign_units();
   void lay_out();
   void make_units(const std::vector<Group>& groups);
+  void lay_out_frozen();
+  void fill();
+  RankIndex rank_index() const { return {data_.rank(), data_.size()}; }
   void start_sums_of(std::size_t unit);
   void free_full_bucket();
   void begin_units();
@@ -313,7 +340,12 @@ class Engine : public ExchangeMonitor {
   const bool peers_share_autograd_;
   std::unique_ptr<detail::UseTracker> use_;
   std::unique_ptr<comm::Communicator> gathers_;  // of values, beside the sums
+  std::unique_ptr<detail::UnitPlan> plan_;
   std::unique_ptr<detail::ShardedValues> values_;
+  std::vector<Parameter> frozen_;
+  std::vector<Group> frozen_layout_;
+  std::vector<Shard> frozen_owned_;
+  std::size_t first_frozen_bucket_ = 0;         // of values_
   std::shared_ptr<detail::UnitGathers> units_;  // graphs look whether it is there
   std::vector<std::optional<std::size_t>>
       last_of_unit_;                        // parameter whose turn is last

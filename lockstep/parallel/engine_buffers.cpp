@@ -18,7 +18,7 @@ void Engine::lay_out() {
   layout.shards = shards_ ? data_.size() : 1;
   auto groups = plan_layout(parameters_, order_, layout);
   if (gathers_values_) make_units(groups);
-  owned_ = owned_shards(groups, options_.stage, {data_.rank(), data_.size()});
+  owned_ = owned_shards(groups, options_.stage, rank_index());
   buffers_ = std::make_unique<detail::FlatBuffers>(
       parameters_, std::move(groups),
       detail::FlatBuffers::Kind{.data = data_,

@@ -1,7 +1,7 @@
 // Stage 3 of the engine: parameters are whole while a unit of them computes.
 #include <algorithm>
 #include <cstdint>
-#include <unordered_map>
+#include <numeric>
 
 #include <ATen/autocast_mode.h>
 
@@ -9,8 +9,10 @@
 #include "lockstep/parallel/detail/exchange.h"
 #include "lockstep/parallel/detail/sharded_values.h"
 #include "lockstep/parallel/detail/unit_gathers.h"
+#include "lockstep/parallel/detail/unit_plan.h"
 #include "lockstep/parallel/detail/use_tracker.h"
 #include "lockstep/parallel/engine.h"
+#include "lockstep/precision/without_memory.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -19,15 +21,14 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr std::size_t kRoot = 0;
-
-// Carries a unit into the graph of a forward pass, which may outlive the engine.
+// Carries a use of a unit into the graph of a forward pass, which may outlive the
+// engine.
 struct UnitHandle : torch::CustomClassHolder {
   UnitHandle(const std::shared_ptr<detail::UnitGathers>& its_gathers,
-             std::size_t its_unit)
-      : gathers(its_gathers), unit(its_unit), pass(its_gathers->pass()) {}
+             std::size_t its_use)
+      : gathers(its_gathers), use(its_use), pass(its_gathers->pass()) {}
   const std::weak_ptr<detail::UnitGathers> gathers;
-  const std::size_t unit;
+  const std::size_t use;
   const std::uint64_t pass;  // of the forward pass
 
   // Returns the gathers while they are in the pass of this graph.
@@ -59,7 +60,7 @@ struct BehindUnit : torch::autograd::Function<BehindUnit> {
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto& handle = kept(context);
-    handle.of_this_pass()->acquire_backward(handle.unit);
+    handle.of_this_pass()->acquire_backward(handle.use);
     return {gradients[0], Tensor()};
   }
 };
@@ -72,7 +73,7 @@ struct BeforeUnit : torch::autograd::Function<BeforeUnit> {
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto& handle = kept(context);
-    handle.of_this_pass()->release_backward(handle.unit);
+    handle.of_this_pass()->release_backward(handle.use);
     return {gradients[0], Tensor()};
   }
 };
@@ -93,26 +94,18 @@ class WithoutCastCache {
 
 class ForwardLease {
  public:
-  ForwardLease(detail::UnitGathers& gathers, std::size_t unit)
-      : gathers_(gathers), unit_(unit) {
-    gathers_.acquire_forward(unit_);
+  ForwardLease(detail::UnitGathers& gathers, std::size_t use)
+      : gathers_(gathers), use_(use) {
+    gathers_.acquire_forward(use_);
   }
-  ~ForwardLease() { gathers_.release_forward(unit_); }
+  ~ForwardLease() { gathers_.release_forward(use_); }
   ForwardLease(const ForwardLease&) = delete;
   ForwardLease& operator=(const ForwardLease&) = delete;
 
  private:
   detail::UnitGathers& gathers_;
-  const std::size_t unit_;
+  const std::size_t use_;
 };
-
-std::int64_t bytes_of(const torch::nn::Module& module) {
-  std::int64_t bytes = 0;
-  for (const auto& parameter : module.parameters()) {
-    bytes += static_cast<std::int64_t>(parameter.nbytes());
-  }
-  return bytes;
-}
 
 }  // namespace
 
@@ -120,49 +113,87 @@ std::int64_t bytes_of(const torch::nn::Module& module) {
 // units: from the last to the first, then the root.
 void Engine::assign_units() {
   if (!gathers_values_) return;
-  std::unordered_map<const c10::TensorImpl*, std::size_t> unit_of;
-  for (std::size_t u = 0; u < options_.units.size(); ++u) {
-    const auto& module = *options_.units[u];
-    if (bytes_of(module) < options_.persist_below) continue;
-    for (const auto& parameter : module.parameters()) {
-      const auto [at, is_new] = unit_of.emplace(parameter.unsafeGetTensorImpl(), u + 1);
-      if (!is_new && at->second != u + 1) at->second = kRoot;  // of several
-    }
-  }
+  plan_ = std::make_unique<detail::UnitPlan>(
+      detail::plan_units(options_.units, options_.persist_below));
   for (auto& parameter : parameters_) {
-    const auto found = unit_of.find(parameter.tensor.unsafeGetTensorImpl());
-    parameter.unit = found == unit_of.end() ? kRoot : found->second;
+    parameter.unit = plan_->unit_of(parameter.tensor);
+  }
+  for (auto& parameter : frozen_parameters(module_)) {
+    parameter.unit = plan_->unit_of(parameter.tensor);
+    frozen_.push_back(std::move(parameter));
   }
   const auto turn = [&](std::size_t i) {
     const auto unit = parameters_[i].unit;
-    return unit == kRoot ? options_.units.size() + 1 : options_.units.size() - unit;
+    return plan_->num_units() - (unit == 0 ? 0 : unit);
   };
   std::stable_sort(order_.begin(), order_.end(),
                    [&](std::size_t a, std::size_t b) { return turn(a) < turn(b); });
 }
 
+// Parameters that are not trained are sharded like the others, in buckets of their own.
+void Engine::lay_out_frozen() {
+  std::vector<std::size_t> order(frozen_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return frozen_[a].unit < frozen_[b].unit;
+  });
+  auto layout = options_.layout;
+  layout.shards = data_.size();
+  layout.first_bucket_bytes = layout.bucket_bytes;
+  frozen_layout_ = plan_layout(frozen_, order, layout);
+  frozen_owned_ = owned_shards(frozen_layout_, options_.stage, rank_index());
+}
+
 void Engine::make_units(const std::vector<Group>& groups) {
   gathers_ = data_.split(0);
-  values_ = std::make_unique<detail::ShardedValues>(parameters_, groups, *gathers_);
+  values_ = std::make_unique<detail::ShardedValues>(*gathers_);
   detail::UnitGathers::Options options{
       .names = {"parameters of no unit"},
-      .buckets = std::vector<std::vector<std::size_t>>(options_.units.size() + 1),
+      .buckets = std::vector<std::vector<std::size_t>>(plan_->num_units()),
+      .unit_of_use = plan_->unit_of_use,
+      .outer_use = plan_->outer_use,
       .prefetch = options_.prefetch_units,
       .frees_after_forward = options_.reshard_after_forward,
       .on_backward_done = [this](std::size_t unit) { start_sums_of(unit); }};
-  last_of_unit_.assign(options_.units.size() + 1, std::nullopt);
-  for (std::size_t u = 0; u < options_.units.size(); ++u) {
-    options.names.push_back(str(u, " (", options_.units[u]->name(), ")"));
+  for (std::size_t u = 1; u < plan_->num_units(); ++u) {
+    options.names.push_back(str(u - 1, " (", plan_->modules[u]->name(), ")"));
   }
-  std::size_t bucket = 0;
-  for (const auto& group : groups) {
-    for (const auto& one : group.buckets) {
-      const auto first = group.slots[one.first_slot].parameter;
-      options.buckets[parameters_[first].unit].push_back(bucket++);
+  const auto add = [&](const std::vector<Parameter>& parameters,
+                       const std::vector<Group>& all) {
+    auto bucket = values_->add(parameters, all);
+    for (const auto& group : all) {
+      for (const auto& one : group.buckets) {
+        const auto first = group.slots[one.first_slot].parameter;
+        options.buckets[parameters[first].unit].push_back(bucket++);
+      }
     }
-  }
+  };
+  add(parameters_, groups);
+  first_frozen_bucket_ = values_->num_buckets();
+  lay_out_frozen();
+  add(frozen_, frozen_layout_);
+  last_of_unit_.assign(plan_->num_units(), std::nullopt);
   for (const auto i : order_) last_of_unit_[parameters_[i].unit] = i;
   units_ = std::make_shared<detail::UnitGathers>(*values_, std::move(options));
+}
+
+// What lies in no flat buffer (the module's buffers) gets memory of its own.
+void Engine::fill() {
+  const torch::NoGradGuard no_grad;
+  options_.fill([this](const Tensor& tensor, const Tensor& value) {
+    if (values_ && values_->has(tensor)) {
+      values_->set(tensor, value);
+    } else if (precision::has_memory(tensor)) {
+      tensor.detach().copy_(value);
+    } else {
+      auto own = tensor;
+      own.set_data(value.to(tensor.options()).clone());
+    }
+  });
+}
+
+torch::Tensor Engine::frozen_values(std::size_t index) {
+  return values_->shard(first_frozen_bucket_ + index);
 }
 
 // The unit's gradients are all there: sums start in the order of units, so that no rank
@@ -211,24 +242,34 @@ void Engine::end_units() {
   if (units_) units_->end_pass();
 }
 
-Tensor Engine::run_unit(std::size_t unit, const Compute& compute, const Tensor& input) {
+Tensor Engine::run_unit(std::size_t use, const Compute& compute, const Tensor& input) {
   if (!units_) return compute(input);
   const WithoutCastCache no_cache;
-  const ForwardLease lease(*units_, unit + 1);
-  const auto handle = c10::make_intrusive<UnitHandle>(units_, unit + 1);
+  const ForwardLease lease(*units_, use + 1);
+  const auto handle = c10::make_intrusive<UnitHandle>(units_, use + 1);
   const bool traces = torch::GradMode::is_enabled();
   const bool before = traces && input.requires_grad();
   auto output = compute(before ? BeforeUnit::apply(input, handle) : input);
   return traces && output.requires_grad() ? BehindUnit::apply(output, handle) : output;
 }
 
-Tensor Engine::full_parameter(std::size_t parameter) {
-  if (!units_) return tensors_[parameter].detach();
+Tensor Engine::full_parameter(const Tensor& parameter) {
+  if (!units_ || !values_->has(parameter)) return parameter.detach();
   const auto bucket = values_->bucket_of(parameter);
   if (full_bucket_ != bucket) free_full_bucket();
   if (!full_bucket_) values_->gather(bucket).wait();
   full_bucket_ = bucket;
-  return tensors_[parameter].detach();
+  return parameter.detach();
+}
+
+void Engine::set_parameter(const Tensor& parameter, const Tensor& value) {
+  const torch::NoGradGuard no_grad;
+  if (!units_ || !values_->has(parameter)) {
+    parameter.detach().copy_(value);
+    return;
+  }
+  if (full_bucket_ == values_->bucket_of(parameter)) free_full_bucket();
+  values_->set(parameter, value);
 }
 
 void Engine::free_full_bucket() {

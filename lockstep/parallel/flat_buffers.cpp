@@ -4,6 +4,8 @@
 
 #include <ATen/ops/_foreach_copy.h>
 
+#include "lockstep/precision/without_memory.h"
+
 namespace lockstep::parallel::detail {
 namespace {
 
@@ -40,20 +42,23 @@ FlatBuffers::FlatBuffers(const std::vector<Parameter>& parameters,
     values_.push_back(!kind.has_values     ? torch::Tensor()
                       : kind.values_travel ? zeros_for(kind.data, group)
                                            : torch::zeros({group.numel}, options));
-    gradients_.push_back(kind.has_gradients ? zeros_for(kind.data, group)
-                                            : torch::Tensor());
     for (const auto& slot : group.slots) {
       if (!kind.has_values) break;
       auto parameter = parameters[slot.parameter].tensor;
       const auto home = view_of(values_.back(), parameter, slot);
-      home.copy_(parameter);
-      if (!kind.has_gradients) {
-        parameter.set_data(home);
-        continue;
-      }
+      if (precision::has_memory(parameter)) home.copy_(parameter);
+      parameter.set_data(home);
+    }
+  }
+  // After the values: what these had before is free then.
+  for (const auto& group : groups_) {
+    gradients_.push_back(kind.has_gradients ? zeros_for(kind.data, group)
+                                            : torch::Tensor());
+    for (const auto& slot : group.slots) {
+      if (!kind.has_gradients) break;
+      const auto& parameter = parameters[slot.parameter].tensor;
       auto gradient = view_of(gradients_.back(), parameter, slot);
       if (parameter.grad().defined()) gradient.copy_(parameter.grad());
-      parameter.set_data(home);
       gradient_views_[slot.parameter] = gradient;
     }
   }

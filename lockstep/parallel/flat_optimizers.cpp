@@ -26,6 +26,12 @@ optim::NamedTensors FlatOptimizers::Piece::state() const {
   return all;
 }
 
+optim::NamedTensors FlatOptimizers::piece_state(std::size_t index) const {
+  auto all = pieces_[index].optimizer->state();
+  std::erase_if(all, [](const auto& item) { return item.first == optim::kBehind; });
+  return all;
+}
+
 torch::Tensor FlatOptimizers::Piece::steps() const {
   for (const auto& [name, tensor] : optimizer->state()) {
     if (name == "step") return tensor;

@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/detail/flat_optimizers.h"
+#include "lockstep/parallel/detail/slot_pieces.h"
 
 namespace lockstep::parallel::detail {
 namespace {
@@ -35,17 +36,10 @@ Shard to_write(const Shard& shard, bool sharded, const RankIndex& index) {
   return {shard.group, shard.offset + begin, end - begin};
 }
 
-// The elements of one parameter within a flat tensor.
-struct SlotElements {
-  const Parameter& parameter;
-  const ParameterSlot& slot;
-  const Shard& part;  // what is wanted of the group
-  const Shard& home;  // what a flat tensor holds of it
-};
+}  // namespace
 
-// Adds those of `flat`, if there are any.
-void add(Pieces& pieces, const SlotElements& of,
-         const std::pair<std::string, torch::Tensor>& flat) {
+void add_piece(Pieces& pieces, const SlotElements& of,
+               const std::pair<std::string, torch::Tensor>& flat) {
   const auto& [parameter, slot, part, home] = of;
   const auto begin = std::max(slot.offset, part.offset);
   const auto end = std::min(slot.offset + slot.numel, part.offset + part.size);
@@ -59,8 +53,6 @@ void add(Pieces& pieces, const SlotElements& of,
                     .order = checkpoint::order_of(parameter.tensor),
                     .begin = begin - slot.offset});
 }
-
-}  // namespace
 
 Pieces FlatOptimizers::pieces(bool to_save) const {
   const torch::NoGradGuard no_grad;
@@ -80,12 +72,12 @@ Pieces FlatOptimizers::pieces(bool to_save) const {
       const auto& parameter = parameters[slot.parameter];
       const SlotElements elements{parameter, slot, part, piece.shard};
       if (to_save || engine_.gathers_parameters()) {
-        add(result, elements,
-            {"model." + parameter.name, engine_.owned_values(piece.index)});
+        add_piece(result, elements,
+                  {"model." + parameter.name, engine_.owned_values(piece.index)});
       }
       for (const auto& [name, tensor] : state) {
         if (is_number(tensor)) continue;
-        add(result, elements, {name_of(name, parameter.name), tensor});
+        add_piece(result, elements, {name_of(name, parameter.name), tensor});
       }
     }
     for (const auto& [name, tensor] : state) {
@@ -100,8 +92,8 @@ Pieces FlatOptimizers::pieces(bool to_save) const {
     const Shard whole{g, 0, layout_[g].numel};
     for (const auto& slot : layout_[g].slots) {
       const auto& parameter = parameters[slot.parameter];
-      add(result, {parameter, slot, whole, whole},
-          {"model." + parameter.name, engine_.values(g)});
+      add_piece(result, {parameter, slot, whole, whole},
+                {"model." + parameter.name, engine_.values(g)});
     }
   }
   return result;

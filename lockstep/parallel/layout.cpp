@@ -92,6 +92,18 @@ std::vector<Parameter> trainable_parameters(const torch::nn::Module& module) {
   return list;
 }
 
+std::vector<Parameter> frozen_parameters(const torch::nn::Module& module) {
+  std::vector<Parameter> list;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const auto& item : module.named_parameters()) {
+    const auto& tensor = item.value();
+    if (tensor.requires_grad() || !tensor.is_non_overlapping_and_dense()) continue;
+    if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+    list.push_back({item.key(), tensor});
+  }
+  return list;
+}
+
 std::vector<Group> plan_layout(const std::vector<Parameter>& parameters,
                                const std::vector<std::size_t>& order,
                                const LayoutOptions& options) {

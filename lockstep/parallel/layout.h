@@ -21,6 +21,9 @@ struct Parameter {
 // its names. Throws Fault::config for one whose elements overlap in memory.
 std::vector<Parameter> trainable_parameters(const torch::nn::Module& module);
 
+// Returns the others, each once, that can lie in a flat buffer.
+std::vector<Parameter> frozen_parameters(const torch::nn::Module& module);
+
 // The place of a parameter in the flat buffer of its group. Behind its elements is one
 // more, which counts in a gradient buffer the ranks that have not used it.
 struct ParameterSlot {

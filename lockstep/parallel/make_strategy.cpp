@@ -26,6 +26,10 @@ std::unique_ptr<Strategy> make_strategy(const StrategyParts& parts) {
               " is none of single, ddp, data_parallel and zero; set one of these");
 }
 
+bool defers_memory(const config::ParallelConfig& parallel, const comm::World& world) {
+  return world.size() > 1 && parallel.strategy == config::Strategy::zero;
+}
+
 std::int64_t count_elements(const std::vector<Parameter>& parameters) {
   std::int64_t count = 0;
   for (const auto& parameter : parameters) count += parameter.tensor.numel();

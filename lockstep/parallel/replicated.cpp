@@ -10,6 +10,7 @@
 #include "lockstep/parallel/backward_order.h"
 #include "lockstep/parallel/detail/flat_optimizers.h"
 #include "lockstep/parallel/detail/replicated_state.h"
+#include "lockstep/parallel/detail/replicated_tensors.h"
 #include "lockstep/parallel/detail/strategies.h"
 #include "lockstep/parallel/sync_batch_norm.h"
 
@@ -58,6 +59,7 @@ EngineOptions engine_options(const StrategyParts& parts) {
       options.units.push_back(&model->block(i));
     }
   }
+  options.fill = parts.fill;
   options.prefetch_units = static_cast<std::size_t>(parallel.prefetch_units);
   options.persist_below = parallel.persist_below;
   options.reshard_after_forward = parallel.reshard_after_forward;
@@ -149,7 +151,7 @@ class Replicated : public Strategy, private HeldSteps {
   bool forwards_must_match() const noexcept override {
     return engine_.gathers_parameters();
   }
-  torch::Tensor full_parameter(std::size_t parameter) override {
+  torch::Tensor full_parameter(const torch::Tensor& parameter) override {
     return engine_.full_parameter(parameter);
   }
   std::shared_ptr<void> full_parameters() override {
@@ -192,6 +194,7 @@ class Replicated : public Strategy, private HeldSteps {
     return sync_batch_norm_.has_value();
   }
   StrategyState& state() noexcept override { return state_; }
+  FullTensors& full_tensors() noexcept override { return tensors_; }
   WeightAverage* average() noexcept override {
     return optimizers_.has_average() ? &average_ : nullptr;
   }
@@ -247,6 +250,7 @@ class Replicated : public Strategy, private HeldSteps {
   std::optional<SyncBatchNorm> sync_batch_norm_;
   FlatOptimizers optimizers_;
   ReplicatedState state_;
+  ReplicatedTensors tensors_{engine_, optimizers_};
   Average average_{optimizers_};
   models::Model* runs_blocks_of_ = nullptr;
 };

@@ -1,12 +1,38 @@
 #include "lockstep/parallel/detail/replicated_state.h"
 
+#include <algorithm>
+
+#include "lockstep/parallel/detail/slot_pieces.h"
+
 namespace lockstep::parallel::detail {
 
-// Returns parameters that are not trained, and buffers.
+bool ReplicatedState::is_sharded(const torch::Tensor& parameter) const {
+  const auto& frozen = parts_.engine.frozen();
+  return std::any_of(frozen.begin(), frozen.end(), [&](const Parameter& one) {
+    return one.tensor.is_same(parameter);
+  });
+}
+
+// Returns this rank's shards of parameters that are not trained (stage 3).
+checkpoint::Pieces ReplicatedState::frozen_shards() const {
+  checkpoint::Pieces pieces;
+  const auto& owned = parts_.engine.frozen_owned();
+  for (std::size_t i = 0; i < owned.size() && parts_.saves_frozen; ++i) {
+    for (const auto& slot : parts_.engine.frozen_layout()[owned[i].group].slots) {
+      const auto& parameter = parts_.engine.frozen()[slot.parameter];
+      add_piece(pieces, {parameter, slot, owned[i], owned[i]},
+                {"model." + parameter.name, parts_.engine.frozen_values(i)});
+    }
+  }
+  return pieces;
+}
+
+// Returns parameters that are not trained and that each rank has, and buffers.
 checkpoint::Pieces ReplicatedState::untrained() const {
   checkpoint::Pieces pieces;
   for (const auto& item : parts_.module.named_parameters()) {
     if (item.value().requires_grad() || !parts_.saves_frozen) continue;
+    if (is_sharded(item.value())) continue;
     pieces.push_back(checkpoint::whole_piece("model." + item.key(), item.value()));
   }
   for (const auto& item : parts_.module.named_buffers()) {
@@ -18,6 +44,7 @@ checkpoint::Pieces ReplicatedState::untrained() const {
 
 checkpoint::Pieces ReplicatedState::to_save() const {
   auto pieces = parts_.optimizers.pieces(/*to_save=*/true);
+  for (auto& piece : frozen_shards()) pieces.push_back(std::move(piece));
   const auto rest = untrained();
   for (std::size_t i = 0; i < rest.size(); ++i) {
     // Running statistics are rank 0's; of constant tensors each rank writes a part.
@@ -29,12 +56,19 @@ checkpoint::Pieces ReplicatedState::to_save() const {
 
 checkpoint::Pieces ReplicatedState::to_load() const {
   auto pieces = parts_.optimizers.pieces(/*to_save=*/false);
+  for (auto& piece : frozen_shards()) pieces.push_back(std::move(piece));
   for (auto& piece : untrained()) pieces.push_back(std::move(piece));
   return pieces;
 }
 
 std::vector<checkpoint::Expected> ReplicatedState::expected() const {
   auto all = parts_.optimizers.expected();
+  for (const auto& parameter : parts_.engine.frozen()) {
+    if (!parts_.saves_frozen) break;
+    all.push_back({"model." + parameter.name,
+                   checkpoint::dtype_name(parameter.tensor.scalar_type()),
+                   parameter.tensor.sizes().vec()});
+  }
   for (const auto& piece : untrained()) {
     all.push_back(
         {piece.name, checkpoint::dtype_name(piece.data.scalar_type()), piece.shape});

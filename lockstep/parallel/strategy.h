@@ -68,10 +68,10 @@ class Strategy {
   virtual void empty_forward() {}
   virtual bool forwards_must_match() const noexcept { return false; }
 
-  // Returns a parameter as a whole, by index in parameters(), outside of a pass; where
-  // parameters are sharded it is valid until the next call. Collective.
-  virtual torch::Tensor full_parameter(std::size_t parameter) {
-    return parameters()[parameter].tensor.detach();
+  // Returns a parameter of the module, trained or not, as a whole, outside of a pass;
+  // where parameters are sharded it is valid until the next call. Collective.
+  virtual torch::Tensor full_parameter(const torch::Tensor& parameter) {
+    return parameter.detach();
   }
   // Makes all parameters whole outside of a pass, as long as the result lives.
   // Collective; null where they always are.
@@ -117,6 +117,9 @@ class Strategy {
   // most samples, over empty batches if need be: layers talk to each other.
   virtual bool passes_must_match() const noexcept { return false; }
 
+  // Returns the interface to whole tensors of parameters.
+  virtual FullTensors& full_tensors() noexcept = 0;
+
   // Returns the interface for CUDA graphs that hold its steps; nullptr: none can.
   virtual HeldSteps* held() noexcept { return nullptr; }
 
@@ -136,7 +139,13 @@ struct StrategyParts {
   // The names of the parameters in the order in which gradients become ready, the same
   // on every rank (backward_order()); those that it does not name come last.
   std::vector<std::string> order = {};
+  // As EngineOptions::fill: for a model without memory, where defers_memory().
+  std::function<void(const EngineOptions::Assign&)> fill = {};
 };
+
+// Returns whether a strategy is given a model without memory: one that has to fit is
+// never there beside the flat buffers.
+bool defers_memory(const config::ParallelConfig& parallel, const comm::World& world);
 
 // Makes the strategy; the only switch over parallel.strategy. Throws Fault::config if
 // the models of the ranks differ. Collective.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/checkpoint/pieces.h"
@@ -32,6 +33,29 @@ class StrategyState {
   // those of an earlier run, after the pieces of to_load() have been filled.
   virtual UnusedSteps unused_steps() const = 0;
   virtual void use_unused_steps(const UnusedSteps& steps) = 0;
+};
+
+// Whole tensors by the name of their trained parameter, whatever is sharded, to look at
+// and to set. Names that there are not throw Fault::config.
+//
+// Collective: all of it, between steps, in the same order on every rank.
+class FullTensors {
+ public:
+  virtual ~FullTensors() = default;
+
+  virtual torch::Tensor parameter(std::string_view name) = 0;
+  virtual void set_parameter(std::string_view name, const torch::Tensor& value) = 0;
+
+  // The gradient of the global batch, between finish() and the next step.
+  virtual torch::Tensor gradient(std::string_view name) = 0;
+  virtual void set_gradient(std::string_view name, const torch::Tensor& value) = 0;
+
+  // The optimizer's: "mean", "master" and such, of the parameter's shape, and single
+  // numbers that all parameters share ("step").
+  virtual std::map<std::string, torch::Tensor> optimizer_state(
+      std::string_view name) = 0;
+  virtual void set_optimizer_state(std::string_view name, const std::string& state,
+                                   const torch::Tensor& value) = 0;
 };
 
 // The average of the weights (ema.enabled).

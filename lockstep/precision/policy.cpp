@@ -1,9 +1,12 @@
 #include "lockstep/precision/policy.h"
 
+#include <algorithm>
+
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/precision/without_memory.h"
 
 namespace lockstep::precision {
 namespace {
@@ -14,13 +17,17 @@ bool is_batch_norm(const torch::nn::Module& module) {
          module.as<torch::nn::BatchNorm3d>() != nullptr;
 }
 
-void convert_own(torch::nn::Module& module, torch::Dtype dtype) {
+void convert(torch::Tensor& tensor, torch::TensorOptions options) {
+  if (!tensor.is_floating_point()) options = options.dtype(tensor.dtype());
+  tensor.set_data(has_memory(tensor) ? tensor.detach().to(options)
+                                     : without_memory(tensor, options));
+}
+
+void convert_own(torch::nn::Module& module, const torch::TensorOptions& options) {
   for (auto& parameter : module.parameters(/*recurse=*/false)) {
-    if (parameter.is_floating_point()) parameter.set_data(parameter.detach().to(dtype));
+    convert(parameter, options);
   }
-  for (auto& buffer : module.buffers(/*recurse=*/false)) {
-    if (buffer.is_floating_point()) buffer.set_data(buffer.detach().to(dtype));
-  }
+  for (auto& buffer : module.buffers(/*recurse=*/false)) convert(buffer, options);
 }
 
 }  // namespace
@@ -43,10 +50,16 @@ void apply(const Policy& policy) {
 }
 
 void convert(torch::nn::Module& module, const Policy& policy) {
-  module.to(policy.device);
+  const auto parameters = module.parameters();
+  if (std::all_of(parameters.begin(), parameters.end(), has_memory)) {
+    module.to(policy.device);
+  }
   const bool keeps_norms = policy.mode == config::Precision::bf16_params;
   for (const auto& part : module.modules()) {
-    if (!keeps_norms || !is_batch_norm(*part)) convert_own(*part, policy.dtype());
+    const bool keeps = keeps_norms && is_batch_norm(*part);
+    convert_own(
+        *part,
+        torch::dtype(keeps ? torch::kFloat32 : policy.dtype()).device(policy.device));
   }
 }
 

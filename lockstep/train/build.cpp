@@ -19,6 +19,7 @@
 #include "lockstep/data/open.h"
 #include "lockstep/hf/base_digest.h"
 #include "lockstep/hf/settle.h"
+#include "lockstep/models/deferred_init.h"
 #include "lockstep/models/lora.h"
 #include "lockstep/task/build.h"
 #include "lockstep/train/device.h"
@@ -120,29 +121,83 @@ void add_adapters(const config::Config& config, models::Model& model) {
             str("adapters of rank ", config.lora.rank, " beside ", layers.size(),
                 " layers; all other parameters stay as they "
                 "are"));
-  if (config.lora.weights.empty()) return;
-  checkpoint::load_adapters(config.lora.weights, model, config.lora);
+}
+
+void load_weights(const config::Config& config, const checkpoint::LoadTarget& target,
+                  std::int64_t vocabulary) {
+  if (config.model.weights.empty()) return;
+  checkpoint::LoadRules rules{config.checkpoint.allow_missing, config.checkpoint.ignore,
+                              config.model.pad_vocabulary, vocabulary};
+  if (models::has_lora(target.model)) {
+    rules.allow_missing +=
+        str(rules.allow_missing.empty() ? "" : ",", models::kLoraNames);
+  }
+  checkpoint::load_weights(config.model.weights, target, rules);
+}
+
+void load_adapters(const config::Config& config, const checkpoint::LoadTarget& target) {
+  if (config.lora.rank == 0 || config.lora.weights.empty()) return;
+  checkpoint::load_adapters(config.lora.weights, target, config.lora);
+}
+
+// The parts that a model is made of.
+struct ModelParts {
+  const config::Config& config;
+  const models::Shape& shape;
+  Shared& shared;
+};
+
+void build_whole(const ModelParts& parts, Built& built) {
+  const auto& config = parts.config;
+  const auto& own = parts.shared.hooks.build_model;
+  built.model = own ? own(parts.shape) : models::build(config.model, parts.shape);
+  precision::convert(*built.model, built.policy);
+  // Weights are loaded after the conversion: those in the run's dtype are not rounded.
+  load_weights(config, *built.model, parts.shape.num_classes);
+  if (config.lora.rank > 0) add_adapters(config, *built.model);
+  load_adapters(config, *built.model);
+}
+
+// Values are drawn when the shards have their places, from the same random numbers.
+void build_deferred(const ModelParts& parts, Built& built) {
+  const auto& config = parts.config;
+  const auto init = std::make_shared<models::DeferredInit>();
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const auto before = generator.get_state();
+  built.model = init->build([&] {
+    auto model = models::build(config.model, parts.shape);
+    if (config.lora.rank > 0) add_adapters(config, *model);
+    return model;
+  });
+  precision::convert(*built.model, built.policy);
+  built.fill = [=, &model = *built.model, &lock = parts.shared.setting_up,
+                classes = parts.shape.num_classes](const auto& assign) {
+    const std::lock_guard one_at_a_time(lock);
+    auto drawing = generator;
+    drawing.set_state(before);
+    init->replay(assign);
+    load_weights(config, {model, assign}, classes);
+    load_adapters(config, {model, assign});
+  };
 }
 
 }  // namespace
 
-Built build(const config::Config& config, const torch::Device& device, Shared& shared) {
+Built build(const config::Config& config, comm::World& world, Shared& shared) {
   const std::lock_guard lock(shared.setting_up);
   Built built;
   if (shared.hooks.task) check_own_task(config);
-  built.policy = set_up_process(config, device);
+  built.policy = set_up_process(config, world.data().device());
   const auto shape = shape_of(shared.train_data->spec());
-  const auto& own = shared.hooks.build_model;
-  if (!own) hf::check_settled(config);
-  built.model = own ? own(shape) : models::build(config.model, shape);
-  precision::convert(*built.model, built.policy);
-  // Weights are loaded after the conversion: those in the run's dtype are not rounded.
-  if (!config.model.weights.empty()) {
-    checkpoint::load_weights(config.model.weights, *built.model,
-                             {config.checkpoint.allow_missing, config.checkpoint.ignore,
-                              config.model.pad_vocabulary, shape.num_classes});
+  const bool is_ours = !shared.hooks.build_model;
+  if (is_ours) hf::check_settled(config);
+  const ModelParts parts{config, shape, shared};
+  if (is_ours && config.model.name != "torchscript" &&
+      parallel::defers_memory(config.parallel, world)) {
+    build_deferred(parts, built);
+  } else {
+    build_whole(parts, built);
   }
-  if (config.lora.rank > 0) add_adapters(config, *built.model);
   use_layout(*built.model);
   check_own_backward(config, *built.model);
   check_torchscript(config);

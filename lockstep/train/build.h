@@ -18,11 +18,15 @@ struct Built {
   precision::Policy policy;
   std::shared_ptr<models::Model> model;
   std::shared_ptr<const task::Task> task;
+  // Draws and loads the values of a model without memory (parallel::StrategyParts);
+  // empty: it has them.
+  std::function<void(const parallel::EngineOptions::Assign&)> fill = {};
 };
 
 // Makes process-wide settings, the model and the task; one rank of a process at a time.
-// Throws Fault::config for a knob that these can not follow.
-Built build(const config::Config& config, const torch::Device& device, Shared& shared);
+// Where parameters are sharded the recipe's model has no memory yet. Throws
+// Fault::config for a knob that these can not follow.
+Built build(const config::Config& config, comm::World& world, Shared& shared);
 
 // Returns the shape that a model is built for.
 models::Shape shape_of(const data::SampleSpec& spec);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/precision/without_memory.h"
 
 namespace lockstep::train {
 namespace {
@@ -48,9 +49,15 @@ Named Forward::kept(const Named& staged) {
 
 void use_layout(models::Model& model) {
   for (auto& parameter : model.parameters()) {
-    if (parameter.dim() == 4) {
+    if (parameter.dim() != 4) continue;
+    if (precision::has_memory(parameter)) {
       parameter.set_data(parameter.detach().contiguous(model.memory_format()));
+      continue;
     }
+    const auto like = torch::empty(
+        parameter.sizes(),
+        torch::TensorOptions(torch::kMeta).memory_format(model.memory_format()));
+    parameter.set_data(precision::without_memory(like, parameter.options()));
   }
 }
 

@@ -1,7 +1,5 @@
 #include "lockstep/train/weight_files.h"
 
-#include <map>
-
 #include <fmt/format.h>
 
 #include "lockstep/base/log.h"
@@ -13,15 +11,8 @@ namespace lockstep::train {
 
 // Parameters that are whole on no rank become so one bucket at a time.
 checkpoint::WholeTensor WeightFiles::whole_tensors() const {
-  std::map<const c10::TensorImpl*, std::size_t> indices;
-  const auto& parameters = parts_.strategy.parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    indices[parameters[i].tensor.unsafeGetTensorImpl()] = i;
-  }
-  return [this, indices](const torch::Tensor& tensor) {
-    const auto found = indices.find(tensor.unsafeGetTensorImpl());
-    return found == indices.end() ? tensor
-                                  : parts_.strategy.full_parameter(found->second);
+  return [this](const torch::Tensor& tensor) {
+    return parts_.strategy.full_parameter(tensor);
   };
 }
 
@@ -42,12 +33,17 @@ std::string WeightFiles::write(const std::string& name) {
 }
 
 std::string WeightFiles::write_adapter(const std::string& name) {
-  const auto whole = parts_.strategy.full_parameters();
-  if (parts_.world.rank() != 0) return "";
+  const bool all_take_part = parts_.strategy.forwards_must_match();
+  if (parts_.world.rank() != 0 && !all_take_part) return "";
   parts_.reporter.beat(parts_.state.steps, run::Phase::saving);
+  if (parts_.world.rank() != 0) {
+    checkpoint::visit_in_file_order(checkpoint::adapters_of(parts_.model),
+                                    whole_tensors());
+    return "";
+  }
   const auto folder = parts_.run.path() / name;
-  checkpoint::write_adapters(folder,
-                             {parts_.model, parts_.lora, parts_.model_config.weights});
+  checkpoint::write_adapters(folder, {parts_.model, parts_.lora,
+                                      parts_.model_config.weights, whole_tensors()});
   log::info("train", fmt::format("adapters written to {}", folder.string()));
   parts_.callbacks.call([&](auto& c, auto& at) { c.on_saved(at, folder); });
   return folder.string();

@@ -1,21 +1,15 @@
 // Stage 3: parameters are whole while their unit computes, and the result is that of
 // ranks which have them all.
 #include <filesystem>
-#include <map>
-#include <mutex>
 
 #include "lockstep/models/recompute.h"
-#include "lockstep/parallel/detail/flat_optimizers.h"
-#include "tests/comm/ranks.h"
-#include "tests/parallel/odd_net.h"
+#include "tests/parallel/unit_rig.h"
 
 namespace lockstep::test::units {
 
 using ::testing::HasSubstr;
 
 namespace {
-
-constexpr std::int64_t kWide = 7;  // nothing divides evenly
 
 // A block with what real ones have: a weight and a bias, a frozen weight, an empty
 // parameter, a residual path.
@@ -36,22 +30,22 @@ struct BlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(Block);
 
+struct StackPass {
+  bool recomputes = false;
+  std::optional<std::size_t> skipped = {};
+};
+
 // An embedding that is the head, too, and blocks between.
 struct StackImpl : torch::nn::Module {
-  explicit StackImpl(std::size_t depth) {
+  StackImpl() {
     tied = register_parameter("tied", torch::randn({kIn, kWide}).mul_(0.3));
-    for (std::size_t i = 0; i < depth; ++i) {
+    for (std::size_t i = 0; i < 4; ++i) {
       blocks.push_back(register_module(::lockstep::str("block", i), Block()));
     }
     scale = register_parameter("scale", torch::ones({}));
   }
 
-  struct How {
-    Engine* engine = nullptr;
-    bool recomputes = false;
-    std::optional<std::size_t> skipped = {};
-  };
-  Tensor forward(const Tensor& x, const How& how) {
+  Tensor forward(const Tensor& x, Engine* engine, const StackPass& how = {}) {
     auto h = torch::mm(x, tied);
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       if (how.skipped == i) continue;
@@ -60,7 +54,7 @@ struct StackImpl : torch::nn::Module {
       const auto compute = [&](const Tensor& in) {
         return how.recomputes ? models::recomputed(*block, plain, in) : plain(in);
       };
-      h = how.engine != nullptr ? how.engine->run_unit(i, compute, h) : compute(h);
+      h = engine->run_unit(i, compute, h);
     }
     return torch::mm(h, tied.t()) * scale;
   }
@@ -76,95 +70,11 @@ struct StackImpl : torch::nn::Module {
 };
 TORCH_MODULE(Stack);
 
-Stack make_stack(int seed, std::size_t depth = 4) {
-  static std::mutex one_at_a_time;
-  const std::lock_guard lock(one_at_a_time);
-  auto generator = at::detail::getDefaultCPUGenerator();
-  generator.set_current_seed(static_cast<std::uint64_t>(seed));
-  return Stack(depth);
-}
-
-EngineOptions stage_options(int stage, const Stack& net) {
-  EngineOptions options;
-  options.stage = parallel::kStages[static_cast<std::size_t>(stage)];
-  options.layout.first_bucket_bytes = 150;
-  options.layout.bucket_bytes = 300;
-  options.units = net->units();
-  return options;
-}
-
-// A net that is trained as a strategy does it.
-struct Trained {
-  Trained(Communicator& c, int stage,
-          const std::function<void(EngineOptions&)>& change = {})
-      : Trained({c, c}, stage, change) {}
-  Trained(const parallel::Communicators& ranks, int stage,
-          const std::function<void(EngineOptions&)>& change = {})
-      : net(on_device(ranks.data)),
-        engine(*net, ranks, changed(stage_options(stage, net), change)),
-        optimizers({}, engine, ranks.data) {}
-
-  static Stack on_device(const Communicator& c) {
-    auto net = make_stack(5 + c.rank());
-    net->to(c.device());
-    return net;
-  }
-
-  static EngineOptions changed(EngineOptions options,
-                               const std::function<void(EngineOptions&)>& change) {
-    if (change) change(options);
-    return options;
-  }
-
-  Tensor loss(const Tensor& x, StackImpl::How how = {}) {
-    how.engine = &engine;
-    Tensor sum;
-    engine.forward([&] { sum = net->forward(x, how).pow(2).sum() / 12; });
-    return sum;
-  }
-  void step(const Tensor& x, const StackImpl::How& how = {}) {
-    engine.zero_gradients();
-    if (x.size(0) > 0) loss(x, how).backward();
-    engine.finish();
-    optimizers.step({.lr = 0.01});
-  }
-  std::map<std::string, Tensor> parameters() {
-    std::map<std::string, Tensor> all;
-    for (std::size_t i = 0; i < engine.parameters().size(); ++i) {
-      all[engine.parameters()[i].name] = engine.full_parameter(i).clone();
-    }
-    return all;
-  }
-
-  Stack net;
-  Engine engine;
-  parallel::detail::FlatOptimizers optimizers;
-};
-
-void expect_same(Trained& one, Trained& other, const std::string& when) {
-  const auto theirs = other.parameters();
-  for (const auto& [name, tensor] : one.parameters()) {
-    EXPECT_TRUE(torch::equal(tensor, theirs.at(name))) << name << " " << when;
-  }
-}
-
-Tensor make_inputs(std::int64_t size) {
-  return torch::randn({size, kIn}, at::detail::createCPUGenerator(3));
-}
-
-Tensor share(const Communicator& c, const Tensor& x) {
-  const auto [begin, end] = even_share(c, x.size(0));
-  return x.narrow(0, begin, end - begin);
-}
+using TrainedStack = TrainedNet<Stack>;
 
 }  // namespace
 
-class Units : public ::testing::TestWithParam<std::tuple<Rig, int>> {
- protected:
-  void on_ranks(const std::function<void(Communicator&)>& body) const {
-    with_communicators(std::get<0>(GetParam()), std::get<1>(GetParam()), body);
-  }
-};
+class Units : public RanksTest {};
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Units,
                          ::testing::Values(std::tuple(Rig::local, 1),
@@ -180,10 +90,10 @@ TEST_P(Units, HaveTheBitsOfWholeParameters) {
   const auto x = make_inputs(13);
   on_ranks([&](Communicator& c) {
     for (const bool recomputes : {false, true}) {
-      Trained whole(c, 0), sharded(c, 3);
+      TrainedStack whole(c, 0), sharded(c, 3);
       for (int step = 0; step < 5; ++step) {
-        whole.step(share(c, x), {.recomputes = recomputes});
-        sharded.step(share(c, x), {.recomputes = recomputes});
+        whole.step(share(c, x), StackPass{.recomputes = recomputes});
+        sharded.step(share(c, x), StackPass{.recomputes = recomputes});
         expect_same(whole, sharded, ::lockstep::str("after step ", step));
       }
     }
@@ -193,11 +103,11 @@ TEST_P(Units, HaveTheBitsOfWholeParameters) {
 TEST_P(Units, GatheredAheadAndKeptInBetweenHaveTheSameBits) {
   const auto x = make_inputs(12);
   on_ranks([&](Communicator& c) {
-    Trained whole(c, 0);
+    TrainedStack whole(c, 0);
     for (int step = 0; step < 3; ++step) whole.step(share(c, x));
     for (const std::size_t prefetch : {0, 1, 2, 9}) {
       for (const bool reshards : {true, false}) {
-        Trained sharded(c, 3, [&](EngineOptions& options) {
+        TrainedStack sharded(c, 3, [&](EngineOptions& options) {
           options.prefetch_units = prefetch;
           options.reshard_after_forward = reshards;
           options.live_buckets = 1 + prefetch;
@@ -214,7 +124,8 @@ TEST_P(Units, ARankHasAShardAndOneUnitAtATime) {
   const auto x = make_inputs(12);
   on_ranks([&](Communicator& c) {
     if (c.size() == 1) return;
-    Trained sharded(c, 3, [](EngineOptions& options) { options.prefetch_units = 0; });
+    TrainedStack sharded(c, 3,
+                         [](EngineOptions& options) { options.prefetch_units = 0; });
     sharded.step(share(c, x));
     std::int64_t owned = 0, all = 0;
     for (std::size_t i = 0; i < sharded.engine.owned().size(); ++i) {
@@ -235,8 +146,8 @@ TEST_P(Units, ARankHasAShardAndOneUnitAtATime) {
 TEST_P(Units, SmallOnesStayWholeForAPass) {
   const auto x = make_inputs(12);
   on_ranks([&](Communicator& c) {
-    Trained whole(c, 0);
-    Trained sharded(c, 3, [](EngineOptions& o) { o.persist_below = 1 << 20; });
+    TrainedStack whole(c, 0);
+    TrainedStack sharded(c, 3, [](EngineOptions& o) { o.persist_below = 1 << 20; });
     for (int step = 0; step < 3; ++step) {
       whole.step(share(c, x));
       sharded.step(share(c, x));
@@ -249,7 +160,7 @@ TEST_P(Units, ARankWithoutSamplesTakesPartWithZeros) {
   const auto x = make_inputs(8);
   on_ranks([&](Communicator& c) {
     if (c.size() == 1) return;
-    Trained whole(c, 0), sharded(c, 3);
+    TrainedStack whole(c, 0), sharded(c, 3);
     for (int step = 0; step < 4; ++step) {
       const bool all_to_one = step % 2 == 0;
       const auto own = !all_to_one     ? share(c, x)
@@ -267,9 +178,9 @@ TEST_P(Units, AUnitThatSomeRanksSkipIsTrainedByTheOthers) {
   for (const std::size_t unit : {0, 2, 3}) {
     on_ranks([&](Communicator& c) {
       const auto find = [](EngineOptions& o) { o.find_unused_parameters = true; };
-      Trained whole(c, 0, find), sharded(c, 3, find);
+      TrainedStack whole(c, 0, find), sharded(c, 3, find);
       for (int step = 0; step < 4; ++step) {
-        StackImpl::How how;
+        StackPass how;
         if (step == 1 || (step == 2 && c.rank() == 0)) how.skipped = unit;
         whole.step(share(c, x), how);
         sharded.step(share(c, x), how);
@@ -284,7 +195,7 @@ TEST_P(Units, PassesOfAStepAddUp) {
   on_ranks([&](Communicator& c) {
     if (c.size() == 1) return;
     const auto waits_later = [](EngineOptions& o) { o.waits_in_backward = false; };
-    Trained twice(c, 2, waits_later), thrice(c, 3, waits_later);
+    TrainedStack twice(c, 2, waits_later), thrice(c, 3, waits_later);
     for (auto* one : {&twice, &thrice}) {
       for (int step = 0; step < 3; ++step) {
         // One rank makes a pass less, which it does not know before.
@@ -310,7 +221,7 @@ TEST_P(Units, ARankThatFailsLeavesNobodyWaiting) {
       on_ranks([&](Communicator& c) {
         if (c.size() == 1) return;
         const auto find = [](EngineOptions& o) { o.waits_in_backward = false; };
-        Trained sharded(c, 3, find), whole(c, 0, find);
+        TrainedStack sharded(c, 3, find), whole(c, 0, find);
         auto& engine = sharded.engine;
         const bool fails = c.rank() == 0;
         for (const int step : {0, 1}) {
@@ -362,7 +273,7 @@ TEST_P(Units, ARankThatFailsLeavesNobodyWaiting) {
 TEST_P(Units, WithoutGradientsRanksMayHaveNothingToCompute) {
   const auto x = make_inputs(12);
   on_ranks([&](Communicator& c) {
-    Trained whole(c, 0), sharded(c, 3);
+    TrainedStack whole(c, 0), sharded(c, 3);
     whole.step(share(c, x));
     sharded.step(share(c, x));
     const torch::NoGradGuard no_grad;
@@ -388,11 +299,11 @@ TEST(UnitsGpu, HaveTheBitsOfWholeParameters) {
   with_pairs(Rig::nccl_processes, 2, [](Communicator& c, Communicator& cpu) {
     const auto x = make_inputs(13).to(c.device());
     for (const bool recomputes : {false, true}) {
-      Trained whole({c, cpu}, 0), sharded({c, cpu}, 3);
+      TrainedStack whole({c, cpu}, 0), sharded({c, cpu}, 3);
       for (int step = 0; step < 5; ++step) {
         const auto own = step == 3 && c.rank() == 0 ? x.narrow(0, 0, 0) : share(c, x);
-        whole.step(own, {.recomputes = recomputes});
-        sharded.step(own, {.recomputes = recomputes});
+        whole.step(own, StackPass{.recomputes = recomputes});
+        sharded.step(own, StackPass{.recomputes = recomputes});
         expect_same(whole, sharded, ::lockstep::str("after step ", step));
       }
     }
@@ -403,7 +314,7 @@ TEST_P(Units, MistakesAreNamed) {
   const auto x = make_inputs(12);
   on_ranks([&](Communicator& c) {
     if (c.size() == 1) return;
-    Trained sharded(c, 3);
+    TrainedStack sharded(c, 3);
     auto& engine = sharded.engine;
     const auto plain = [&](std::size_t i) {
       return [&sharded, i](const Tensor& in) {

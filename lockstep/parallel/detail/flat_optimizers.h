@@ -39,6 +39,9 @@ class FlatOptimizers {
   void count_held();
   torch::Tensor norm(const Update& update);
 
+  // Returns the optimizer's state of engine.owned()[index], by name.
+  optim::NamedTensors piece_state(std::size_t index) const;
+
   bool has_average() const noexcept { return knobs_.ema.enabled; }
   // Puts the average into the place of the values, or these back.
   void use_average(bool on);

@@ -5,8 +5,8 @@
 
 namespace lockstep::parallel::detail {
 
-// The state of a model that every rank has as a whole: what is trained lies in the
-// engine's flat buffers, the rest in the module.
+// The state of a model and its optimizer: what is trained lies in the engine's flat
+// buffers, or in shards of them, the rest in the module; at stage 3 in shards, too.
 //
 // Lifetime: the module, the engine and the optimizers outlive it.
 class ReplicatedState : public StrategyState {
@@ -32,6 +32,8 @@ class ReplicatedState : public StrategyState {
 
  private:
   checkpoint::Pieces untrained() const;
+  checkpoint::Pieces frozen_shards() const;
+  bool is_sharded(const torch::Tensor& parameter) const;
 
   const Parts parts_;
 };

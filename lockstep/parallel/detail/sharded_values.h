@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include <torch/torch.h>
@@ -14,15 +17,17 @@ namespace lockstep::parallel::detail {
 // Those of a bucket are whole while somebody has gathered it; parameters are views of
 // that memory. One that is read while its bucket is freed has none.
 //
-// Collective: the constructor, gather(). Buckets are gathered in the same order on
-//             every rank.
+// Collective: add(), gather(). Buckets are gathered in the same order on every rank.
 // Lifetime:   the communicator outlives it.
 class ShardedValues {
  public:
-  // Takes the parameters' values, rank 0's on every rank, and frees all buckets.
-  // Buckets are counted as owned_shards() does.
-  ShardedValues(const std::vector<Parameter>& parameters,
-                const std::vector<Group>& groups, comm::Communicator& data);
+  explicit ShardedValues(comm::Communicator& data) : data_(data) {}
+
+  // Takes the parameters' values, rank 0's on every rank, and frees their buckets.
+  // Parameters without memory get theirs by set(). Returns the number of the first
+  // bucket; the others follow in the order of groups and their buckets.
+  std::size_t add(const std::vector<Parameter>& parameters,
+                  const std::vector<Group>& groups);
 
   std::size_t num_buckets() const noexcept { return buckets_.size(); }
   // Returns this rank's elements of a bucket.
@@ -32,21 +37,32 @@ class ShardedValues {
   // the result has been waited for.
   comm::Pending gather(std::size_t bucket);
   void free(std::size_t bucket);
-  bool is_whole(std::size_t bucket) const { return buckets_[bucket].whole_now; }
+
+  // Puts this rank's part of a value into the shard of a parameter.
+  void set(const torch::Tensor& parameter, const torch::Tensor& value);
 
   std::int64_t num_bytes(std::size_t bucket) const;  // as a whole
-  std::size_t bucket_of(std::size_t parameter) const { return bucket_of_[parameter]; }
+  bool has(const torch::Tensor& parameter) const;
+  std::size_t bucket_of(const torch::Tensor& parameter) const;
 
  private:
   struct BucketValues {
     torch::Tensor whole;  // its storage is empty while the bucket is freed
     torch::Tensor shard;
+    std::int64_t begin = 0;  // of the shard, in the bucket
     bool whole_now = true;
   };
+  struct Place {
+    std::size_t bucket = 0;
+    std::int64_t offset = 0;  // in the bucket
+  };
+
+  void add_bucket(const std::vector<Parameter>& parameters, const Group& group,
+                  const Bucket& bucket);
 
   comm::Communicator& data_;
   std::vector<BucketValues> buckets_;
-  std::vector<std::size_t> bucket_of_;  // by parameter
+  std::unordered_map<const c10::TensorImpl*, Place> places_;  // of parameters
 };
 
 }  // namespace lockstep::parallel::detail
