@@ -114,20 +114,31 @@ struct MemoryLimit {
   std::string because;
 };
 MemoryLimit memory_limit(const CostInputs& inputs, const Candidate& candidate);
-// Returns the largest usual batch of an evaluation that takes no more than a step.
+// Returns whether the run will find its micro-batch by trying, up to memory.target.
+bool will_find_micro(const config::Config& config);
+// Returns the batches that wait for their step, of so many bytes on all ranks together:
+// enough to hide a slow one, in a tenth of the host's memory.
+int prefetched_batches(const hardware::Machine& machine, double batch_bytes);
+// Returns the largest usual batch of an evaluation that takes no more than a step, at
+// least `micro`.
 std::int64_t evaluation_batch(const CostInputs& inputs, std::int64_t micro);
 // Returns that of all ranks' devices together, a second, at the precision in use.
 double peak_flops(const CostInputs& inputs, int ranks);
 Prediction predict(const CostInputs& inputs, const Candidate& candidate);
 
 // The samples a second with each number of ranks over that with one, the share of a
-// rank being the same: {1, 2, 4, 8} and the candidate's own.
+// rank being the same: those of {1, 2, 4, 8} for which there are devices, and the
+// candidate's own.
 struct Scaling {
   int ranks = 1;
   double speed_up = 1;
+  std::string lacks;  // "needs 47.5 GiB > 0.9 x 40.0 GiB"; "": it fits
 };
 std::vector<Scaling> predict_scaling(const CostInputs& inputs,
                                      const Candidate& candidate);
+
+// Returns "needs 47.5 GiB > 0.9 x 40.0 GiB" of a prediction that does not fit, else "".
+std::string memory_lack(const CostInputs& inputs, const Prediction& prediction);
 
 // Returns "parameters 4.6 GiB + gradients 4.6 GiB + ... = 31.2 GiB".
 std::string terms_of(const MemoryCost& memory);

@@ -5,7 +5,7 @@
 #include "lockstep/base/units.h"
 #include "lockstep/config/run_length.h"
 #include "lockstep/planner/detail/resolver.h"
-#include "lockstep/planner/search.h"
+#include "lockstep/planner/detail/search.h"
 
 namespace lockstep::planner::detail {
 namespace {
@@ -49,18 +49,27 @@ Machine with_more_gpus(Machine machine, int more) {
   return machine;
 }
 
-void hint_at_gpus(Plan& plan, const CostInputs& inputs, const Prediction& now) {
-  if (inputs.config.parallel.device != config::Device::cuda) return;
+// The best of a larger machine, each rank having the same share. More GPUs are of no
+// use where some are idle already.
+void hint_at_gpus(Plan& plan, const CostInputs& inputs, const Constraints& wanted) {
+  const auto& now = *plan.prediction;
+  const auto gpus = static_cast<int>(inputs.machine.gpus.size());
+  if (!inputs.on_gpu() || now.candidate.ranks != gpus) return;
   constexpr int kMore = 2;
   const auto machine = with_more_gpus(inputs.machine, kMore);
+  auto constraints = wanted;
+  constraints.ranks = gpus + kMore;
+  constraints.global.reset();
+  constraints.per_rank = now.candidate.micro * now.candidate.accumulation;
+  if (constraints.method == Method::single) constraints.method = Method::ddp;
   const CostInputs larger{inputs.config, machine, inputs.model, inputs.correction};
-  auto candidate = now.candidate;
-  candidate.ranks += kMore;
-  if (candidate.method == Method::single) candidate.method = Method::ddp;
-  const auto then = predict(larger, candidate);
+  const auto list = outcomes(larger, constraints);
+  if (list.empty() || !list[0].lost.empty()) return;
+  const auto& then = list[0].prediction;
+  const auto& c = then.candidate;
   plan.hints.push_back(str(
-      "two more GPUs (", candidate.ranks, " ranks, batch.global ", candidate.global(),
-      "): ", units::format_rate(then.samples_per_second), " samples/s, ",
+      "two more GPUs (", name_of(c.method), " over ", c.ranks, " ranks, batch.global ",
+      c.global(), "): ", units::format_rate(then.samples_per_second), " samples/s, ",
       std::round(100 * then.samples_per_second / now.samples_per_second) / 100,
       " x as fast, ", units::format_bytes(then.memory.peak()), " a rank"));
 }
@@ -70,6 +79,7 @@ void hint_at_sequence(Plan& plan, const CostInputs& inputs, const Prediction& no
   const auto half = inputs.model.with_half_sequence();
   const CostInputs shorter{inputs.config, inputs.machine, half, inputs.correction};
   const auto then = predict(shorter, now.candidate);
+  if (!then.fits()) return;
   plan.hints.push_back(str(
       "half the sequence (", half.sequence,
       " tokens): ", units::format_bytes(then.memory.peak()), " a rank instead of ",
@@ -85,9 +95,12 @@ void hint_at_recompute(Plan& plan, const CostInputs& inputs, const Prediction& n
   auto candidate = now.candidate;
   candidate.recompute = !candidate.recompute;
   const auto then = predict(inputs, candidate);
-  plan.hints.push_back(str(candidate.recompute ? "with" : "without", " recomputing: ",
-                           units::format_bytes(then.memory.peak()), " a rank, ",
-                           units::format_rate(then.samples_per_second), " samples/s"));
+  const auto lacks = memory_lack(inputs, then);
+  plan.hints.push_back(
+      str(candidate.recompute ? "with" : "without", " recomputing: ",
+          lacks.empty() ? str(units::format_bytes(then.memory.peak()), " a rank, ",
+                              units::format_rate(then.samples_per_second), " samples/s")
+                        : "does not fit: " + lacks));
 }
 
 // Returns what helps when the step runs out of memory, if anything does.
@@ -121,14 +134,50 @@ void note_what_is_close(Plan& plan, const CostInputs& inputs, const Prediction& 
 
 }  // namespace
 
-void add_predictions(Plan& plan, const Machine& machine, const Knowledge& knowledge) {
+namespace {
+
+// A rule that does not look at predictions may have taken another candidate.
+void mark_taken(Plan& plan) {
+  const auto& now = plan.prediction->candidate;
+  const auto policy = name_of(plan.config.config.planner.policy);
+  for (auto& [prediction, lost] : plan.candidates) {
+    const auto& c = prediction.candidate;
+    const bool taken = c.method == now.method && c.ranks == now.ranks &&
+                       c.micro == now.micro && c.recompute == now.recompute &&
+                       c.offload == now.offload;
+    if (taken) {
+      lost = "";
+    } else if (lost.empty()) {
+      lost = str("policy ", policy, " has another rule");
+    }
+  }
+}
+
+void add_hints(Plan& plan, const CostInputs& inputs, const Constraints& wanted) {
+  const auto& now = *plan.prediction;
+  hint_at_gpus(plan, inputs, wanted);
+  hint_at_sequence(plan, inputs, now);
+  hint_at_recompute(plan, inputs, now);
+  note_what_is_close(plan, inputs, now);
+}
+
+// GPUs that nobody uses are the first thing to know.
+void add_idle(Plan& plan, const Situation& situation) {
+  auto idle = why_idle(plan, situation);
+  if (!idle.empty()) plan.notes.insert(plan.notes.begin(), std::move(idle));
+}
+
+}  // namespace
+
+void add_predictions(Plan& plan, const Situation& situation) {
+  const auto& [whole, machine, knowledge, wanted] = situation;
   const auto& config = plan.config.config;
   plan.environment = variables_for(config, machine, knowledge.set_variables);
   if (!knowledge.model) {
     if (!knowledge.no_model.empty()) {
       plan.notes.push_back("no prediction: " + knowledge.no_model);
     }
-    return;
+    return add_idle(plan, situation);
   }
   const CostInputs inputs{config, machine, *knowledge.model, knowledge.correction};
   const auto now = predict(inputs, candidate_of(config));
@@ -142,25 +191,11 @@ void add_predictions(Plan& plan, const Machine& machine, const Knowledge& knowle
   if (const auto steps = total_steps(config, inputs.model)) {
     plan.seconds = *steps * now.time.step();
   }
-  hint_at_gpus(plan, inputs, now);
-  hint_at_sequence(plan, inputs, now);
-  hint_at_recompute(plan, inputs, now);
-  note_what_is_close(plan, inputs, now);
-  // A rule that does not look at predictions may have taken another candidate.
-  for (auto& outcome : plan.candidates) {
-    const auto& c = outcome.prediction.candidate;
-    const bool taken =
-        c.method == now.candidate.method && c.ranks == now.candidate.ranks &&
-        c.micro == now.candidate.micro && c.recompute == now.candidate.recompute &&
-        c.offload == now.candidate.offload;
-    if (taken) {
-      outcome.lost = "";
-    } else if (outcome.lost.empty()) {
-      outcome.lost =
-          str("policy ", name_of(config.planner.policy), " has another rule");
-    }
-  }
   plan.prediction = now;
+  plan.limit_because = memory_limit(inputs, now.candidate).because;
+  add_hints(plan, inputs, wanted);
+  mark_taken(plan);
+  add_idle(plan, situation);
 }
 
 }  // namespace lockstep::planner::detail

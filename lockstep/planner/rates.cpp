@@ -140,11 +140,11 @@ DeviceRates gpu_rates(const Machine& machine, std::size_t index, Precision preci
   return rates;
 }
 
-DeviceRates cpu_rates(const Machine& machine, int threads) {
+DeviceRates cpu_rates(const Machine& machine, double used_cores) {
   constexpr double kUsualClock = 2500;
   constexpr double kPerLane = 4;  // two units that multiply and add
   const double cores = std::max(1, machine.physical_cores);
-  const double share = std::min(1.0, std::max(1, threads) / cores);
+  const double share = std::min(1.0, used_cores / cores);
   const double clock = machine.max_cpu_mhz.value_or(kUsualClock);
   const double lanes = lanes_of(machine);
   DeviceRates rates{.flops = share * cores * clock * 1e6 * lanes * kPerLane,

@@ -68,7 +68,9 @@ std::string prediction_text(const Plan& plan) {
   const auto& t = p.time;
   Rows rows;
   rows.push_back({"memory", terms_of(p.memory) + " a rank"});
-  rows.push_back({"limit", p.limit > 0 ? units::format_bytes(p.limit) : "not known"});
+  rows.push_back({"limit", p.limit > 0 ? str(units::format_bytes(p.limit), " = ",
+                                             plan.limit_because)
+                                       : "not known"});
   rows.push_back(
       {"step",
        fmt::format("{} = compute {}{} + update {} + exchange {} "
@@ -89,12 +91,14 @@ std::string prediction_text(const Plan& plan) {
 }
 
 std::string scaling_text(const Plan& plan) {
-  Rows rows{{"ranks", "speed-up", "efficiency", "usually"}};
-  for (const auto& [ranks, speed_up] : plan.scaling) {
-    const auto usual = usual_speed_up(ranks);
+  const bool on_gpu = plan.config.config.parallel.device == config::Device::cuda;
+  Rows rows{{"ranks", "speed-up", "efficiency", "usually", ""}};
+  for (const auto& [ranks, speed_up, lacks] : plan.scaling) {
+    const auto usual = on_gpu ? usual_speed_up(ranks) : 0;
     rows.push_back({str(ranks), fmt::format("{:.2f}", speed_up),
                     percent(speed_up / ranks),
-                    usual > 0 ? fmt::format("{:.1f}", usual) : "-"});
+                    usual > 0 ? fmt::format("{:.1f}", usual) : "-",
+                    lacks.empty() ? "" : "does not fit: " + lacks});
   }
   return "\nwith more ranks, each with the same share\n" +
          indented(text::table(rows, {0, 1, 2, 3}));

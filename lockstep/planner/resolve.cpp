@@ -8,7 +8,7 @@
 #include "lockstep/base/units.h"
 #include "lockstep/config/needs.h"
 #include "lockstep/planner/detail/resolver.h"
-#include "lockstep/planner/search.h"
+#include "lockstep/planner/detail/search.h"
 
 namespace lockstep::planner {
 namespace {
@@ -206,11 +206,16 @@ void resolve_buckets(Resolver& r) {
           "parallel.bucket_bytes");
 }
 
-void resolve_threads(Resolver& r, const Machine& machine) {
-  constexpr int kMostThreads = 1024;  // of the knob
+constexpr int kMostThreads = 1024;  // of the knob
+
+// A variable that is set decides, whatever the ranks; predictions need to know it.
+void take_given_threads(Resolver& r, const Machine& machine) {
   if (const auto given = machine.omp_num_threads; given && *given <= kMostThreads) {
     r.offer("parallel.threads", *given, str("OMP_NUM_THREADS is ", *given));
   }
+}
+
+void resolve_threads(Resolver& r, const Machine& machine) {
   const int ranks = r.config().parallel.ranks.value();
   const auto shared = ranks > 1 ? str(" / parallel.ranks ", ranks) : "";
   const int cores = std::clamp(machine.physical_cores, 1, kMostThreads);
@@ -238,8 +243,6 @@ void resolve_threads(Resolver& r, const Machine& machine) {
 
 // Offers batches that hide a slow one, if they fit into a tenth of the host's memory.
 void resolve_prefetch(Resolver& r, const Machine& machine, const Knowledge& knowledge) {
-  constexpr int kEnough = 4;
-  constexpr double kTenth = 10;
   const auto& config = r.config();
   const auto share = config.batch.per_rank.value() * config.parallel.ranks.value();
   // A description from elsewhere may say any number: no product of integers.
@@ -247,13 +250,13 @@ void resolve_prefetch(Resolver& r, const Machine& machine, const Knowledge& know
       knowledge.model ? static_cast<double>(knowledge.model->sample_bytes) : 0;
   constexpr double kMost = 1e18;
   const double bytes = std::min(kMost, sample * static_cast<double>(share));
-  const auto room = static_cast<double>(machine.memory_total_bytes) / kTenth;
-  if (bytes > 0 && room > 0 && bytes * kEnough > room) {
-    r.offer("data.prefetch", std::max(1, static_cast<int>(room / bytes)),
+  const int all = prefetched_batches(machine, 0);
+  if (const int few = prefetched_batches(machine, bytes); few < all) {
+    r.offer("data.prefetch", few,
             str("batches of ", units::format_bytes(static_cast<std::int64_t>(bytes)),
                 " in a tenth of ", units::format_bytes(machine.memory_total_bytes)));
   }
-  r.offer("data.prefetch", kEnough, "enough to hide a slow batch, little memory");
+  r.offer("data.prefetch", all, "enough to hide a slow batch, little memory");
 }
 
 void resolve_memory(Resolver& r, const Preference& preference) {
@@ -327,7 +330,9 @@ Plan resolve(config::Loaded wanted, const Machine& whole, const Knowledge& knowl
   resolve_device(resolver, whole);
   const auto machine = in_use(resolver, whole);
   resolve_precision(resolver, machine);
+  take_given_threads(resolver, machine);
   auto constraints = constraints_of(resolver.config());
+  const auto wanted_knobs = constraints;
   auto [preference, candidates] = detail::ask_policy(resolver, machine, knowledge);
   resolve_ranks(resolver, whole, preference);
   resolve_buckets(resolver);
@@ -347,7 +352,7 @@ Plan resolve(config::Loaded wanted, const Machine& whole, const Knowledge& knowl
     candidates = outcomes(inputs, constraints);
   }
   plan.candidates = std::move(candidates);
-  detail::add_predictions(plan, machine, knowledge);
+  detail::add_predictions(plan, {whole, machine, knowledge, wanted_knobs});
   return plan;
 }
 

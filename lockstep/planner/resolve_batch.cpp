@@ -47,11 +47,6 @@ bool is_limited(const config::Config& config) {
   return config.parallel.device == config::Device::cuda || config.memory.host_limit > 0;
 }
 
-bool will_search(const config::Config& config) {
-  return config.memory.find_micro.value_or(is_limited(config) &&
-                                           !config.parallel.sync_batch_norm);
-}
-
 // Offers to find the micro-batch by trying; `open` means that no size was set.
 void offer_search(Resolver& r, bool open) {
   const auto& config = r.config();
@@ -86,7 +81,7 @@ std::string how_large(const Resolver& r, const Preference& preference,
   if (micro != *preference.micro) {
     return str(preference.batch_because, "; ", micro, " divides the share of a rank");
   }
-  const bool tries = preference.micro_is_guess && will_search(r.config());
+  const bool tries = preference.micro_is_guess && will_find_micro(r.config());
   return preference.batch_because +
          (tries ? "; memory.find_micro tries what really fits" : "");
 }
@@ -96,6 +91,10 @@ std::string how_large(const Resolver& r, const Preference& preference,
 void resolve_batch(Resolver& r, const Preference& preference) {
   const auto ranks = r.config().parallel.ranks.value();
   const bool named = !nothing_named(r.config().batch);
+  if (preference.find_micro) {
+    r.offer("memory.find_micro", *preference.find_micro ? "true" : "false",
+            preference.find_micro_because);
+  }
   if (!named && !preference.micro_is_guess) {
     r.offer("batch.micro", preference.micro, preference.batch_because);
     r.offer("batch.accumulation", preference.accumulation, preference.batch_because);

@@ -74,8 +74,8 @@ void add_prediction(const Plan& plan, Json& document) {
                             {"peak_flops", plan.peak_flops}};
   document["correction"] = json_of(plan.correction);
   auto scaling = Json::array();
-  for (const auto& [ranks, speed_up] : plan.scaling) {
-    scaling.push_back({{"ranks", ranks}, {"speed_up", speed_up}});
+  for (const auto& [ranks, speed_up, lacks] : plan.scaling) {
+    scaling.push_back({{"ranks", ranks}, {"speed_up", speed_up}, {"lacks", lacks}});
   }
   document["scaling"] = scaling;
   auto candidates = Json::array();

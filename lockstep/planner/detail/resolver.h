@@ -69,10 +69,6 @@ struct PolicyAnswer {
 PolicyAnswer ask_policy(const Resolver& r, const hardware::Machine& machine,
                         const Knowledge& knowledge);
 
-// Adds predictions, hints and notes to a plan in which no knob is open.
-void add_predictions(Plan& plan, const hardware::Machine& machine,
-                     const Knowledge& knowledge);
-
 std::vector<Variable> variables_for(const config::Config& config,
                                     const hardware::Machine& machine,
                                     const std::vector<std::string>& set);
