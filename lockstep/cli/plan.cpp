@@ -103,7 +103,8 @@ std::vector<std::string> model_names() {
 Command plan_command() {
   return {
       .name = "plan",
-      .summary = "Say how a recipe would be trained, what it takes, and why.",
+      .summary =
+          "Show how a recipe would be trained, its predicted memory and time, and why.",
       .usage = "lockstep plan [RECIPE] [options] [section.key=value]...",
       .details =
           "  lockstep plan recipes/resnet18_cifar10.yaml\n"

@@ -104,7 +104,7 @@ int status(const Arguments& arguments, Context& context) {
 
 Command status_command() {
   return {.name = "status",
-          .summary = "Show how a run is, or how it ended.",
+          .summary = "Show the state of a run, or how it ended.",
           .usage = "lockstep status [RUN] [--dir DIR] [--json]",
           .details = "Times are UTC.\n",
           .operands = {{.name = "RUN",

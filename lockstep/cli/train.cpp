@@ -240,8 +240,7 @@ std::vector<Option> train_options() {
       {.name = "--debug",
        .help = "A few steps of a small batch, with verbose logs and anomaly "
                "detection; knobs set on the command line win."},
-      {.name = "--no-auto",
-       .help = "Take the recipe literally and refuse what it leaves `auto`."},
+      {.name = "--no-auto", .help = "Refuse knobs that the recipe leaves `auto`."},
       {.name = "--dry-run",
        .shorthand = "-n",
        .help = "Print the plan and stop; nothing is written."},

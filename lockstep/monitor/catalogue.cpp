@@ -15,14 +15,16 @@ constexpr auto kCounter = MetricKind::counter;
 constexpr double kMib = 1.0 / (1 << 20);
 
 constexpr std::array kCatalogue = {
-    MetricInfo{"step", kTraining, kCounter, "", "Finished optimizer steps."},
+    MetricInfo{"step", kTraining, kCounter, "", "Optimizer steps done."},
     MetricInfo{"loss", kTraining, kGauge, "",
                "Mean loss over the samples (tokens) since the line before."},
-    MetricInfo{"epoch", kTraining, kGauge, "", "Passes over the training data."},
-    MetricInfo{"accuracy", kTraining, kGauge, "ratio", "Share of right answers."},
+    MetricInfo{"epoch", kTraining, kGauge, "",
+               "Epochs: passes over the training data."},
+    MetricInfo{"accuracy", kTraining, kGauge, "ratio",
+               "Accuracy: share of correct predictions."},
     MetricInfo{"lr", kTraining, kGauge, "", "Learning rate."},
     MetricInfo{"gradient_norm", kTraining, kGauge, "",
-               "Norm of the gradient before it was clipped."},
+               "Global gradient norm, before clipping."},
     MetricInfo{"samples_per_second", kTraining, kGauge, "1/s",
                "Samples of all ranks a second."},
     MetricInfo{"tokens_per_second", kTraining, kGauge, "1/s",

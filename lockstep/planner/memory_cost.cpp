@@ -279,14 +279,14 @@ std::string terms_of(const MemoryCost& memory) {
       {"gradients", memory.gradients},
       {"optimizer", memory.optimizer},
       {"master weights", memory.master},
-      {"average", memory.average},
+      {"EMA", memory.average},
       {"running statistics", memory.buffers},
       {"activations", memory.activations},
-      {"their gradients and workspaces", memory.transient},
+      {"activation gradients and workspaces", memory.transient},
       {"buckets", memory.buckets},
-      {"batches", memory.batches},
-      {"process", memory.process},
-      {"fragments", memory.fragmentation},
+      {"prefetched batches", memory.batches},
+      {"CUDA context and process", memory.process},
+      {"allocator fragmentation", memory.fragmentation},
   }};
   constexpr double kWorthAWord = kMebi / 10;
   std::vector<std::string> words;

@@ -115,11 +115,11 @@ std::string remedy_for(const CostInputs& inputs, const Prediction& now) {
   if (const auto least = predict(inputs, smallest); !least.fits()) {
     return str("; one sample at a time needs ",
                units::format_bytes(least.memory.peak()),
-               ", so that it will most likely run out of memory");
+               ": expect an out-of-memory error");
   }
   const bool retries = config.memory.on_out_of_memory == config::OnOutOfMemory::retry &&
                        !config.parallel.sync_batch_norm;  // ranks pass together
-  return retries ? "; if it runs out of memory, the step is done in smaller pieces"
+  return retries ? "; on out-of-memory the step is retried with smaller micro-batches"
                  : "; it may run out of memory: lower batch.micro";
 }
 
@@ -148,7 +148,7 @@ void mark_taken(Plan& plan) {
     if (taken) {
       lost = "";
     } else if (lost.empty()) {
-      lost = str("policy ", policy, " has another rule");
+      lost = str("policy ", policy, " decides otherwise");
     }
   }
 }

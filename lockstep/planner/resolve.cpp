@@ -21,16 +21,25 @@ std::string compute_capability(const Gpu& gpu) {
   return str(gpu.compute_major, ".", gpu.compute_minor);
 }
 
+// Returns "an " before a name that is spelt, such as NVIDIA, else "a ".
+std::string_view article_for(std::string_view name) {
+  constexpr std::string_view kVowelSounds = "AEFHILMNORSX";
+  const bool spelt = name.size() > 1 && name[1] >= 'A' && name[1] <= 'Z';
+  const bool vowel = !name.empty() && kVowelSounds.find(name[0]) != name.npos;
+  return spelt && vowel ? "an " : "a ";
+}
+
 void resolve_device(Resolver& r, const Machine& machine) {
   const auto note = machine.gpu_note.empty() ? "none was found" : machine.gpu_note;
   if (machine.gpus.empty()) {
     r.offer("parallel.device", "cpu", str("no GPU: ", note));
   } else {
-    r.offer("parallel.device", "cuda", str("GPU 0 is a ", machine.gpus[0].name));
+    r.offer("parallel.device", "cuda",
+            str("GPU 0 is ", article_for(machine.gpus[0].name), machine.gpus[0].name));
   }
   if (r.config().parallel.device == config::Device::cuda && machine.gpus.empty()) {
     r.refuse(Fault::hardware, "parallel.device",
-             str("cuda was asked for, but there is no GPU: ", note,
+             str("requested cuda, found no GPU: ", note,
                  "; set parallel.device=cpu or auto"));
   }
 }
@@ -75,19 +84,18 @@ void check_precision(Resolver& r, const Gpu& gpu) {
 
 void resolve_precision(Resolver& r, const Machine& machine) {
   if (r.config().parallel.device == config::Device::cpu) {
-    r.offer("precision.mode", "fp32", "a CPU computes in fp32");
+    r.offer("precision.mode", "fp32", "default on a CPU");
     return check_precision_of_cpu(r);
   }
   const auto& gpu = weakest(machine);
   const auto compute = compute_capability(gpu);
   if (has_tensor_formats(gpu)) {
     r.offer("precision.mode", "bf16",
-            str("compute ", compute, " >= 8.0 has fast bf16; the weights stay fp32"));
+            str("compute ", compute, " >= 8.0 has fast bf16; fp32 weights"));
   } else if (has_fast_fp16(gpu)) {
-    r.offer(
-        "precision.mode", "fp16",
-        str("compute ", compute,
-            " has fast fp16 and no bf16; the loss is scaled, the weights stay fp32"));
+    r.offer("precision.mode", "fp16",
+            str("compute ", compute,
+                " has fast fp16 and no bf16; loss scaling, fp32 weights"));
   }
   r.offer("precision.mode", "fp32",
           str("compute ", compute, " < 7.0 has neither fast fp16 nor bf16"));
@@ -95,16 +103,16 @@ void resolve_precision(Resolver& r, const Machine& machine) {
 }
 
 std::string gpu_count(std::size_t gpus) {
-  return gpus == 1 ? "is 1" : str("are ", gpus);
+  return gpus == 1 ? "1 GPU" : str(gpus, " GPUs");
 }
 
 void check_device_ids(Resolver& r, const Machine& machine) {
   const auto gpus = machine.gpus.size();
   for (const int id : r.config().parallel.device_ids) {
     if (id < static_cast<int>(gpus)) continue;
-    r.refuse(Fault::hardware, "parallel.device_ids",
-             str("GPU ", id, " was asked for, but there ", gpu_count(gpus),
-                 ", counted from 0"));
+    r.refuse(
+        Fault::hardware, "parallel.device_ids",
+        str("requested GPU ", id, ", found ", gpu_count(gpus), " (numbered from 0)"));
   }
 }
 
@@ -116,8 +124,8 @@ void check_ranks_fit(Resolver& r, const Machine& machine) {
   const auto ranks = parallel.ranks.value();
   if (!parallel.device_ids.empty() || ranks <= gpus) return;
   r.refuse(Fault::hardware, "parallel.ranks",
-           str(ranks, " ranks were asked for, one for each GPU, but there ",
-               gpu_count(gpus), ": ", ranks, " > ", gpus, "; set parallel.ranks=", gpus,
+           str("requested ", ranks, " ranks, one for each GPU, found ", gpu_count(gpus),
+               ": ", ranks, " > ", gpus, "; set parallel.ranks=", gpus,
                " or parallel.device=cpu"));
 }
 
@@ -155,7 +163,7 @@ void offer_method(Resolver& r, const Preference& preference, int ranks) {
 void resolve_zero_stage(Resolver& r) {
   const bool zero = r.config().parallel.strategy == config::Strategy::zero;
   r.offer("parallel.zero_stage", zero ? 2 : 1,
-          zero ? "gradients and the optimizer's state are sharded, parameters are not "
+          zero ? "shards gradients and optimizer state; parameters are not "
                  "gathered twice a step"
                : str("not used: parallel.strategy is ",
                      name_of(r.config().parallel.strategy)));
@@ -169,31 +177,32 @@ void resolve_ranks(Resolver& r, const Machine& machine, const Preference& prefer
   const auto ranks = r.config().parallel.ranks.value();
   offer_method(r, preference, ranks);
   if (ranks == 1) {
-    r.offer("parallel.strategy", "single", "there is 1 rank");
+    r.offer("parallel.strategy", "single", "1 rank");
   } else {
     r.offer("parallel.strategy", "ddp",
-            str(ranks, " ranks, each with the whole model, sum their gradients"));
+            str(ranks, " ranks: replicated model, gradients all-reduced"));
   }
   resolve_zero_stage(r);
   r.offer("parallel.on_setup_failure", by_name ? "stop" : "single",
-          by_name ? "ranks or strategy were asked for by name"
-                  : "nobody asked for more than one rank");
+          by_name ? "parallel.ranks or parallel.strategy is set"
+                  : "default: ranks not set");
   if (r.config().parallel.strategy == config::Strategy::data_parallel) {
-    r.offer("comm.backend", "local", "the ranks are threads of one process");
+    r.offer("comm.backend", "local", "data_parallel: ranks are threads of one process");
   }
   r.offer("comm.backend", cuda ? "nccl_or_gloo" : "shm_or_gloo",
-          cuda ? "shows when the ranks meet"
-               : "tensors are on the CPU; shows when the ranks meet");
+          cuda ? "nccl if it works, else gloo; decided at start"
+               : "CPU tensors: shm on one host, else gloo; decided at start");
 }
 
 void resolve_buckets(Resolver& r) {
   const auto& parallel = r.config().parallel;
   if (!parallel.gradient_as_bucket_view) {
-    r.offer("parallel.shard_update", "off",
-            "parallel.gradient_as_bucket_view=false promises whole gradients");
+    r.offer(
+        "parallel.shard_update", "off",
+        "parallel.gradient_as_bucket_view=false keeps full gradients on every rank");
   }
   r.offer("parallel.shard_update", "shm",
-          "ranks that share memory change parameters together; shows when they meet");
+          "sharded optimizer step over shared memory; decided at start");
   if (!parallel.bucket_cap_mb.is_auto()) {
     const auto cap = parallel.bucket_cap_mb.value();
     r.offer("parallel.bucket_bytes", std::llround(cap * config::kMebibyte),
@@ -225,15 +234,15 @@ void resolve_threads(Resolver& r, const Machine& machine) {
   constexpr int kMostWorkers = 3;  // a batch of small images is little work
   const int workers = std::clamp(logical / ranks - 1, 1, kMostWorkers);
   r.offer("data.workers", workers,
-          str("cores: ", logical, shared, ", one is left to the step, at most ",
+          str("cores: ", logical, shared, ", minus one for the training loop, at most ",
               kMostWorkers,
               ranks > 1
                   ? str(" for each of ", ranks, " ranks, ", ranks * workers, " in all")
                   : ""));
   const bool cuda = r.config().parallel.device == config::Device::cuda;
   r.offer("data.pin_memory", cuda ? "true" : "false",
-          cuda ? "the GPU fetches a batch while it computes with the one before"
-               : "there is no GPU to fetch from it");
+          cuda ? "host-to-device copies overlap with compute"
+               : "CPU training copies nothing to a device");
   if (!cuda && r.config().data.pin_memory.value()) {
     r.refuse(Fault::config, "data.pin_memory",
              "true, but parallel.device is cpu, which needs no copy; set "
@@ -256,7 +265,7 @@ void resolve_prefetch(Resolver& r, const Machine& machine, const Knowledge& know
             str("batches of ", units::format_bytes(static_cast<std::int64_t>(bytes)),
                 " in a tenth of ", units::format_bytes(machine.memory_total_bytes)));
   }
-  r.offer("data.prefetch", all, "enough to hide a slow batch, little memory");
+  r.offer("data.prefetch", all, "default prefetch depth");
 }
 
 void resolve_memory(Resolver& r, const Preference& preference) {
@@ -264,12 +273,12 @@ void resolve_memory(Resolver& r, const Preference& preference) {
     r.offer("memory.recompute_every", *preference.recompute ? 1 : 0,
             preference.recompute_because);
   }
-  r.offer("memory.recompute_every", 0, "all activations are kept as long as they fit");
+  r.offer("memory.recompute_every", 0, "default: no activation checkpointing");
   if (preference.offload) {
     r.offer("memory.offload", *preference.offload ? "true" : "false",
             preference.offload_because);
   }
-  r.offer("memory.offload", "false", "only where nothing else fits");
+  r.offer("memory.offload", "false", "default: off unless nothing else fits");
   if (!r.config().memory.offload.value()) return;
   if (r.config().parallel.device == config::Device::cuda) return;
   r.refuse(Fault::config, "memory.offload",
@@ -279,24 +288,25 @@ void resolve_memory(Resolver& r, const Preference& preference) {
 
 void resolve_graph(Resolver& r) {
   const bool cuda = r.config().parallel.device == config::Device::cuda;
-  r.offer("train.graph", cuda ? "if_possible" : "off",
-          cuda ? "steps are launched as a whole; whether they can be shows then"
-               : "CUDA graphs are a GPU's");
+  r.offer(
+      "train.graph", cuda ? "if_possible" : "off",
+      cuda ? "whole steps are captured as CUDA graphs where possible; decided at start"
+           : "CUDA graphs need a GPU");
   if (cuda || r.config().train.graph != config::Graph::on) return;
   r.refuse(Fault::config, "train.graph",
-           "on, but parallel.device is cpu: CUDA graphs are a GPU's; leave it at auto");
+           "on, but parallel.device is cpu: CUDA graphs need a GPU; leave it at auto");
 }
 
 void resolve_length(Resolver& r) {
   const auto& train = r.config().train;
   const auto steps = train.steps.value_or(0);
   if (steps > 0) {
-    r.offer("train.epochs", 0, str("train.steps ", steps, " decides"));
+    r.offer("train.epochs", 0, str("set by train.steps=", steps));
   } else {
-    r.offer("train.epochs", 1, "neither train.steps nor train.epochs was named");
-    r.offer("train.steps", 0, str("train.epochs ", train.epochs.value(), " decides"));
+    r.offer("train.epochs", 1, "default: neither train.steps nor train.epochs is set");
+    r.offer("train.steps", 0, str("set by train.epochs=", train.epochs.value()));
   }
-  r.offer("eval.every", "epoch", "once for each pass over the data, and at the end");
+  r.offer("eval.every", "epoch", "after every epoch, and at the end");
 }
 
 // Returns the machine with the GPUs of parallel.device_ids only.

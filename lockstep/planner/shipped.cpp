@@ -31,9 +31,9 @@ std::string text_of(std::span<const Shipped> files, const std::string& name,
     if (file.name == name) return std::string(file.text);
   }
   const auto names = names_in(files);
-  throw Error(Fault::config, "there is no ", what, " '", name, "' in this program",
+  throw Error(Fault::config, "unknown ", what, " '", name, "'",
               text::did_you_mean(name, names), "; it has ", text::join(names, ", "),
-              ", and reads files (a name with a / or .json)");
+              ", or a file (a name with a / or .json)");
 }
 
 }  // namespace
@@ -49,8 +49,7 @@ std::vector<std::string> shipped_machines() {
 run::ModelDescription shipped_model(const std::string& word) {
   const auto* size = config::find_gpt_size(word);
   const auto name = size == nullptr ? word : std::string(size->name);
-  return run::model_from_json(text_of(kModelFiles, name, "description of a model"),
-                              name + ".json");
+  return run::model_from_json(text_of(kModelFiles, name, "model"), name + ".json");
 }
 
 hardware::Machine shipped_machine(const std::string& name) {

@@ -78,7 +78,7 @@ Rows machine_rows(const run::RunDirectory& run) {
   Rows rows{
       {"machine", fmt::format("{}, {}, Linux {}", machine->hostname, machine->os,
                               machine->kernel)},
-      {"CPU", fmt::format("{}, {} cores ({} threads) for us, {} socket{}",
+      {"CPU", fmt::format("{}, {} usable cores ({} threads), {} socket{}",
                           machine->cpu_model.empty() ? "unknown" : machine->cpu_model,
                           machine->physical_cores, machine->logical_cores,
                           machine->sockets, machine->sockets == 1 ? "" : "s")},

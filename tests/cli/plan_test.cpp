@@ -128,7 +128,7 @@ TEST(PlanCommand, WithoutAWorkerItSaysSoAndUsesRules) {
   const auto output = rig.run({"plan", "recipe.yaml"});
   EXPECT_EQ(output.end.exit_status, 0) << output.err;
   EXPECT_THAT(output.out,
-              AllOf(HasSubstr("plan for a model that is not known"),
+              AllOf(HasSubstr("plan for an unknown model"),
                     HasSubstr("no prediction: the model is not known: train: '"),
                     HasSubstr("lockstep_worker' is not there")));
 }
@@ -273,7 +273,7 @@ TEST(Plan, AWorkerThatIsKilledOverTheModelIsOneLineAndNoSuccess) {
   EXPECT_THAT(
       output.err,
       HasSubstr("lockstep: error: plan: the model is not known: lockstep_worker "
-                "--describe ended with signal 9 (Killed); the kernel may have "
+                "--describe ended with signal 9 (SIGKILL); the kernel may have "
                 "been out of memory"));
 }
 

@@ -257,7 +257,7 @@ TEST(Measured, AmongEquallyFastOnesTheLargestMicroBatchIsTaken) {
         << "micro-batches of " << c.micro << " are as fast";
   }
   EXPECT_EQ(because(plan, "memory.find_micro"),
-            "the memory of a CPU has no limit to try; memory.host_limit sets one");
+            "CPU memory has no limit to search against; memory.host_limit sets one");
 }
 
 TEST(Measured, FewerBatchesWaitWhereTheHostIsSmall) {

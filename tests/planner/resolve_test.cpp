@@ -135,16 +135,14 @@ TEST(Planner, ANewGpuComputesInBf16) {
   EXPECT_EQ(plan.config.config.parallel.device, config::Device::cuda);
   EXPECT_EQ(plan.config.config.precision.mode, config::Precision::bf16);
   EXPECT_EQ(reason(plan, "precision.mode"),
-            "compute 9.0 >= 8.0 has fast bf16; the weights stay fp32");
+            "compute 9.0 >= 8.0 has fast bf16; fp32 weights");
 }
 
 TEST(Planner, AGpuWithoutBf16ComputesInFp16) {
   const auto plan = plan_for({}, kV100);
   EXPECT_EQ(plan.config.config.precision.mode, config::Precision::fp16);
-  EXPECT_EQ(
-      reason(plan, "precision.mode"),
-      "compute 7.0 has fast fp16 and no bf16; the loss is scaled, the weights stay "
-      "fp32");
+  EXPECT_EQ(reason(plan, "precision.mode"),
+            "compute 7.0 has fast fp16 and no bf16; loss scaling, fp32 weights");
   for (const auto* mode : {"bf16", "tf32", "bf16_params"}) {
     EXPECT_EQ(refusal({{"precision.mode", mode}}, kV100, Fault::hardware),
               std::string("override 'precision.mode=") + mode +
@@ -228,7 +226,7 @@ TEST(Planner, DataParallelHasARankForEachDeviceItNames) {
   EXPECT_THAT(
       refusal({{"parallel.strategy", "data_parallel"}, {"parallel.device_ids", "[4]"}},
               machine, Fault::hardware),
-      HasSubstr("GPU 4 was asked for, but there are 4, counted from 0"));
+      HasSubstr("requested GPU 4, found 4 GPUs (numbered from 0)"));
 }
 
 TEST(Planner, BucketsHaveTwoNamesForOneSize) {
