@@ -121,7 +121,8 @@ Command plan_command() {
                     .completes = Completes::file}},
       .options = {{.name = "--hardware",
                    .value = "MACHINE",
-                   .help = "A well-known machine, or a file of `lockstep hardware "
+                   .help = "A machine by name (dgx-h100, 8xa100-40, 1xrtx4090, "
+                           "2x(4xh100), cpu-32), or a file of `lockstep hardware "
                            "--json`; default: this one.",
                    .choices = planner::shipped_machines(),
                    .free_text = true,

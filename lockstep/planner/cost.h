@@ -59,8 +59,13 @@ struct TimeCost {
   double exposed = 0;   // the part of these that nothing hides, and what they slow down
   double wait = 0;      // for the slowest rank
   double offload = 0;   // copies to the host and back that nothing hides
+  double load = 0;      // of a rank's samples, by its loader threads
+  double data_wait = 0;     // the part of it that the rest of the step does not hide
+  int workers = 0;          // the loader threads of a rank
   bool host_bound = false;  // compute is the host's: a GPU waits for what it launches
-  double step() const { return compute + update + exposed + wait + offload; }
+  double step() const {
+    return compute + update + exposed + wait + offload + data_wait;
+  }
 };
 
 // The ratio of measured to predicted values in past runs; planner/history.h.
@@ -122,6 +127,16 @@ int prefetched_batches(const hardware::Machine& machine, double batch_bytes);
 // Returns the largest usual batch of an evaluation that takes no more than a step, at
 // least `micro`.
 std::int64_t evaluation_batch(const CostInputs& inputs, std::int64_t micro);
+// Returns the seconds in which one loader thread makes a sample.
+double load_seconds(const CostInputs& inputs);
+// The loader threads of a rank, and why so many: data.workers, or as many as hide the
+// loading of a candidate's samples behind `step_seconds`, if there are cores for them.
+struct LoaderWorkers {
+  int count = 1;
+  std::string because;
+};
+LoaderWorkers loader_workers(const CostInputs& inputs, const Candidate& candidate,
+                             double step_seconds);
 // Returns that of all ranks' devices together, a second, at the precision in use.
 double peak_flops(const CostInputs& inputs, int ranks);
 Prediction predict(const CostInputs& inputs, const Candidate& candidate);

@@ -132,7 +132,8 @@ std::string why_idle(const Plan& plan, const Situation& situation) {
   if (!plan.prediction || !measured) {
     return str(begin, ": ", reason_of(plan, "parallel.ranks"));
   }
-  const CostInputs inputs{config, machine, *knowledge.model, knowledge.correction};
+  const auto open = reopened(plan);
+  const CostInputs inputs{open, machine, *knowledge.model, knowledge.correction};
   return str(begin, ": ", cause_and_remedy(plan, inputs, wanted));
 }
 

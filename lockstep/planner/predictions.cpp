@@ -8,9 +8,6 @@
 #include "lockstep/planner/detail/search.h"
 
 namespace lockstep::planner::detail {
-namespace {
-
-using hardware::Machine;
 
 Candidate candidate_of(const config::Config& config) {
   return {.method = constraints_of(config).method.value_or(Method::single),
@@ -20,6 +17,20 @@ Candidate candidate_of(const config::Config& config) {
           .recompute = config.memory.recompute_every.value() > 0,
           .offload = config.memory.offload.value()};
 }
+
+// A number of loader threads that was chosen for one candidate is not another's.
+config::Config reopened(const Plan& plan) {
+  auto config = plan.config.config;
+  const auto found = plan.config.sources.find("data.workers");
+  const bool chosen = found != plan.config.sources.end() &&
+                      found->second.origin == config::Origin::planner;
+  if (chosen) config.data.workers = {};
+  return config;
+}
+
+namespace {
+
+using hardware::Machine;
 
 // Returns nothing if it follows from samples whose number is not known.
 std::optional<double> total_steps(const config::Config& config,
@@ -49,6 +60,32 @@ Machine with_more_gpus(Machine machine, int more) {
   return machine;
 }
 
+// Returns the time of one step's terms that is the largest.
+std::string bottleneck_of(const TimeCost& time) {
+  if (time.data_wait > 0 && time.data_wait >= time.exposed) return "data loading";
+  if (time.exposed > time.compute) return "communication";
+  if (time.offload > time.compute) return "offloading";
+  return time.host_bound ? "kernel launches" : "compute";
+}
+
+// A run that waits for its data is told what would change that.
+void note_what_waits(Plan& plan, const CostInputs& inputs) {
+  constexpr double kMuch = 0.05;  // of a step
+  const auto& [candidate, memory, time, limit, rate] = *plan.prediction;
+  if (time.data_wait < kMuch * time.step()) return;
+  const int ranks = candidate.ranks;
+  const double loaded = ranks * time.workers / load_seconds(inputs);
+  const double without = rate * time.step() / (time.step() - time.data_wait);
+  const bool chosen =
+      plan.config.sources.at("data.workers").origin == config::Origin::planner;
+  plan.notes.push_back(str(
+      "data loading is the bottleneck: ", ranks * time.workers, " loader threads make ",
+      units::format_rate(loaded), " samples/s, the ", ranks == 1 ? "device" : "devices",
+      " could take ", units::format_rate(without),
+      chosen ? "; more cores, or samples that need less decoding, would help"
+             : str("; raise data.workers (now ", time.workers, ")")));
+}
+
 // The best of a larger machine, each rank having the same share. More GPUs are of no
 // use where some are idle already.
 void hint_at_gpus(Plan& plan, const CostInputs& inputs, const Constraints& wanted) {
@@ -62,7 +99,8 @@ void hint_at_gpus(Plan& plan, const CostInputs& inputs, const Constraints& wante
   constraints.global.reset();
   constraints.per_rank = now.candidate.micro * now.candidate.accumulation;
   if (constraints.method == Method::single) constraints.method = Method::ddp;
-  const CostInputs larger{inputs.config, machine, inputs.model, inputs.correction};
+  const auto config = reopened(plan);
+  const CostInputs larger{config, machine, inputs.model, inputs.correction};
   const auto list = outcomes(larger, constraints);
   if (list.empty() || !list[0].lost.empty()) return;
   const auto& then = list[0].prediction;
@@ -159,6 +197,7 @@ void add_hints(Plan& plan, const CostInputs& inputs, const Constraints& wanted) 
   hint_at_sequence(plan, inputs, now);
   hint_at_recompute(plan, inputs, now);
   note_what_is_close(plan, inputs, now);
+  note_what_waits(plan, inputs);
 }
 
 // GPUs that nobody uses are the first thing to know.
@@ -187,11 +226,14 @@ void add_predictions(Plan& plan, const Situation& situation) {
   constexpr double kPasses = 3;  // backward is two
   plan.flops_per_sample = kPasses * inputs.model.forward_flops();
   plan.peak_flops = peak_flops(inputs, now.candidate.ranks);
-  plan.scaling = predict_scaling(inputs, now.candidate);
+  const auto open = reopened(plan);
+  plan.scaling =
+      predict_scaling({open, machine, inputs.model, inputs.correction}, now.candidate);
   if (const auto steps = total_steps(config, inputs.model)) {
     plan.seconds = *steps * now.time.step();
   }
   plan.prediction = now;
+  plan.bottleneck = bottleneck_of(now.time);
   plan.limit_because = memory_limit(inputs, now.candidate).because;
   add_hints(plan, inputs, wanted);
   mark_taken(plan);

@@ -169,6 +169,8 @@ LinkRates gpu_link(const Machine& machine, int ranks) {
   constexpr double kNvLinkFive = 40e9;   // of 50e9
   constexpr double kThroughHost = 0.45;  // written to the host's memory and read again
   constexpr double kLatency = 10e-6;
+  constexpr double kNetwork = 20e9;  // of 25e9
+  constexpr double kNetworkLatency = 20e-6;
   const auto count = std::min<std::size_t>(ranks, machine.gpus.size());
   LinkRates slowest{1e18, kLatency, "no link"};
   const auto take = [&](const LinkRates& link) {
@@ -181,6 +183,10 @@ LinkRates gpu_link(const Machine& machine, int ranks) {
     if (pair.nvlinks > 0) {
       const double one = gpu.compute_major >= 10 ? kNvLinkFive : kNvLink;
       take({one * pair.nvlinks, kLatency, str(pair.nvlinks, " NVLinks")});
+      continue;
+    }
+    if (pair.path == "network") {
+      take({kNetwork, kNetworkLatency, "network, 200 Gbit/s a GPU assumed"});
       continue;
     }
     const bool direct = pair.peer_access.value_or(false);

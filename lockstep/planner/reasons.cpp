@@ -42,9 +42,25 @@ std::string host_lacks(const CostInputs& inputs, Candidate candidate) {
              units::format_bytes(host));
 }
 
+namespace {
+
+bool spans_hosts(const CostInputs& inputs, const Candidate& candidate) {
+  if (candidate.method != Method::data_parallel || !inputs.on_gpu()) return false;
+  const auto& pairs = inputs.machine.gpu_pairs;
+  return std::any_of(pairs.begin(), pairs.end(), [&](const hardware::GpuPair& pair) {
+    return pair.path == "network" &&
+           std::max(pair.first, pair.second) < candidate.ranks;
+  });
+}
+
+}  // namespace
+
 std::string barred(const CostInputs& inputs, const Constraints& constraints,
                    const Candidate& candidate) {
   auto why = excluded(constraints, candidate);
+  if (why.empty() && spans_hosts(inputs, candidate)) {
+    why = "threads of one process are on one host";
+  }
   return why.empty() && candidate.offload ? host_lacks(inputs, candidate) : why;
 }
 

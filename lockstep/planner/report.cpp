@@ -78,7 +78,8 @@ std::string step_text(const Prediction& p) {
                         seconds_text(t.exposed), seconds_text(t.exchange),
                         seconds_text(t.wait));
   }
-  return t.offload > 0 ? text + " + offload " + seconds_text(t.offload) : text;
+  if (t.offload > 0) text += " + offload " + seconds_text(t.offload);
+  return t.data_wait > 0 ? text + " + data wait " + seconds_text(t.data_wait) : text;
 }
 
 std::string prediction_text(const Plan& plan) {
@@ -90,6 +91,12 @@ std::string prediction_text(const Plan& plan) {
                                              plan.limit_because)
                                        : "not known"});
   rows.push_back({"step", step_text(p)});
+  rows.push_back(
+      {"loading", fmt::format("{} in {} thread{} of a rank, {}", seconds_text(t.load),
+                              t.workers, t.workers == 1 ? "" : "s",
+                              t.data_wait > 0 ? "not hidden by the step"
+                                              : "hidden behind the step")});
+  rows.push_back({"bottleneck", plan.bottleneck});
   rows.push_back({"speed", units::format_rate(p.samples_per_second) + " samples/s"});
   rows.push_back(
       {"total", plan.seconds

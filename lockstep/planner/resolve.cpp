@@ -230,15 +230,6 @@ void resolve_threads(Resolver& r, const Machine& machine) {
   const int cores = std::clamp(machine.physical_cores, 1, kMostThreads);
   r.offer("parallel.threads", std::max(1, cores / ranks),
           str("physical cores: ", cores, shared));
-  const int logical = std::max(1, machine.logical_cores);
-  constexpr int kMostWorkers = 3;  // a batch of small images is little work
-  const int workers = std::clamp(logical / ranks - 1, 1, kMostWorkers);
-  r.offer("data.workers", workers,
-          str("cores: ", logical, shared, ", minus one for the training loop, at most ",
-              kMostWorkers,
-              ranks > 1
-                  ? str(" for each of ", ranks, " ranks, ", ranks * workers, " in all")
-                  : ""));
   const bool cuda = r.config().parallel.device == config::Device::cuda;
   r.offer("data.pin_memory", cuda ? "true" : "false",
           cuda ? "host-to-device copies overlap with compute"
@@ -248,24 +239,6 @@ void resolve_threads(Resolver& r, const Machine& machine) {
              "true, but parallel.device is cpu, which needs no copy; set "
              "data.pin_memory=auto");
   }
-}
-
-// Offers batches that hide a slow one, if they fit into a tenth of the host's memory.
-void resolve_prefetch(Resolver& r, const Machine& machine, const Knowledge& knowledge) {
-  const auto& config = r.config();
-  const auto share = config.batch.per_rank.value() * config.parallel.ranks.value();
-  // A description from elsewhere may say any number: no product of integers.
-  const double sample =
-      knowledge.model ? static_cast<double>(knowledge.model->sample_bytes) : 0;
-  constexpr double kMost = 1e18;
-  const double bytes = std::min(kMost, sample * static_cast<double>(share));
-  const int all = prefetched_batches(machine, 0);
-  if (const int few = prefetched_batches(machine, bytes); few < all) {
-    r.offer("data.prefetch", few,
-            str("batches of ", units::format_bytes(static_cast<std::int64_t>(bytes)),
-                " in a tenth of ", units::format_bytes(machine.memory_total_bytes)));
-  }
-  r.offer("data.prefetch", all, "default prefetch depth");
 }
 
 void resolve_memory(Resolver& r, const Preference& preference) {
@@ -348,8 +321,9 @@ Plan resolve(config::Loaded wanted, const Machine& whole, const Knowledge& knowl
   resolve_buckets(resolver);
   resolve_threads(resolver, machine);
   detail::resolve_batch(resolver, preference);
-  resolve_prefetch(resolver, machine, knowledge);
+  detail::resolve_prefetch(resolver, machine, knowledge);
   resolve_memory(resolver, preference);
+  detail::resolve_workers(resolver, machine, knowledge);
   resolve_graph(resolver);
   resolve_length(resolver);
   resolver.validate();

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "lockstep/planner/cost.h"
+#include "lockstep/planner/detail/search.h"
 #include "lockstep/planner/rates.h"
 
 namespace lockstep::planner {
@@ -203,6 +204,7 @@ TimeCost time_cost(const CostInputs& inputs, const Candidate& candidate) {
       exchange.seconds - exchange.can_hide + kInterference * exchange.can_hide;
   cost.wait = kSkew * std::log2(candidate.ranks) * cost.compute;
   cost.offload = offload_seconds(inputs, candidate, cost.compute);
+  detail::add_loading(inputs, candidate, cost);
   return cost;
 }
 

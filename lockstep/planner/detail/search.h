@@ -23,6 +23,8 @@ std::string barred(const CostInputs& inputs, const Constraints& constraints,
 std::string host_lacks(const CostInputs& inputs, Candidate candidate);
 // Writes why those of a sorted list that could have been taken were not.
 void say_why(const CostInputs& inputs, std::vector<CandidateOutcome>& list);
+// Adds the time of loading samples to that of the rest of a step.
+void add_loading(const CostInputs& inputs, const Candidate& candidate, TimeCost& cost);
 // Returns "zero3 over 8 ranks with 31.2 GiB each".
 std::string short_text(const Prediction& prediction);
 
@@ -34,6 +36,10 @@ struct Situation {
   Constraints wanted;  // by the knobs as a user has set them
 };
 
+// Returns the candidate of a configuration that has no auto left.
+Candidate candidate_of(const config::Config& config);
+// Returns the plan's configuration, with what is chosen for each candidate auto again.
+config::Config reopened(const Plan& plan);
 // Adds predictions, hints and notes to a plan in which no knob is open.
 void add_predictions(Plan& plan, const Situation& situation);
 // Returns why GPUs are left idle, and what would use them; "" if none is.
