@@ -15,6 +15,7 @@
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/cli/detail/plan.h"
 #include "lockstep/jobs/compare.h"
+#include "lockstep/jobs/host_load.h"
 #include "lockstep/jobs/job_options.h"
 #include "lockstep/jobs/open_run.h"
 #include "lockstep/jobs/prepare.h"
@@ -167,8 +168,8 @@ int train(const Arguments& arguments, Context& context) {
     context.err << plan_text(plan, context.color_err) << "run  " << run.path().string()
                 << std::endl;
   }
-  const jobs::FinishedRun finished{plan, prepared.knowledge, prepared.machine,
-                                   unix_seconds(Clock::system().wall())};
+  const double started = unix_seconds(Clock::system().wall());
+  const jobs::OtherLoad others;
   const auto result = [&] {
     const jobs::WandbSync meanwhile(run.path(), plan.config.config.monitor, caller);
     return launcher::run_job(run, jobs::training_job(plan, opened, start), signals);
@@ -178,7 +179,9 @@ int train(const Arguments& arguments, Context& context) {
   if (opened.lock.lost_to().empty()) run::take_back_proposed(run);
   sync_wandb(run, context);
   if (result.state == run::RunStatus::done) {
-    say_how_right_the_plan_was(finished, run, context);
+    say_how_right_the_plan_was(
+        {plan, prepared.knowledge, prepared.machine, started, others.share()}, run,
+        context);
   }
   report(result, context);
   if (!jobs::is_over(run, result.state)) {
@@ -216,8 +219,8 @@ std::vector<Option> train_options() {
        .refusal = "is a command of its own: lockstep find-lr RECIPE"},
       {.name = "--run-dir",
        .value = "DIR",
-       .help = "The directory of this run (default: the next number in runs). One that "
-               "was cut goes on.",
+       .help = "The directory of this run (default: the next number in runs). An "
+               "interrupted run resumes.",
        .completes = Completes::directory},
       {.name = "--take-over",
        .help = "Take the run from a process of another machine that may still work on "

@@ -57,10 +57,12 @@ std::string error_text(const Correction& correction, const TimeCost& time) {
   if (correction.runs == 0) {
     return "unknown: no measured run of this model on this machine yet";
   }
-  return fmt::format("time {}, memory {}: spread of {} earlier run{}",
-                     "+-" + percent(correction.spread_of(time)),
-                     "+-" + percent(correction.memory_spread), correction.runs,
-                     correction.runs == 1 ? "" : "s");
+  const double off = 1 + correction.spread_of(time);
+  return fmt::format(
+      "step {} to {}, memory within {} of it: spread of {} earlier run{}",
+      seconds_text(time.step() / off), seconds_text(time.step() * off),
+      percent(correction.memory_spread), correction.runs,
+      correction.runs == 1 ? "" : "s");
 }
 
 // Returns the terms of a step's time; a rank that is alone exchanges nothing.
@@ -171,10 +173,11 @@ std::string summary(const Plan& plan) {
       "{} a rank, {} a step, {} samples/s{}{}", units::format_bytes(p.memory.peak()),
       seconds_text(p.time.step()), units::format_rate(p.samples_per_second),
       plan.seconds ? ", " + clock_text(*plan.seconds) + " total" : "",
-      c.runs > 0
-          ? fmt::format(" (+-{} over {} earlier run{})", percent(c.spread_of(p.time)),
-                        c.runs, c.runs == 1 ? "" : "s")
-          : "");
+      c.runs > 0 ? fmt::format(" ({} to {} a step by {} earlier run{})",
+                               seconds_text(p.time.step() / (1 + c.spread_of(p.time))),
+                               seconds_text(p.time.step() * (1 + c.spread_of(p.time))),
+                               c.runs, c.runs == 1 ? "" : "s")
+                 : "");
 }
 
 std::string report(const Plan& plan, const hardware::Machine& machine, bool all) {
