@@ -186,11 +186,12 @@ std::optional<run::Comparison> compare_with_plan(const FinishedRun& run,
     auto record = directory.read_record();
     record.comparison = comparison;
     files::write_atomically(directory.record_file(), run::to_json(record));
-    if (run.others_share > kBusy) {
+    const auto learning = run.plan.config.config.planner.learn;
+    if (learning == config::Learn::never) return comparison;
+    if (learning == config::Learn::idle && run.others_share > kBusy) {
       caller.say(
-          fmt::format("other processes took {:.0f} % of the cores during the run: its "
-                      "times are not "
-                      "remembered for the next prediction",
+          fmt::format("other processes took {:.0f} % of the cores during the run: it "
+                      "does not correct the next prediction (planner.learn)",
                       100 * run.others_share));
       return comparison;
     }

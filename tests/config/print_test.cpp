@@ -189,6 +189,7 @@ const std::vector<config::Override>& unusual_values() {
       {"parallel.device", "cuda"},
       {"parallel.threads", "2"},
       {"parallel.on_setup_failure", "single"},
+      {"planner.learn", "never"},
       {"planner.policy", "flags"},
       {"planner.enable_distributed", "off"},
       {"planner.enable_data_parallel", "off"},
