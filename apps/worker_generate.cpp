@@ -25,7 +25,7 @@ struct Request {
   generate::SourceOptions source;
   std::string tokenizer;
   std::vector<std::string> prompts;
-  generate::Options options;
+  generate::GenerateOptions options;
   bool json = false;
   std::int64_t repeats = 1;  // benchmarks: all but the last warm up
   bool chats = false;
@@ -110,7 +110,8 @@ void put(std::string_view text) {
   throw Error(Fault::io, "can not write to standard output: ", std::strerror(errno));
 }
 
-tokenizer::Tokenizer words_of(const Request& request, const generate::Source& source) {
+tokenizer::Tokenizer words_of(const Request& request,
+                              const generate::ModelSource& source) {
   const auto path = request.tokenizer.empty()
                         ? source.tokenizer
                         : std::filesystem::path(request.tokenizer);
@@ -124,7 +125,7 @@ tokenizer::Tokenizer words_of(const Request& request, const generate::Source& so
 
 std::string json_line(const std::string& prompt, const generate::Generated& made,
                       double seconds) {
-  const std::vector<run::Field> fields{
+  const std::vector<run::NamedValue> fields{
       {"prompt", prompt},
       {"text", made.text},
       {"prompt_tokens", made.prompt_tokens},
@@ -136,7 +137,8 @@ std::string json_line(const std::string& prompt, const generate::Generated& made
 
 // Rows that fill a vocabulary up have no token, and those of a model from elsewhere may
 // have none: they are never chosen.
-void settle_vocabulary(generate::Source& source, const tokenizer::Tokenizer& words) {
+void settle_vocabulary(generate::ModelSource& source,
+                       const tokenizer::Tokenizer& words) {
   auto& vocabulary = source.weights.vocabulary;
   const auto tokens = static_cast<std::int64_t>(words.size());
   if (vocabulary == 0 && !source.tokenizer.empty()) {

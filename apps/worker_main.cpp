@@ -126,7 +126,7 @@ void print(const std::string& text) {
 }
 
 void print_version(bool json) {
-  const std::vector<run::Field> fields{
+  const std::vector<run::NamedValue> fields{
       {"lockstep", std::string(LOCKSTEP_VERSION)},
       {"libtorch", std::string(TORCH_VERSION)},
       {"libtorch_path", std::string(std::getenv("LOCKSTEP_LIBTORCH_FOUND") != nullptr

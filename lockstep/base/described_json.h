@@ -94,9 +94,9 @@ inline void check_format(const Json& json, const std::string& origin,
 // (that lists the fields), kNullIsNothing (as if left out), number<T>() and
 // check_list().
 template <typename Rules>
-class Reader {
+class DescribedReader {
  public:
-  Reader(const Json& json, std::string place, bool is_top)
+  DescribedReader(const Json& json, std::string place, bool is_top)
       : json_(json), place_(std::move(place)), is_top_(is_top) {
     if (!json.is_object()) refuse(place_, json, "an object");
   }
@@ -151,7 +151,7 @@ class Reader {
       if (!json.is_string()) refuse(place, json, "text");
       value = json.get<std::string>();
     } else {
-      Reader inner(json, place, false);
+      DescribedReader inner(json, place, false);
       describe(value, inner);
       inner.refuse_others();
     }

@@ -43,7 +43,7 @@ struct Prepared {
   pid_t parent = ::getpid();
 };
 
-void prepare_environment(const Command& command, Prepared& p) {
+void prepare_environment(const ProcessOptions& command, Prepared& p) {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const auto name = text.substr(0, text.find('='));
@@ -64,7 +64,7 @@ struct StartFailure {
   bool by_cpus = false;
 };
 
-void prepare_cpus(const Command& command, Prepared& p) {
+void prepare_cpus(const ProcessOptions& command, Prepared& p) {
   for (const int cpu : command.cpus) {
     LOCKSTEP_CHECK(cpu >= 0, cpu);
     const auto index = static_cast<std::size_t>(cpu);
@@ -73,7 +73,7 @@ void prepare_cpus(const Command& command, Prepared& p) {
   }
 }
 
-Prepared prepare(const Command& command) {
+Prepared prepare(const ProcessOptions& command) {
   LOCKSTEP_CHECK(!command.arguments.empty());
   Prepared p;
   for (const auto& argument : command.arguments) {
@@ -82,24 +82,24 @@ Prepared prepare(const Command& command) {
   p.arguments.push_back(nullptr);
   prepare_environment(command, p);
   prepare_cpus(command, p);
-  if (command.out == Stream::pipe) std::tie(p.out_read, p.out_write) = make_pipe();
-  if (command.err == Stream::pipe) std::tie(p.err_read, p.err_write) = make_pipe();
-  if (command.out == Stream::discard || command.err == Stream::discard) {
+  if (command.out == StreamMode::pipe) std::tie(p.out_read, p.out_write) = make_pipe();
+  if (command.err == StreamMode::pipe) std::tie(p.err_read, p.err_write) = make_pipe();
+  if (command.out == StreamMode::discard || command.err == StreamMode::discard) {
     p.null = Descriptor(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   }
   std::tie(p.failure_read, p.failure_write) = make_pipe();
   return p;
 }
 
-[[noreturn]] void become(const Command& command, const Prepared& p) {
+[[noreturn]] void become(const ProcessOptions& command, const Prepared& p) {
   if (command.own_group) ::setpgid(0, 0);
   if (command.die_with_parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != p.parent) ::_exit(127);  // the parent died before prctl
   }
-  const auto redirect = [&](Stream how, const Descriptor& pipe_end, int target) {
-    if (how == Stream::pipe) ::dup2(pipe_end.get(), target);
-    if (how == Stream::discard) ::dup2(p.null.get(), target);
+  const auto redirect = [&](StreamMode how, const Descriptor& pipe_end, int target) {
+    if (how == StreamMode::pipe) ::dup2(pipe_end.get(), target);
+    if (how == StreamMode::discard) ::dup2(p.null.get(), target);
   };
   redirect(command.out, p.out_write, STDOUT_FILENO);
   redirect(command.err, p.err_write, STDERR_FILENO);
@@ -142,7 +142,7 @@ std::string describe(const End& end) {
   return str("exit status ", end.exit_status);
 }
 
-Child Child::start(const Command& command) {
+Child Child::start(const ProcessOptions& command) {
   Prepared p = prepare(command);
   const pid_t pid = ::fork();
   if (pid < 0) {
@@ -246,8 +246,8 @@ End kill(Child& child) {
 
 }  // namespace
 
-Output run(Command command, std::chrono::milliseconds limit) {
-  command.out = command.err = Stream::pipe;
+Output run(ProcessOptions command, std::chrono::milliseconds limit) {
+  command.out = command.err = StreamMode::pipe;
   auto child = Child::start(command);
   Output output;
   const auto deadline = std::chrono::steady_clock::now() + limit;

@@ -29,15 +29,15 @@ std::string signal_name(int number);
 // Returns "exit status 2" or "signal 9 (SIGKILL)".
 std::string describe(const End& end);
 
-enum class Stream { inherit, pipe, discard };
+enum class StreamMode { inherit, pipe, discard };
 
-struct Command {
+struct ProcessOptions {
   std::vector<std::string>
       arguments;  // the first is the program: a path, or found on PATH
   std::vector<std::pair<std::string, std::string>> environment;  // added to ours
   std::filesystem::path directory;                               // "": ours
-  Stream out = Stream::inherit;
-  Stream err = Stream::inherit;
+  StreamMode out = StreamMode::inherit;
+  StreamMode err = StreamMode::inherit;
   // The child leads its own process group, so that a terminal's Ctrl-C reaches only us
   // and we decide what it gets.
   bool own_group = false;
@@ -52,7 +52,7 @@ class Child {
  public:
   // Throws Fault::io if the program can not be started (missing, not executable, CPUs
   // that it may not have).
-  static Child start(const Command& command);
+  static Child start(const ProcessOptions& command);
 
   Child(Child&& other) noexcept;
   Child& operator=(Child&&) = delete;
@@ -94,6 +94,6 @@ struct Output {
 
 // Runs a child to its end and gathers its output. A child that is still running after
 // `limit` is killed and reported as killed; one that does not even die then is left.
-Output run(Command command, std::chrono::milliseconds limit);
+Output run(ProcessOptions command, std::chrono::milliseconds limit);
 
 }  // namespace lockstep::process

@@ -34,7 +34,7 @@ std::string where_of(const storage::Manifest& manifest,
              : str(where, "  (order ", storage::to_text(tensor.order), ")");
 }
 
-std::string metric_text(const storage::Metric& metric) {
+std::string metric_text(const storage::WatchedMetric& metric) {
   return fmt::format("{} {:.6g} ({} is better)", metric.name, metric.value,
                      metric.larger_is_better ? "higher" : "lower");
 }

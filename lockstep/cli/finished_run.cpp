@@ -46,11 +46,11 @@ void say_over(const jobs::OverRun& over, const Arguments& arguments, Context& co
     context.out << fs::absolute(run.path()).string() << "\n";
   } else if (arguments.has("--json")) {
     context.out << run::to_json_line(
-                       std::vector<run::Field>{{"state", std::string("done")},
-                                               {"reason", done.reason},
-                                               {"steps", done.steps},
-                                               {"already_over", true},
-                                               {"weights", weights}})
+                       std::vector<run::NamedValue>{{"state", std::string("done")},
+                                                    {"reason", done.reason},
+                                                    {"steps", done.steps},
+                                                    {"already_over", true},
+                                                    {"weights", weights}})
                 << "\n";
   }
   context.err << "lockstep: "

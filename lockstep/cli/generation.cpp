@@ -150,7 +150,7 @@ std::vector<std::string> generation_words(const Arguments& arguments,
 }
 
 int run_generation(const std::vector<std::string>& words, const Context& context) {
-  process::Command command{
+  process::ProcessOptions command{
       .arguments = {jobs::find_worker(caller_of(context)).string(), "--generate"},
       .environment = {},
       .directory = {}};

@@ -66,7 +66,7 @@ std::vector<std::string> broken(const std::string& text, std::size_t room) {
 
 }  // namespace
 
-std::string human_text(const run::Field& field) {
+std::string human_text(const run::NamedValue& field) {
   if (const auto* word = std::get_if<std::string>(&field.value)) {
     return field.name + " " + *word;
   }

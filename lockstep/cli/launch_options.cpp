@@ -18,7 +18,7 @@ namespace lockstep::cli {
 namespace {
 
 using launcher::Binding;
-using launcher::Console;
+using launcher::StdStreams;
 
 constexpr int kMostRanks = 4'096;  // a slip of the finger is no fork bomb
 
@@ -97,10 +97,10 @@ int local_rank(const std::string& source, std::string_view given, int ranks) {
 }
 
 // Parses "3", or "0:1,1:3": a mask for all ranks, or for some.
-std::map<int, Console> masks(const LaunchWords& words, std::string_view option,
-                             int ranks) {
+std::map<int, StdStreams> masks(const LaunchWords& words, std::string_view option,
+                                int ranks) {
   const auto given = words.value(option);
-  std::map<int, Console> result;
+  std::map<int, StdStreams> result;
   if (!given) return result;
   const auto fail = [&] {
     throw Error(Fault::config, words.source(option), ": '", *given,
@@ -112,7 +112,7 @@ std::map<int, Console> masks(const LaunchWords& words, std::string_view option,
     const auto mask =
         text::to_integer(colon == std::string::npos ? part : part.substr(colon + 1));
     if (!mask || *mask < 0 || *mask > 3) fail();
-    const auto console = static_cast<Console>(*mask);
+    const auto console = static_cast<StdStreams>(*mask);
     if (colon == std::string::npos) {
       if (*given != part) fail();
       for (int rank = 0; rank < ranks; ++rank) result[rank] = console;
@@ -200,20 +200,20 @@ run::RankEnvironment first_rank(const LaunchWords& words, const Meeting& meeting
 
 }  // namespace
 
-std::vector<Console> consoles_of(const LaunchWords& words, int ranks) {
+std::vector<StdStreams> consoles_of(const LaunchWords& words, int ranks) {
   const auto tee = masks(words, "--tee", ranks);
   const auto redirects = masks(words, "--redirects", ranks);
   const auto filter = rank_filter(words, ranks);
-  const auto mask_of = [](const std::map<int, Console>& all, int rank) {
+  const auto mask_of = [](const std::map<int, StdStreams>& all, int rank) {
     const auto found = all.find(rank);
     return found == all.end() ? 0U : static_cast<unsigned>(found->second);
   };
-  std::vector<Console> consoles;
+  std::vector<StdStreams> consoles;
   for (int rank = 0; rank < ranks; ++rank) {
     // torchrun's rule: redirected streams leave the terminal, unless they are teed.
     const auto shown = (3U & ~mask_of(redirects, rank)) | mask_of(tee, rank);
-    consoles.push_back(filter.contains(rank) ? static_cast<Console>(shown)
-                                             : Console::nothing);
+    consoles.push_back(filter.contains(rank) ? static_cast<StdStreams>(shown)
+                                             : StdStreams::nothing);
   }
   return consoles;
 }

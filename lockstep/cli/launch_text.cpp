@@ -9,17 +9,17 @@
 namespace lockstep::cli {
 namespace {
 
-using launcher::Console;
+using launcher::StdStreams;
 
-std::string console_text(Console console) {
+std::string console_text(StdStreams console) {
   switch (console) {
-    case Console::out:
+    case StdStreams::out:
       return "stdout";
-    case Console::err:
+    case StdStreams::err:
       return "stderr";
-    case Console::both:
+    case StdStreams::both:
       return "stdout, stderr";
-    case Console::nothing:
+    case StdStreams::nothing:
       break;
   }
   return "-";

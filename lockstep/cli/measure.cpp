@@ -44,10 +44,10 @@ Measurements::Measurements(const Context& context, std::chrono::seconds limit)
     : worker_(jobs::find_worker(caller_of(context))), limit_(limit) {}
 
 PartEnd Measurements::run(const Part& part) const {
-  process::Command command{.arguments = {worker_.string(), "--measure"},
-                           .environment = part.environment,
-                           .directory = {},
-                           .own_group = true};
+  process::ProcessOptions command{.arguments = {worker_.string(), "--measure"},
+                                  .environment = part.environment,
+                                  .directory = {},
+                                  .own_group = true};
   command.arguments.insert(command.arguments.end(), part.words.begin(),
                            part.words.end());
   try {

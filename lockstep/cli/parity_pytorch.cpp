@@ -100,8 +100,8 @@ void require_pytorch(const std::string& python, const config::Config& config) {
                                          "assert d.is_gloo_available(), 'no gloo'"},
                            .environment = {},
                            .directory = {},
-                           .out = process::Stream::pipe,
-                           .err = process::Stream::pipe},
+                           .out = process::StreamMode::pipe,
+                           .err = process::StreamMode::pipe},
                           std::chrono::minutes(2));
   } catch (const Error& error) {
     throw Error(Fault::hardware, "parity: the Python '", python,

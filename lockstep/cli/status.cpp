@@ -27,7 +27,7 @@ struct Row {
   Pieces pieces;
 };
 
-void add_fields(const std::vector<run::Field>& fields, Pieces& pieces) {
+void add_fields(const std::vector<run::NamedValue>& fields, Pieces& pieces) {
   for (const auto& field : fields) pieces.push_back(human_text(field));
 }
 
@@ -99,7 +99,7 @@ std::string text_of(const std::vector<Row>& rows, std::size_t width) {
 Json events_json(const std::vector<run::Event>& events) {
   auto json = Json::array();
   for (const auto& event : events) {
-    std::vector<run::Field> fields{{"time", event.time}, {"event", event.kind}};
+    std::vector<run::NamedValue> fields{{"time", event.time}, {"event", event.kind}};
     fields.insert(fields.end(), event.fields.begin(), event.fields.end());
     json.push_back(Json::parse(run::to_json_line(fields)));
   }

@@ -94,10 +94,8 @@ LoaderOptions train_options(const config::Config& config, const LoaderRank& plac
   return options;
 }
 
-LoaderOptions eval_options(const config::Config& config, const LoaderRank& place,
-                           std::int64_t batch) {
+LoaderOptions eval_options(const config::Config& config, const LoaderRank& place) {
   auto options = common_options(config, place);
-  options.batch = batch;
   options.shuffle = false;
   options.limit_batches = config.train.limit_eval_batches;
   options.epochs = 1;

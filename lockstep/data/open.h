@@ -29,9 +29,8 @@ struct LoaderRank {
   int ranks = 1;
 };
 LoaderOptions train_options(const config::Config& config, const LoaderRank& place);
-// Options for one pass, in the order of the data set. `batch` is the global one.
-LoaderOptions eval_options(const config::Config& config, const LoaderRank& place,
-                           std::int64_t batch);
+// Options for one pass, in the order of the data set.
+LoaderOptions eval_options(const config::Config& config, const LoaderRank& place);
 
 // Returns the weight of each class in the loss: data.class_weights, or by
 // data.balanced_loss n / (classes * n of the class), whose mean over the targets that

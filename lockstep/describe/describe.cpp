@@ -20,6 +20,7 @@ namespace lockstep::describe {
 namespace {
 
 using run::Footprint;
+using run::ModelUnit;
 
 // Batch normalisation needs more than one sample.
 constexpr std::int64_t kLeast = 2;
@@ -267,7 +268,7 @@ struct Pairs {
   const Pair &fp32, &half;
 };
 
-run::Unit unit_of_block(const models::Model& model, std::size_t i, const Pairs& pairs) {
+ModelUnit unit_of_block(const models::Model& model, std::size_t i, const Pairs& pairs) {
   const auto& [fp32, half] = pairs;
   const auto between = [i](const Passes& p) {
     return p.marks[i + 1].bytes - p.marks[i].bytes;
@@ -275,7 +276,7 @@ run::Unit unit_of_block(const models::Model& model, std::size_t i, const Pairs& 
   const auto& module = model.block(i);
   const auto& begin = fp32.few.marks[i];
   const auto& end = fp32.few.marks[i + 1];
-  run::Unit unit;
+  ModelUnit unit;
   unit.name = str("block", i);
   unit.num_parameters = count_parameters(module);
   unit.buffer_bytes = count_buffers(module);
@@ -289,16 +290,15 @@ run::Unit unit_of_block(const models::Model& model, std::size_t i, const Pairs& 
 }
 
 // Returns the part of a model before, after and besides the blocks.
-run::Unit outside_of_blocks(const models::Model& model,
-                            const std::vector<run::Unit>& blocks, const Pairs& pairs) {
+ModelUnit outside_of_blocks(const models::Model& model,
+                            const std::vector<ModelUnit>& blocks, const Pairs& pairs) {
   const auto& [fp32, half] = pairs;
   const auto outside = [&](const Passes& p) {
-    const auto inside =
-        blocks.empty() ? 0 : p.marks.back().bytes - p.marks.front().bytes;
-    return p.end.bytes - inside;
+    if (blocks.empty()) return p.end.bytes;
+    return p.end.bytes - (p.marks.back().bytes - p.marks.front().bytes);
   };
   const auto& end = fp32.few.end;
-  run::Unit unit;
+  ModelUnit unit;
   unit.name = blocks.empty() ? "model" : "rest";
   unit.num_parameters = count_parameters(model);
   unit.buffer_bytes = count_buffers(model);

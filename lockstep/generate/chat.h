@@ -16,7 +16,7 @@ namespace lockstep::generate {
 class Chat {
  public:
   struct Settings {
-    Options options;
+    GenerateOptions options;
     config::TextData text;  // its template
     std::string system;     // the first message; empty: none
   };

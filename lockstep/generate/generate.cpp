@@ -14,7 +14,8 @@ using tokenizer::Token;
 // One of the texts: its tokens so far, and what was said of it.
 class Text {
  public:
-  Text(const tokenizer::Tokenizer& words, const Options& options, std::int64_t number)
+  Text(const tokenizer::Tokenizer& words, const GenerateOptions& options,
+       std::int64_t number)
       : words_(words), options_(options), sampler_(options.sampling, number) {}
 
   void begin(std::vector<std::int64_t> prompt) {
@@ -95,8 +96,8 @@ class Text {
   }
 
   const tokenizer::Tokenizer& words_;
-  const Options& options_;
-  Sampler sampler_;
+  const GenerateOptions& options_;
+  TokenSampler sampler_;
   std::vector<std::int64_t> tokens_;
   Generated out_;
   std::size_t told_ = 0;  // bytes of the text that were streamed
@@ -175,7 +176,7 @@ void check_vocabulary(const Decoder& decoder, const tokenizer::Tokenizer& words)
 
 std::vector<Generated> generate(const TextModel& model,
                                 const std::vector<std::string>& prompts,
-                                const Options& options) {
+                                const GenerateOptions& options) {
   std::vector<std::vector<std::int64_t>> tokens;
   for (const auto& prompt : prompts) {
     const auto encoded = model.words.encode(prompt);
@@ -186,7 +187,7 @@ std::vector<Generated> generate(const TextModel& model,
 
 std::vector<Generated> generate_from(const TextModel& model,
                                      std::vector<std::vector<std::int64_t>> prompts,
-                                     const Options& options) {
+                                     const GenerateOptions& options) {
   auto& decoder = model.decoder;
   const auto& words = model.words;
   check_vocabulary(decoder, words);

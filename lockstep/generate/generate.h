@@ -15,7 +15,7 @@ namespace lockstep::generate {
 // Gets the next letters of a text as they come, whole ones only.
 using Stream = std::function<void(std::size_t text, std::string_view letters)>;
 
-struct Options {
+struct GenerateOptions {
   std::int64_t max_tokens = 128;  // new ones, of each text
   SamplerOptions sampling;
   // A text ends before the first of these that it comes to.
@@ -48,12 +48,12 @@ struct TextModel {
 // than the model's vocabulary.
 std::vector<Generated> generate(const TextModel& model,
                                 const std::vector<std::string>& prompts,
-                                const Options& options);
+                                const GenerateOptions& options);
 
 // Does the same for prompts that are tokens already.
 std::vector<Generated> generate_from(const TextModel& model,
                                      std::vector<std::vector<std::int64_t>> prompts,
-                                     const Options& options);
+                                     const GenerateOptions& options);
 
 // Throws Fault::config if the tokenizer is not one for this model.
 void check_vocabulary(const Decoder& decoder, const tokenizer::Tokenizer& words);

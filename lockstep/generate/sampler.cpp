@@ -9,17 +9,17 @@
 
 namespace lockstep::generate {
 
-Sampler::Sampler(const SamplerOptions& options, std::int64_t text)
+TokenSampler::TokenSampler(const SamplerOptions& options, std::int64_t text)
     : options_(options),
       key_(scramble(scramble(options.seed) ^ static_cast<std::uint64_t>(text))) {}
 
-double Sampler::draw(std::uint64_t place) const {
+double TokenSampler::draw(std::uint64_t place) const {
   // The upper 53 bits are a double in [0, 1), every value as likely.
   return static_cast<double>(scramble(key_ ^ place) >> 11) * 0x1.0p-53;
 }
 
-std::int64_t Sampler::next(std::span<const float> logits,
-                           std::span<const std::int64_t> before) {
+std::int64_t TokenSampler::next(std::span<const float> logits,
+                                std::span<const std::int64_t> before) {
   LOCKSTEP_CHECK(!logits.empty());
   scores_.assign(logits.begin(), logits.end());
   if (options_.repetition_penalty != 1) {

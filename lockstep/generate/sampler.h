@@ -18,9 +18,9 @@ struct SamplerOptions {
 
 // Chooses the tokens of one text. What it draws follows from the seed, the text's
 // number and the place in it: not from the texts beside it.
-class Sampler {
+class TokenSampler {
  public:
-  Sampler(const SamplerOptions& options, std::int64_t text);
+  TokenSampler(const SamplerOptions& options, std::int64_t text);
 
   // Returns the next token. `before` are the tokens so far, the prompt's included.
   std::int64_t next(std::span<const float> logits,

@@ -106,7 +106,7 @@ Tensors load_base(const config::Config& config) {
   return from_file(path);
 }
 
-void finish(Source& source, const SourceOptions& options) {
+void finish(ModelSource& source, const SourceOptions& options) {
   const torch::NoGradGuard no_grad;
   for (auto& [name, tensor] : source.weights.tensors) {
     if (!tensor.isfinite().all().item<bool>()) {
@@ -117,7 +117,7 @@ void finish(Source& source, const SourceOptions& options) {
   }
 }
 
-Source of_config(const config::Config& config, Tensors tensors) {
+ModelSource of_config(const config::Config& config, Tensors tensors) {
   if (config.model.name != "gpt") {
     throw Error(Fault::config,
                 "generate: the run has trained model.name=", config.model.name,
@@ -148,7 +148,7 @@ config::Config config_in(const Path& checkpoint, const SourceOptions& options) {
   return options.load_config(recipe).config;
 }
 
-Source of_checkpoint(const Path& path, const SourceOptions& options) {
+ModelSource of_checkpoint(const Path& path, const SourceOptions& options) {
   const auto config = config_in(path, options);
   // Adapters that were trained beside other weights would say nonsense.
   if (!config::saves_frozen(config.lora, config.model)) check_base_is_there(config);
@@ -156,7 +156,7 @@ Source of_checkpoint(const Path& path, const SourceOptions& options) {
   return of_config(config, from_checkpoint(path));
 }
 
-Source of_run(const Path& path, const SourceOptions& options) {
+ModelSource of_run(const Path& path, const SourceOptions& options) {
   const auto run = run::RunDirectory::open(path);
   const auto found = storage::newest_valid(run.checkpoints(), storage::Depth::quick);
   const auto file = run.path() / "model.safetensors";
@@ -176,7 +176,7 @@ Source of_run(const Path& path, const SourceOptions& options) {
   return of_checkpoint(*found.path, options);
 }
 
-Source of_folder(const Path& path) {
+ModelSource of_folder(const Path& path) {
   const hf::Weights weights(path);
   weights.check({});
   const auto chats = hf::read_chat_template(path);
@@ -193,9 +193,9 @@ Source of_folder(const Path& path) {
 
 }  // namespace
 
-Source load_source(const SourceOptions& options) {
+ModelSource load_source(const SourceOptions& options) {
   const auto& path = options.path;
-  Source source;
+  ModelSource source;
   if (is_there(path / "run.json")) {
     source = of_run(path, options);
   } else if (is_there(path / storage::kManifestName)) {

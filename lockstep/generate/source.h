@@ -11,7 +11,7 @@
 namespace lockstep::generate {
 
 // A model that generates text, as it was found on disk.
-struct Source {
+struct ModelSource {
   GptWeights weights;  // with a vocabulary of 0 where rows may only fill it up
   // True if the tokenizer has as many tokens as the vocabulary; that of a model from
   // elsewhere may have fewer.
@@ -33,6 +33,6 @@ struct SourceOptions {
 // Loads the weights: of a run its final ones, or those of a later checkpoint; adapters
 // are added to the weights that they belong to. Throws Fault::config for what is none
 // of the three, and for a model that is no gpt; Fault::io for damaged files.
-Source load_source(const SourceOptions& options);
+ModelSource load_source(const SourceOptions& options);
 
 }  // namespace lockstep::generate

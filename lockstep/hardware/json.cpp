@@ -53,7 +53,7 @@ template <typename T>
 T read_from(const Json& json, const std::string& origin, const char* what) {
   if (json.is_discarded()) throw Error(Fault::config, origin, " is not JSON");
   T value;
-  described::Reader<MachineRules> reader(json, origin, true);
+  described::DescribedReader<MachineRules> reader(json, origin, true);
   described::check_format(json, origin, {.newest = kMachineFormat, .what = what});
   describe(value, reader);
   reader.refuse_others();

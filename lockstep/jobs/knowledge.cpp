@@ -104,7 +104,7 @@ class UnnamedFile {
 };
 
 // Says so if it takes long.
-process::Output run_worker(const process::Command& command,
+process::Output run_worker(const process::ProcessOptions& command,
                            const config::MonitorConfig& monitor, const Caller& caller) {
   auto output = std::async(std::launch::async, [&] {
     return process::run(command, kPatienceWithTheWorker);
@@ -121,7 +121,7 @@ process::Output run_worker(const process::Command& command,
 std::string ask(const fs::path& worker, const config::Loaded& wanted,
                 const Caller& caller) {
   const UnnamedFile recipe(config::to_yaml(wanted, false));
-  process::Command command;
+  process::ProcessOptions command;
   command.arguments = {worker.string(), "--describe", recipe.path()};
   command.environment = {{"CUDA_VISIBLE_DEVICES", ""}, {"OMP_NUM_THREADS", "1"}};
   const auto& clock = Clock::system();

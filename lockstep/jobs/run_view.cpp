@@ -72,7 +72,7 @@ std::vector<std::string> tags_in(const std::map<std::string, std::string>& knobs
 
 Json json_or_null(const std::optional<monitor::Metrics>& metrics) {
   if (!metrics) return nullptr;
-  std::vector<run::Field> fields{
+  std::vector<run::NamedValue> fields{
       {"step", metrics->step}, {"loss", metrics->loss}, {"time", metrics->time}};
   fields.insert(fields.end(), metrics->more.begin(), metrics->more.end());
   return Json::parse(run::to_json_line(fields));

@@ -58,13 +58,13 @@ std::string outcome_of(const std::vector<std::string>& folders) {
 }
 
 // It runs at the lowest priority: the cores are the ranks'.
-process::Command sync_command(const std::vector<std::string>& folders) {
-  process::Command command{.arguments = {"nice", "-n", "19", "wandb", "sync"},
-                           .environment = {},
-                           .directory = {},
-                           .out = process::Stream::discard,
-                           .err = process::Stream::discard,
-                           .own_group = true};
+process::ProcessOptions sync_command(const std::vector<std::string>& folders) {
+  process::ProcessOptions command{.arguments = {"nice", "-n", "19", "wandb", "sync"},
+                                  .environment = {},
+                                  .directory = {},
+                                  .out = process::StreamMode::discard,
+                                  .err = process::StreamMode::discard,
+                                  .own_group = true};
   command.arguments.insert(command.arguments.end(), folders.begin(), folders.end());
   return command;
 }

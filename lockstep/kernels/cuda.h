@@ -50,8 +50,8 @@ void put_words_cuda(const Words& words, CUstream_st* stream);
 void normalize_cuda(const Normalize& args, CUstream_st* stream);
 void add_relu_cuda(const AddRelu& args, CUstream_st* stream);
 void dropout_cuda(const Dropout& args, CUstream_st* stream);
-void update_cuda(const Update& update, CUstream_st* stream);
-void squared_norm_cuda(const SquaredNorm& args, CUstream_st* stream);
+void update_cuda(const UpdateArgs& update, CUstream_st* stream);
+void squared_norm_cuda(const SquaredNormArgs& args, CUstream_st* stream);
 void clip_factor_cuda(const ClipFactor& args, CUstream_st* stream);
 
 }  // namespace lockstep::kernels

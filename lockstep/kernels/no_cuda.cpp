@@ -35,11 +35,11 @@ void dropout_cuda(const Dropout&, CUstream_st*) {
   refuse();
 }
 
-void update_cuda(const Update&, CUstream_st*) {
+void update_cuda(const UpdateArgs&, CUstream_st*) {
   refuse();
 }
 
-void squared_norm_cuda(const SquaredNorm&, CUstream_st*) {
+void squared_norm_cuda(const SquaredNormArgs&, CUstream_st*) {
   refuse();
 }
 

@@ -56,7 +56,7 @@ void sum_levels(double* sums, std::int64_t count, double* out) {
 }
 
 template <typename In>
-void run(const SquaredNorm& args, Workers& workers) {
+void run(const SquaredNormArgs& args, Workers& workers) {
   const auto blocks = norm_blocks(args.num_elements);
   double* sums = blocks == 1 ? args.out : args.workspace;
   const auto* in = static_cast<const In*>(args.in);
@@ -70,7 +70,7 @@ void run(const SquaredNorm& args, Workers& workers) {
 
 }  // namespace
 
-void squared_norm_cpu(const SquaredNorm& args, Workers& workers) {
+void squared_norm_cpu(const SquaredNormArgs& args, Workers& workers) {
   switch (args.element) {
     case Element::f32:
       return run<float>(args, workers);

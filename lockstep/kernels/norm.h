@@ -23,7 +23,7 @@ constexpr std::int64_t norm_workspace(std::int64_t num_elements) {
   return total;
 }
 
-struct SquaredNorm {
+struct SquaredNormArgs {
   const void* in = nullptr;
   Element element = Element::f32;
   std::int64_t num_elements = 0;
@@ -34,7 +34,7 @@ struct SquaredNorm {
 class Workers;
 
 // `workers` is for norm_blocks(num_elements) items.
-void squared_norm_cpu(const SquaredNorm& args, Workers& workers);
+void squared_norm_cpu(const SquaredNormArgs& args, Workers& workers);
 
 // Computes out[0] = norm = gradient_scale * sqrt(squared), out[1] = min(1, most / (norm
 // + 1e-6)), or 1 if `most` is 0. The small number is PyTorch's: it saves a norm of 0.

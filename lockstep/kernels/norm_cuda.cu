@@ -56,7 +56,7 @@ void launch(const void* in, std::int64_t count, double* sums, CUstream_st* strea
 
 }  // namespace
 
-void squared_norm_cuda(const SquaredNorm& args, CUstream_st* stream) {
+void squared_norm_cuda(const SquaredNormArgs& args, CUstream_st* stream) {
   auto count = norm_blocks(args.num_elements);
   double* sums = count == 1 ? args.out : args.workspace;
   switch (args.element) {

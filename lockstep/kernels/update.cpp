@@ -23,7 +23,7 @@ struct Root {
 // Updates the elements of one chunk. T computes, G is the type of a stored gradient.
 template <typename R, typename T, typename G, bool kRounds>
 struct ChunkLoop {
-  const Update& update;
+  const UpdateArgs& update;
   const Chunk& chunk;
 
   [[gnu::always_inline]] void operator()() const {
@@ -56,7 +56,7 @@ struct ChunkLoop {
 };
 
 template <typename R, typename T, typename G, bool kRounds>
-void run(const Update& update, Workers& workers) {
+void run(const UpdateArgs& update, Workers& workers) {
   workers.run([&](std::int64_t begin, std::int64_t end) {
     for (auto i = begin; i < end; ++i) {
       detail::run_with_vectors(ChunkLoop<R, T, G, kRounds>{update, update.chunks[i]});
@@ -65,7 +65,7 @@ void run(const Update& update, Workers& workers) {
 }
 
 template <typename R>
-void run(const Update& update, Workers& workers) {
+void run(const UpdateArgs& update, Workers& workers) {
   switch (update.storage) {
     case Storage::f32:
       return run<R, float, float, false>(update, workers);
@@ -80,7 +80,7 @@ void run(const Update& update, Workers& workers) {
 
 }  // namespace
 
-void update_cpu(const Update& update, Workers& workers) {
+void update_cpu(const UpdateArgs& update, Workers& workers) {
   if (update.skip != nullptr && *update.skip != 0) return;
   switch (update.rule) {
     case Rule::sgd:

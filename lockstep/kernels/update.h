@@ -38,7 +38,7 @@ struct Hyper {
   double clip_value = 0;  // of the scaled gradient; 0: off
 };
 
-struct Update {
+struct UpdateArgs {
   Rule rule = Rule::sgd;
   Storage storage = Storage::f32;
   void* weights = nullptr;
@@ -59,6 +59,6 @@ class Workers;
 // Updates on the CPU, over the threads of `workers`. Every operation rounds once, in
 // the order of the formulas, whatever the instruction set: the split into chunks or
 // over threads does not change a bit.
-void update_cpu(const Update& update, Workers& workers);
+void update_cpu(const UpdateArgs& update, Workers& workers);
 
 }  // namespace lockstep::kernels

@@ -24,7 +24,7 @@ struct alignas(sizeof(T) * kCount) Pack {
 };
 
 template <typename R, typename T, typename G, bool kRounds, int kCount>
-__device__ void update_pack(const Update& update, std::int64_t i,
+__device__ void update_pack(const UpdateArgs& update, std::int64_t i,
                             const detail::Coefficients<T>& c) {
   using Numbers = Pack<T, kCount>;
   auto* weights = reinterpret_cast<Numbers*>(static_cast<T*>(update.weights) + i);
@@ -51,7 +51,7 @@ __device__ void update_pack(const Update& update, std::int64_t i,
 }
 
 template <typename R, typename T, typename G, bool kRounds>
-__global__ void update_kernel(Update update, bool aligned) {
+__global__ void update_kernel(UpdateArgs update, bool aligned) {
   __shared__ detail::Coefficients<T> c;
   if (update.skip != nullptr && *update.skip != 0) return;
   const Chunk chunk = update.chunks[blockIdx.x];
@@ -80,7 +80,7 @@ bool is_aligned(const void* pointer) {
 }
 
 template <typename R, typename T, typename G, bool kRounds>
-void launch(const Update& update, CUstream_st* stream) {
+void launch(const UpdateArgs& update, CUstream_st* stream) {
   const bool aligned = is_aligned(update.weights) && is_aligned(update.rounded) &&
                        is_aligned(update.gradients) && is_aligned(update.first) &&
                        is_aligned(update.second);
@@ -90,7 +90,7 @@ void launch(const Update& update, CUstream_st* stream) {
 }
 
 template <typename R>
-void launch(const Update& update, CUstream_st* stream) {
+void launch(const UpdateArgs& update, CUstream_st* stream) {
   switch (update.storage) {
     case Storage::f32:
       return launch<R, float, float, false>(update, stream);
@@ -103,7 +103,7 @@ void launch(const Update& update, CUstream_st* stream) {
   }
 }
 
-void launch_rule(const Update& update, CUstream_st* stream) {
+void launch_rule(const UpdateArgs& update, CUstream_st* stream) {
   switch (update.rule) {
     case Rule::sgd:
       return launch<detail::Sgd>(update, stream);
@@ -122,7 +122,7 @@ void launch_rule(const Update& update, CUstream_st* stream) {
 
 }  // namespace
 
-void update_cuda(const Update& update, CUstream_st* stream) {
+void update_cuda(const UpdateArgs& update, CUstream_st* stream) {
   if (update.num_chunks == 0) return;
   launch_rule(update, stream);
   if (const auto status = cudaGetLastError(); status != cudaSuccess) {

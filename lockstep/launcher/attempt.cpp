@@ -60,8 +60,8 @@ Attempt::~Attempt() {
 
 void Attempt::start_rank(int local_rank, int number) {
   const auto& options = scene_.job.ranks[static_cast<std::size_t>(local_rank)];
-  const auto how = options.owns_terminal ? process::Stream::inherit  //
-                                         : process::Stream::pipe;
+  const auto how = options.owns_terminal ? process::StreamMode::inherit  //
+                                         : process::StreamMode::pipe;
   auto child =
       process::Child::start({.arguments = scene_.job.command,
                              .environment = rank_variables(scene_, local_rank, number),

@@ -51,7 +51,7 @@ ConsoleQueue::ConsoleQueue(LogPump::Show show)
     : show_(std::move(show)),
       thread_(start_thread([this](const std::stop_token& stop) { run(stop); })) {}
 
-void ConsoleQueue::push(Console stream, std::string lines) {
+void ConsoleQueue::push(StdStreams stream, std::string lines) {
   const std::scoped_lock lock(mutex_);
   waiting_bytes_ += lines.size();
   // Nothing is joined to the first: it is being written.
@@ -83,7 +83,7 @@ void ConsoleQueue::run(const std::stop_token& stop) {
     if (show_) {
       show_(item.stream, item.lines);
     } else {
-      write_stoppable(item.stream == Console::err ? STDERR_FILENO : STDOUT_FILENO,
+      write_stoppable(item.stream == StdStreams::err ? STDERR_FILENO : STDOUT_FILENO,
                       item.lines, stop);
     }
     lock.lock();

@@ -231,7 +231,7 @@ bool HangJudge::is_late(std::size_t index, const std::vector<RankLook>& looks,
          rank.quiet >= step_timeout(rank);
 }
 
-Verdict HangJudge::look(const std::vector<RankLook>& looks) {
+HangVerdict HangJudge::look(const std::vector<RankLook>& looks) {
   LOCKSTEP_CHECK(looks.size() == ranks_.size(), looks.size(), " of ", ranks_.size());
   const auto now = clock_.now();
   const nanoseconds passed =

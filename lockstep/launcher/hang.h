@@ -54,7 +54,7 @@ struct SlowRank {
   std::string text;  // "no heartbeat for 3.1 s at step 12 (training); ..."
 };
 
-struct Verdict {
+struct HangVerdict {
   std::optional<Hang> hang;
   std::optional<SlowRank> slow;  // once for each time that it is slow
 };
@@ -78,7 +78,7 @@ class HangJudge {
   HangJudge(const HangLimits& limits, const Group& group,
             const Clock& clock = Clock::system());
 
-  Verdict look(const std::vector<RankLook>& ranks);
+  HangVerdict look(const std::vector<RankLook>& ranks);
 
   // Call it when ranks are restarted: forgets all but how long their steps may take.
   void start_again();

@@ -34,8 +34,8 @@ inline constexpr int kExitUnprinted = 74;
 inline constexpr std::chrono::milliseconds kGraceAfterFailure{5'000};
 
 struct RankOptions {
-  RankPlacement place;                 // its CPUs and its OMP_NUM_THREADS
-  Console console = Console::nothing;  // streams also shown on the terminal
+  RankPlacement place;                       // its CPUs and its OMP_NUM_THREADS
+  StdStreams console = StdStreams::nothing;  // streams also shown on the terminal
   // If set, streams are inherited and not captured: rank 0 of `lockstep train` draws
   // the progress line.
   bool owns_terminal = false;

@@ -36,15 +36,15 @@ constexpr std::chrono::milliseconds kTerminalGrace{1'000};
 constexpr std::chrono::milliseconds kTerminalPause{10};
 
 struct Stream {
-  Console which;
+  StdStreams which;
   files::Descriptor pipe;
   detail::LineBuffer lines;
 };
 
 struct Rank {
   Rank(RankStreams rank, RotatingFile::Limits limits)
-      : streams{{{Console::out, std::move(rank.out), {}},
-                 {Console::err, std::move(rank.err), {}}}},
+      : streams{{{StdStreams::out, std::move(rank.out), {}},
+                 {StdStreams::err, std::move(rank.err), {}}}},
         log_path(rank.log),
         log(std::move(rank.log), limits),
         shown(rank.shown),
@@ -56,7 +56,7 @@ struct Rank {
   files::Path log_path;
   RotatingFile log;
   Joint log_joint;
-  Console shown;
+  StdStreams shown;
   std::string prefix;
 };
 
@@ -113,7 +113,7 @@ class Outlets {
     if (std::exchange(complained_, true)) return;
     end_open_line(nullptr);
     console_joint_ = {};
-    console_.push(Console::err,
+    console_.push(StdStreams::err,
                   str("launcher: can not write '", rank.log_path.string(),
                       "': ", rank.log.problem(),
                       "; the ranks go on, and logs will say what they lack\n"));
@@ -121,7 +121,7 @@ class Outlets {
 
   detail::ConsoleQueue console_;
   Joint console_joint_;
-  Console console_stream_ = Console::out;  // of its last piece
+  StdStreams console_stream_ = StdStreams::out;  // of its last piece
   bool complained_ = false;
 };
 

@@ -12,18 +12,18 @@
 namespace lockstep::launcher {
 
 // A set of a rank's streams, in torchrun's numbers.
-enum class Console : unsigned { nothing = 0, out = 1, err = 2, both = 3 };
+enum class StdStreams : unsigned { nothing = 0, out = 1, err = 2, both = 3 };
 
-constexpr bool has(Console set, Console stream) noexcept {
+constexpr bool has(StdStreams set, StdStreams stream) noexcept {
   return (static_cast<unsigned>(set) & static_cast<unsigned>(stream)) != 0;
 }
 
 // The streams of one rank and where they go.
 struct RankStreams {
-  files::Descriptor out, err;        // read ends of pipes; may be none
-  files::Path log;                   // both of them, appended
-  Console shown = Console::nothing;  // which also go to the terminal
-  std::string prefix;                // of each line there: "[rank0]: ", or ""
+  files::Descriptor out, err;              // read ends of pipes; may be none
+  files::Path log;                         // both of them, appended
+  StdStreams shown = StdStreams::nothing;  // which also go to the terminal
+  std::string prefix;                      // of each line there: "[rank0]: ", or ""
 };
 
 // Reads what ranks print and writes it as whole lines: to each rank's log, which is
@@ -47,7 +47,7 @@ class LogPump {
  public:
   // Gets whole lines, prefix and newline included; called by one thread at a time, and
   // not that of the caller.
-  using Show = std::function<void(Console stream, std::string_view lines)>;
+  using Show = std::function<void(StdStreams stream, std::string_view lines)>;
 
   struct Options {
     std::int64_t rotate_bytes = 64 << 20;  // a log is moved away before it is larger

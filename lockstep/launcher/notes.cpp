@@ -16,7 +16,8 @@ void Notes::state(run::RunStatus state, const std::string& message) {
   }
 }
 
-void Notes::event(std::string_view kind, std::initializer_list<run::Field> fields) {
+void Notes::event(std::string_view kind,
+                  std::initializer_list<run::NamedValue> fields) {
   try {
     if (!events_) events_.emplace(run_.events(), clock_);
     events_->write(kind, fields);

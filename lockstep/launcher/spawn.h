@@ -19,7 +19,7 @@ struct SpawnOptions {
   // The place of the run directory with the logs. "": a temporary one, which is removed
   // when all went well and named when not.
   files::Path directory;
-  Console console = Console::both;  // streams of every rank shown on the terminal
+  StdStreams console = StdStreams::both;  // streams of every rank shown on the terminal
   Binding binding = Binding::none;
   int max_restarts = 0;
   std::chrono::milliseconds grace = kGracePeriod;

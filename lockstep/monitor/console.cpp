@@ -43,7 +43,8 @@ std::string_view cut(std::string_view text, int columns) {
 
 }  // namespace
 
-std::string progress_text(const Progress& p, std::chrono::duration<double> elapsed) {
+std::string progress_text(const ProgressLine& p,
+                          std::chrono::duration<double> elapsed) {
   const double share = p.total_steps > 0 ? static_cast<double>(p.step) /
                                                static_cast<double>(p.total_steps)
                                          : 0;
@@ -94,7 +95,7 @@ void Console::start() {
   started_ = clock_.now();
 }
 
-void Console::progress(const Progress& progress) {
+void Console::progress(const ProgressLine& progress) {
   const std::lock_guard lock(mutex_);
   latest_ = progress;
   unshown_ = true;

@@ -15,7 +15,7 @@
 namespace lockstep::monitor {
 
 // The numbers of the live line.
-struct Progress {
+struct ProgressLine {
   std::int64_t step = 0;
   std::int64_t total_steps = 0;
   double loss = 0;
@@ -27,7 +27,7 @@ struct Progress {
 
 // Returns "step 350/1875  18 %  00:12<00:54  loss 0.4123  accuracy 84.91 %  lr 1.0e-03
 //  2,410 samples/s  512.0 MiB", without the line break.
-std::string progress_text(const Progress& progress,
+std::string progress_text(const ProgressLine& progress,
                           std::chrono::duration<double> elapsed);
 
 struct ConsoleOptions {
@@ -53,7 +53,7 @@ class Console {
   Console& operator=(const Console&) = delete;
 
   void start();  // the time from which elapsed and remaining are counted
-  void progress(const Progress& progress);
+  void progress(const ProgressLine& progress);
   // Moves the live line on between two progress() calls; plain lines stay as rare as
   // they are.
   void tick(std::int64_t step);
@@ -73,7 +73,7 @@ class Console {
   std::mutex mutex_;  // guards what follows
   SteadyTime started_;
   std::optional<SteadyTime> drawn_;
-  std::optional<Progress> latest_;
+  std::optional<ProgressLine> latest_;
   bool unshown_ = false;     // `latest_` is newer than what is drawn
   bool live_drawn_ = false;  // the cursor stands behind a live line
 };

@@ -15,7 +15,7 @@ class JsonlSink : public Sink {
   void metrics(const Metrics& metrics) override { metrics_.write(metrics); }
 
   void system(const SystemSample& sample) override {
-    std::vector<run::Field> line{{"time", sample.time}, {"step", sample.step}};
+    std::vector<run::NamedValue> line{{"time", sample.time}, {"step", sample.step}};
     for (const auto& reading : sample.readings) {
       auto name = std::string(reading.name);
       if (reading.gpu) name += str(".", *reading.gpu);

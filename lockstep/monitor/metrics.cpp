@@ -98,10 +98,10 @@ MetricsWriter::MetricsWriter(const files::Path& path, const Clock& clock)
     : lines_(path), clock_(clock) {}
 
 void MetricsWriter::write(const Metrics& metrics) {
-  std::vector<run::Field> line{{"step", metrics.step},
-                               {"split", std::string(name_of(metrics.split))},
-                               {"loss", metrics.loss},
-                               {"time", unix_seconds(clock_.wall())}};
+  std::vector<run::NamedValue> line{{"step", metrics.step},
+                                    {"split", std::string(name_of(metrics.split))},
+                                    {"loss", metrics.loss},
+                                    {"time", unix_seconds(clock_.wall())}};
   if (metrics.attempt > 0) line.push_back({"attempt", metrics.attempt});
   line.insert(line.end(), metrics.more.begin(), metrics.more.end());
   lines_.write(run::to_json_line(line));

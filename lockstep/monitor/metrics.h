@@ -21,8 +21,8 @@ struct Metrics {
   std::int64_t step = 0;  // finished steps
   Split split = Split::train;
   double loss = 0;
-  std::vector<run::Field> more;  // epoch, lr, samples_per_second, ...
-  double time = 0;               // seconds since 1970; set by the writer
+  std::vector<run::NamedValue> more;  // epoch, lr, samples_per_second, ...
+  double time = 0;                    // seconds since 1970; set by the writer
   // Counts from 1 over restarts and later commands of the run; 0: not known.
   std::int64_t attempt = 0;
 

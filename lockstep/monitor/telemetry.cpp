@@ -191,10 +191,10 @@ void Telemetry::failed(std::string_view sink, const std::string& reason) {
 
 void Telemetry::tell(const std::vector<Alert>& alerts) {
   for (const auto& alert : alerts) {
-    std::vector<run::Field> fields{{"rule", alert.rule},
-                                   {"raised", alert.raised},
-                                   {"step", step_.load(std::memory_order_relaxed)},
-                                   {"text", alert.text}};
+    std::vector<run::NamedValue> fields{{"rule", alert.rule},
+                                        {"raised", alert.raised},
+                                        {"step", step_.load(std::memory_order_relaxed)},
+                                        {"text", alert.text}};
     if (alert.gpu) fields.push_back({"gpu", std::int64_t{*alert.gpu}});
     try {
       events_.write("alert", fields);

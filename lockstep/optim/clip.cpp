@@ -44,11 +44,11 @@ const torch::Tensor& SquaredNorm::of(const torch::Tensor& flat) {
   LOCKSTEP_CHECK(flat.is_contiguous() && flat.device() == sum_.device());
   LOCKSTEP_CHECK(kernels::norm_workspace(flat.numel()) == workspace_.numel());
   if (flat.numel() == 0) return sum_;
-  const kernels::SquaredNorm args{.in = flat.const_data_ptr(),
-                                  .element = element_of(flat),
-                                  .num_elements = flat.numel(),
-                                  .workspace = workspace_.data_ptr<double>(),
-                                  .out = sum_.data_ptr<double>()};
+  const kernels::SquaredNormArgs args{.in = flat.const_data_ptr(),
+                                      .element = element_of(flat),
+                                      .num_elements = flat.numel(),
+                                      .workspace = workspace_.data_ptr<double>(),
+                                      .out = sum_.data_ptr<double>()};
   if (flat.device().is_cpu()) {
     kernels::squared_norm_cpu(args, *workers_);
   } else if (kernels::cuda_available()) {

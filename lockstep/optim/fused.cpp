@@ -270,7 +270,7 @@ class Fused : public Optimizer {
   struct Tensors {
     torch::Tensor values, gradients, factor;
   };
-  void update(Work& work, const kernels::Update& raw, const Tensors& tensors) {
+  void update(Work& work, const kernels::UpdateArgs& raw, const Tensors& tensors) {
     if (device_.is_cpu()) {
       if (work.workers) kernels::update_cpu(raw, *work.workers);
     } else if (kernels::cuda_available()) {
@@ -317,8 +317,8 @@ class Fused : public Optimizer {
   }
 
   // Returns the arguments that do not change from step to step.
-  kernels::Update raw(const Work& work, const torch::Tensor& values,
-                      const torch::Tensor& gradients) const {
+  kernels::UpdateArgs raw(const Work& work, const torch::Tensor& values,
+                          const torch::Tensor& gradients) const {
     const auto address = [](const torch::Tensor& tensor) {
       return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
     };

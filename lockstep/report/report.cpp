@@ -43,7 +43,7 @@ th{border-bottom:1px solid gray}td{font-variant-numeric:tabular-nums}
 struct Loaded {
   run::RunRecord record;
   std::vector<monitor::Metrics> metrics;
-  std::vector<std::vector<run::Field>> system;
+  std::vector<std::vector<run::NamedValue>> system;
   std::vector<run::Event> events;
   Json plan, summary;
   Rows machine, prediction, texts;

@@ -26,16 +26,17 @@ std::optional<Event> event_of(const std::string& line) {
 EventWriter::EventWriter(const files::Path& path, const Clock& clock)
     : lines_(path), clock_(clock) {}
 
-void EventWriter::write(std::string_view kind, std::span<const Field> fields) {
-  std::vector<Field> line{{"time", unix_seconds(clock_.wall())},
-                          {"event", std::string(kind)}};
+void EventWriter::write(std::string_view kind, std::span<const NamedValue> fields) {
+  std::vector<NamedValue> line{{"time", unix_seconds(clock_.wall())},
+                               {"event", std::string(kind)}};
   line.insert(line.end(), fields.begin(), fields.end());
   lines_.write(to_json_line(line));
   lines_.sync();
 }
 
-void EventWriter::write(std::string_view kind, std::initializer_list<Field> fields) {
-  write(kind, std::span<const Field>(fields.begin(), fields.size()));
+void EventWriter::write(std::string_view kind,
+                        std::initializer_list<NamedValue> fields) {
+  write(kind, std::span<const NamedValue>(fields.begin(), fields.size()));
 }
 
 std::vector<Event> last_events(const files::Path& path, std::size_t count) {

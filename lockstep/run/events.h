@@ -19,8 +19,8 @@ class EventWriter {
   explicit EventWriter(const files::Path& path, const Clock& clock = Clock::system());
 
   // The line survives a power cut when this returns: events are rare and each matters.
-  void write(std::string_view kind, std::span<const Field> fields = {});
-  void write(std::string_view kind, std::initializer_list<Field> fields);
+  void write(std::string_view kind, std::span<const NamedValue> fields = {});
+  void write(std::string_view kind, std::initializer_list<NamedValue> fields);
 
  private:
   files::LineWriter lines_;
@@ -30,7 +30,7 @@ class EventWriter {
 struct Event {
   double time = 0;  // seconds since 1970
   std::string kind;
-  std::vector<Field> fields;
+  std::vector<NamedValue> fields;
 };
 
 // Returns the last `count` events, oldest first; a line that is no event (torn by a

@@ -22,7 +22,7 @@ struct ToJson {
   }
 };
 
-Field field_of(const std::string& name, const Json& value) {
+NamedValue field_of(const std::string& name, const Json& value) {
   if (value.is_boolean()) return {name, value.get<bool>()};
   if (value.is_string()) return {name, value.get<std::string>()};
   // An unsigned number beyond int64 still has a double.
@@ -37,23 +37,23 @@ Field field_of(const std::string& name, const Json& value) {
 
 }  // namespace
 
-std::string to_json_line(std::span<const Field> fields) {
+std::string to_json_line(std::span<const NamedValue> fields) {
   auto object = Json::object();
   for (const auto& field : fields)
     object[field.name] = std::visit(ToJson{}, field.value);
   return object.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::optional<std::vector<Field>> parse_json_line(std::string_view line) {
+std::optional<std::vector<NamedValue>> parse_json_line(std::string_view line) {
   const auto object = Json::parse(line, nullptr, false);
   if (!object.is_object()) return std::nullopt;
-  std::vector<Field> fields;
+  std::vector<NamedValue> fields;
   for (const auto& [name, value] : object.items())
     fields.push_back(field_of(name, value));
   return fields;
 }
 
-std::optional<double> number_of(const Field& field) {
+std::optional<double> number_of(const NamedValue& field) {
   if (const auto* integer = std::get_if<std::int64_t>(&field.value)) {
     return static_cast<double>(*integer);
   }

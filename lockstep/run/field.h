@@ -11,7 +11,7 @@
 namespace lockstep::run {
 
 // One named value of a line in events.jsonl or metrics.jsonl.
-struct Field {
+struct NamedValue {
   std::string name;
   std::variant<std::int64_t, double, std::string, bool> value;
 };
@@ -20,13 +20,13 @@ struct Field {
 // that it reads back to the same bits; JSON has no NaN and no infinities, so these are
 // the strings "NaN", "Infinity" and "-Infinity". Text that is not UTF-8 gets
 // replacement characters.
-std::string to_json_line(std::span<const Field> fields);
+std::string to_json_line(std::span<const NamedValue> fields);
 
 // Parses such a line; returns nothing if `line` is not one whole object (a line torn by
 // a crash). Lists and objects inside it arrive as their JSON text.
-std::optional<std::vector<Field>> parse_json_line(std::string_view line);
+std::optional<std::vector<NamedValue>> parse_json_line(std::string_view line);
 
 // Returns the value as a number: "NaN" and its like are, true and other text are not.
-std::optional<double> number_of(const Field& field);
+std::optional<double> number_of(const NamedValue& field);
 
 }  // namespace lockstep::run

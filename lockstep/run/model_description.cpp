@@ -6,7 +6,7 @@ namespace lockstep::run {
 namespace {
 
 template <typename Value>
-Value sum(const std::vector<Unit>& units, Value Unit::*part) {
+Value sum(const std::vector<ModelUnit>& units, Value ModelUnit::*part) {
   Value total = 0;
   for (const auto& unit : units) total += static_cast<Value>(unit.count) * (unit.*part);
   return total;
@@ -20,24 +20,24 @@ void halve(Footprints& footprints) {
 }  // namespace
 
 std::int64_t ModelDescription::num_parameters() const {
-  return sum(units, &Unit::num_parameters);
+  return sum(units, &ModelUnit::num_parameters);
 }
 
 std::int64_t ModelDescription::buffer_bytes() const {
-  return sum(units, &Unit::buffer_bytes);
+  return sum(units, &ModelUnit::buffer_bytes);
 }
 
 double ModelDescription::forward_flops() const {
-  return sum(units, &Unit::forward_flops);
+  return sum(units, &ModelUnit::forward_flops);
 }
 
 std::int64_t ModelDescription::operators() const {
-  return sum(units, &Unit::operators);
+  return sum(units, &ModelUnit::operators);
 }
 
 bool ModelDescription::can_recompute() const {
   return std::any_of(units.begin(), units.end(),
-                     [](const Unit& unit) { return unit.recomputable; });
+                     [](const ModelUnit& unit) { return unit.recomputable; });
 }
 
 ModelDescription ModelDescription::with_half_sequence() const {

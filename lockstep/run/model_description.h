@@ -31,7 +31,7 @@ struct Footprints {
 };
 
 // A part of the model: a block, or the layers before and after the blocks.
-struct Unit {
+struct ModelUnit {
   std::string name;
   int count = 1;  // so many of them follow each other
   std::int64_t num_parameters = 0;
@@ -56,7 +56,7 @@ struct ModelDescription {
   std::int64_t frozen_parameters = 0;
   Footprints backward;  // the most that a step takes beyond what is kept
   Footprints forward;   // the most that an evaluation takes
-  std::vector<Unit> units;
+  std::vector<ModelUnit> units;
 
   std::int64_t num_parameters() const;
   std::int64_t num_trained() const { return num_parameters() - frozen_parameters; }

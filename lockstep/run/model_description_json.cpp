@@ -22,7 +22,7 @@ void describe(Footprints& f, Visitor& v) {
 }
 
 template <typename Visitor>
-void describe(Unit& u, Visitor& v) {
+void describe(ModelUnit& u, Visitor& v) {
   v.field("name", u.name);
   v.field("count", u.count);
   v.field("num_parameters", u.num_parameters);
@@ -93,9 +93,9 @@ void check_totals(const ModelDescription& model, const std::string& origin) {
     throw Error(Fault::config, origin, ": units: ", total, " ", what,
                 " together make no sense");
   };
-  check("parameters", [](const Unit& unit) { return unit.num_parameters; });
-  check("bytes of buffers", [](const Unit& unit) { return unit.buffer_bytes; });
-  check("operators", [](const Unit& unit) { return unit.operators; });
+  check("parameters", [](const ModelUnit& unit) { return unit.num_parameters; });
+  check("bytes of buffers", [](const ModelUnit& unit) { return unit.buffer_bytes; });
+  check("operators", [](const ModelUnit& unit) { return unit.operators; });
   if (model.frozen_parameters <= model.num_parameters()) return;
   throw Error(Fault::config, origin, ": frozen_parameters: ", model.frozen_parameters,
               " are more than the model has, ", model.num_parameters());
@@ -115,7 +115,7 @@ ModelDescription model_from_json(const std::string& text, const std::string& ori
   }
   described::check_format(json, origin, {.newest = kModelFormat, .what = "a model"});
   ModelDescription model;
-  described::Reader<ModelRules> reader(json, origin, true);
+  described::DescribedReader<ModelRules> reader(json, origin, true);
   describe(model, reader);
   reader.refuse_others();
   if (model.units.empty()) {

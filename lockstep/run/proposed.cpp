@@ -36,7 +36,7 @@ void replace(const Replaced& file, const std::string& text) {
 
 }  // namespace
 
-void propose(const RunDirectory& run, const Settings& settings) {
+void propose(const RunDirectory& run, const ProposedFiles& settings) {
   const auto [config, plan] = replaced_in(run);
   replace(config, settings.config_yaml);
   replace(plan, settings.plan_json);

@@ -11,11 +11,11 @@
 namespace lockstep::run {
 
 // The texts of the two files.
-struct Settings {
+struct ProposedFiles {
   std::string config_yaml, plan_json;
 };
 
-void propose(const RunDirectory& run, const Settings& settings);
+void propose(const RunDirectory& run, const ProposedFiles& settings);
 
 // The run goes on by what was proposed.
 void accept_proposed(const RunDirectory& run);

@@ -131,8 +131,8 @@ Response gpu_test(service::Service& service) {
   constexpr std::chrono::minutes kLimit{2};
   const auto output = process::run(
       {.arguments = {service.caller().executable, "gpus", "test", "--json"},
-       .out = process::Stream::pipe,
-       .err = process::Stream::pipe},
+       .out = process::StreamMode::pipe,
+       .err = process::StreamMode::pipe},
       kLimit);
   const auto parsed = Json::parse(output.out, nullptr, false);
   return json_response(

@@ -22,10 +22,10 @@ constexpr std::int64_t kLogTail = 256 << 10;
 constexpr std::int64_t kMostRank = 4096;
 
 Json metrics_json(const monitor::Metrics& metrics) {
-  std::vector<run::Field> fields{{"step", metrics.step},
-                                 {"split", std::string(name_of(metrics.split))},
-                                 {"loss", metrics.loss},
-                                 {"time", metrics.time}};
+  std::vector<run::NamedValue> fields{{"step", metrics.step},
+                                      {"split", std::string(name_of(metrics.split))},
+                                      {"loss", metrics.loss},
+                                      {"time", metrics.time}};
   fields.insert(fields.end(), metrics.more.begin(), metrics.more.end());
   return Json::parse(run::to_json_line(fields));
 }

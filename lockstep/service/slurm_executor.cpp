@@ -25,9 +25,10 @@ std::string quoted_word(const std::string& word) {
 }
 
 std::string run_slurm(const std::vector<std::string>& words) {
-  const auto output = process::run(
-      {.arguments = words, .out = process::Stream::pipe, .err = process::Stream::pipe},
-      kSlurmPatience);
+  const auto output = process::run({.arguments = words,
+                                    .out = process::StreamMode::pipe,
+                                    .err = process::StreamMode::pipe},
+                                   kSlurmPatience);
   if (output.end.ok()) return std::string(text::trim(output.out));
   throw Error(Fault::io, words.at(0), ": ", process::describe(output.end), ": ",
               text::trim(output.err));

@@ -29,7 +29,7 @@ std::optional<Path> link_target(const Path& checkpoints, std::string_view name) 
 
 std::optional<Path> find_best(const Path& checkpoints) {
   std::optional<Path> best;
-  std::optional<Metric> metric;
+  std::optional<WatchedMetric> metric;
   for (const auto& entry : list_steps(checkpoints)) {
     const auto manifest = good_manifest(entry.path);
     if (!manifest || !manifest->metric) continue;

@@ -75,7 +75,7 @@ struct Keep {
 struct PruneCandidate {
   std::int64_t step = 0;
   bool good = true;
-  std::optional<Metric> metric;
+  std::optional<WatchedMetric> metric;
 };
 
 // Returns the steps to remove, oldest first. One that is not good counts for no rule

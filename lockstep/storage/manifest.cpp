@@ -26,13 +26,13 @@ std::string array_text(const Items& items, ToJson to_json) {
   return text + "]";
 }
 
-Json metric_json(const Metric& metric) {
+Json metric_json(const WatchedMetric& metric) {
   return {{"name", metric.name},
           {"value", metric.value},
           {"better", metric.larger_is_better ? "larger" : "smaller"}};
 }
 
-Metric metric_from(const Json& json) {
+WatchedMetric metric_from(const Json& json) {
   const auto better = json.at("better").get<std::string>();
   if (better != "larger" && better != "smaller") {
     throw Error(Fault::io, "better: '", better, "' is neither larger nor smaller");

@@ -49,12 +49,12 @@ struct TensorRecord {
 };
 
 // The metric that decides which checkpoint is the best. Finite.
-struct Metric {
+struct WatchedMetric {
   std::string name;
   double value = 0;
   bool larger_is_better = false;
 
-  bool better_than(const Metric& other) const {
+  bool better_than(const WatchedMetric& other) const {
     return larger_is_better ? value > other.value : value < other.value;
   }
 };
@@ -63,7 +63,7 @@ struct Manifest {
   std::int64_t step = 0;
   std::string time;  // iso_time()
   std::int64_t world_size = 1;
-  std::optional<Metric> metric;
+  std::optional<WatchedMetric> metric;
   std::string state = "{}";  // a JSON object: everything that is no tensor
   std::string config;        // as config.yaml has it
   std::map<std::string, std::string> versions;

@@ -18,7 +18,7 @@ void keep_newest(const std::vector<PruneCandidate>& good, std::int64_t number,
 
 void keep_best(const std::vector<PruneCandidate>& good, std::int64_t number,
                std::set<std::int64_t>& kept) {
-  std::vector<std::pair<Metric, std::int64_t>> ranked;
+  std::vector<std::pair<WatchedMetric, std::int64_t>> ranked;
   for (const auto& candidate : good) {
     if (candidate.metric) ranked.emplace_back(*candidate.metric, candidate.step);
   }

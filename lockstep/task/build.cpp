@@ -46,7 +46,7 @@ struct Plan {
   const SampleSpec& spec;
   Target target;
   Fields fields;
-  Measured measured;
+  MetricChoice measured;
   torch::Tensor class_weights = {};
 
   Criterion criterion(PartKind kind) const {

@@ -244,7 +244,7 @@ void check_classes(EvalMetric metric, std::int64_t num_classes) {
   }
 }
 
-std::unique_ptr<Metric> make_one(EvalMetric metric, const Measured& measured,
+std::unique_ptr<Metric> make_one(EvalMetric metric, const MetricChoice& measured,
                                  std::int64_t num_classes) {
   switch (metric) {
     case EvalMetric::top_k:
@@ -282,7 +282,7 @@ std::unique_ptr<Metric> make_bits_per_byte() {
   return std::make_unique<BitsPerByte>();
 }
 
-MetricList make_class_metrics(const Measured& measured, std::int64_t num_classes) {
+MetricList make_class_metrics(const MetricChoice& measured, std::int64_t num_classes) {
   MetricList list;
   for (const auto metric : measured.metrics) {
     if (is_of_ranking(metric)) {

@@ -16,6 +16,6 @@ std::unique_ptr<Metric> make_bits_per_byte();
 // (N). With two classes, auroc and average_precision are those of the second. Throws
 // Fault::config for one that classes do not have, or that this number of classes does
 // not allow; and in add(), for scores of another number of classes.
-MetricList make_class_metrics(const Measured& measured, std::int64_t num_classes);
+MetricList make_class_metrics(const MetricChoice& measured, std::int64_t num_classes);
 
 }  // namespace lockstep::task

@@ -18,7 +18,7 @@ struct ClassificationOptions {
   std::int64_t num_classes = 0;  // 0: any; some metrics have to know
   std::int64_t per_sample = 1;   // targets of a sample
   bool trains_metrics = true;    // accuracy while training
-  Measured measured = {};
+  MetricChoice measured = {};
 };
 
 // Throws Fault::config for metrics that classes do not have.

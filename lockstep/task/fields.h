@@ -29,7 +29,7 @@ std::vector<std::string> fields_of_batch(const Fields& fields);
 Counted counted_in(const Named& batch, const Fields& fields, at::IntArrayRef shape);
 
 // The metrics of an evaluation, beside those that a task always measures.
-struct Measured {
+struct MetricChoice {
   std::vector<config::EvalMetric> metrics = {};
   std::int64_t top_k = 5;
   std::string primary = "";  // name of a value; "": the task's own

@@ -13,7 +13,7 @@ namespace {
 using config::EvalMetric;
 
 // Leaves out those that are always there.
-Measured others(Measured measured) {
+MetricChoice others(MetricChoice measured) {
   std::erase_if(measured.metrics, [](EvalMetric name) {
     return name == EvalMetric::perplexity || name == EvalMetric::bits_per_byte;
   });

@@ -19,7 +19,7 @@ struct LanguageModelOptions {
   CrossEntropyOptions loss = {};
   std::int64_t vocabulary = 0;  // 0: any
   std::int64_t per_sample = 1;  // tokens of a sample
-  Measured measured = {};
+  MetricChoice measured = {};
 };
 
 // Throws Fault::config for metrics that tokens do not have.

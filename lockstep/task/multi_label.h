@@ -20,7 +20,7 @@ struct MultiLabelOptions {
   std::int64_t per_sample = 1;  // targets of a sample: num_labels, or so many for each
                                 // of its positions
   bool trains_metrics = true;   // accuracy while training
-  Measured measured = {};
+  MetricChoice measured = {};
 };
 
 // Throws Fault::config for metrics that labels do not have.

@@ -16,7 +16,7 @@ struct RegressionOptions {
   RegressionLossOptions loss = {};
   std::int64_t num_values = 1;  // that r2 tells apart
   std::int64_t per_sample = 1;  // targets of a sample
-  Measured measured = {};
+  MetricChoice measured = {};
 };
 
 // Throws Fault::config for metrics that numbers do not have.

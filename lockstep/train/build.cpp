@@ -226,7 +226,7 @@ bool may_capture(const config::Config& config) {
          config.parallel.strategy != config::Strategy::data_parallel;
 }
 
-void log_start(const Start& start) {
+void log_start(const StartFacts& start) {
   const auto& [config, shared, built, strategy, last_step, seconds] = start;
   const auto& hooks = shared.hooks;
   const auto data = hooks.train_data ? "samples of the program" : config.data.name;

@@ -64,7 +64,7 @@ config::ScheduleConfig with_goal(config::ScheduleConfig schedule,
 bool may_capture(const config::Config& config);
 
 // The facts that the log states when a run starts.
-struct Start {
+struct StartFacts {
   const config::Config& config;
   const Shared& shared;
   const Built& built;
@@ -72,6 +72,6 @@ struct Start {
   std::int64_t last_step = 0;
   double seconds = 0;  // since the data was asked for
 };
-void log_start(const Start& start);
+void log_start(const StartFacts& start);
 
 }  // namespace lockstep::train

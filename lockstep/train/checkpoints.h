@@ -65,8 +65,8 @@ class Checkpoints {
 
   struct Save {
     RunState state;
-    std::optional<storage::Metric> metric;  // of an evaluation of just this step
-    checkpoint::Pieces own;                 // of this rank, beside the strategy's
+    std::optional<storage::WatchedMetric> metric;  // of an evaluation of just this step
+    checkpoint::Pieces own;  // of this rank, beside the strategy's
   };
   void save(parallel::Strategy& strategy, const Save& save);
   // Call it before the weights change.

@@ -36,10 +36,11 @@ std::optional<task::MetricValue> EarlyStop::find(const task::Means& means) const
   return std::nullopt;
 }
 
-std::optional<storage::Metric> EarlyStop::watched(const task::Means& means) const {
+std::optional<storage::WatchedMetric> EarlyStop::watched(
+    const task::Means& means) const {
   const auto found = find(means);
   if (!found || !std::isfinite(found->value)) return std::nullopt;
-  return storage::Metric{metric_, found->value, is_higher_better(*found)};
+  return storage::WatchedMetric{metric_, found->value, is_higher_better(*found)};
 }
 
 bool EarlyStop::observe(const task::Means& means) {

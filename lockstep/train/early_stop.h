@@ -32,7 +32,7 @@ class EarlyStop {
   std::optional<double> best() const noexcept { return best_; }
 
   // Returns the watched metric of an evaluation and its direction; none if it is NaN.
-  std::optional<storage::Metric> watched(const task::Means& means) const;
+  std::optional<storage::WatchedMetric> watched(const task::Means& means) const;
 
   // These two are for checkpoints.
   std::int64_t waited() const noexcept { return waited_; }

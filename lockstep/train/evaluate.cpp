@@ -10,8 +10,6 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/text.h"
 #include "lockstep/data/device_feed.h"
-#include "lockstep/data/loader.h"
-#include "lockstep/data/open.h"
 #include "lockstep/memory/out_of_memory.h"
 #include "lockstep/train/step.h"
 
@@ -137,8 +135,7 @@ class Passes {
         world_(context.world),
         strategy_(context.strategy),
         matches_(strategy_ != nullptr && strategy_->forwards_must_match()),
-        retries_(context.config.memory.on_out_of_memory ==
-                 config::OnOutOfMemory::retry),
+        retries_(context.retries),
         at_once_(batches.largest) {
     stage_.reserve(batches.largest);
   }
@@ -229,11 +226,10 @@ std::optional<task::Means> evaluate(models::Model& model, const data::Dataset& d
                                     const EvalContext& context) {
   const EvalMode mode(model);
   const torch::NoGradGuard no_grad;
-  const int ranks = context.world.size();
-  const auto share = std::min(context.config.batch.eval.value(), dataset.size());
-  const data::LoaderRank place{context.world.rank(), ranks};
-  data::Loader loader(dataset,
-                      data::eval_options(context.config, place, share * ranks));
+  const auto share = std::min(context.batch, dataset.size());
+  auto options = context.loader;
+  options.batch = share * context.world.size();
+  data::Loader loader(dataset, options);
   data::DeviceFeed feed(loader, context.policy.device,
                         data::wanted_by(model.inputs(), context.task.fields()));
   Passes passes(model, {.spec = dataset.spec(), .largest = share}, context);

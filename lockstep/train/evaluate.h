@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "lockstep/comm/join.h"
-#include "lockstep/config/config.h"
 #include "lockstep/data/dataset.h"
+#include "lockstep/data/loader.h"
 #include "lockstep/models/model.h"
 #include "lockstep/parallel/strategy.h"
 #include "lockstep/precision/policy.h"
@@ -20,7 +20,9 @@ namespace lockstep::train {
 
 // The parts of a run that an evaluation needs.
 struct EvalContext {
-  const config::Config& config;
+  data::LoaderOptions loader;  // evaluate() says how large its batches are
+  std::int64_t batch = 1;      // samples of a rank at a time (batch.eval)
+  bool retries = false;        // with smaller pieces when there is no memory
   const precision::Policy& policy;
   comm::World& world;
   const task::Task& task;

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/log.h"
+#include "lockstep/data/open.h"
 #include "lockstep/train/ending.h"
 
 namespace lockstep::train {
@@ -17,27 +18,39 @@ bool is_better(double value, double than, task::Better better) {
 
 }  // namespace
 
+Evaluator::Knobs Evaluator::knobs_of(const config::Config& config,
+                                     const comm::World& world) {
+  return {.eval = config.eval,
+          .early_stop = config.early_stop,
+          .schedule = config.schedule,
+          .prompts = {config.eval, config.model, config.data},
+          .loader = data::eval_options(config, {world.rank(), world.size()}),
+          .batch = config.batch.eval.value(),
+          .limit_batches = config.train.fast_dev_run,
+          .retries = config.memory.on_out_of_memory == config::OnOutOfMemory::retry,
+          .of_average = config.ema.evaluate};
+}
+
 Evaluator::Evaluator(const Parts& parts)
     : parts_(parts),
-      early_stop_(parts.config.early_stop, parts.built.task->primary()),
-      prompts_({parts.config.eval, parts.config.model, parts.config.data},
-               *parts.built.model, parts.reporter) {}
+      early_stop_(parts.knobs.early_stop, parts.built.task->primary()),
+      prompts_(parts.knobs.prompts, *parts.built.model, parts.reporter) {}
 
 bool Evaluator::is_due(bool ends_epoch) const {
-  const auto every = parts_.config.eval.every.value();
+  const auto every = parts_.knobs.eval.every.value();
   if (every == config::kEachEpoch) return ends_epoch;
   const auto step = parts_.state.steps;
   return step == parts_.last_step || (every > 0 && step % every == 0);
 }
 
 bool Evaluator::is_regular() const {
-  const auto every = parts_.config.eval.every.value();
+  const auto every = parts_.knobs.eval.every.value();
   return every == config::kEachEpoch ? parts_.state.position.consumed == 0
                                      : every > 0 && parts_.state.steps % every == 0;
 }
 
 bool Evaluator::is_of_average() const {
-  return parts_.strategy.average() != nullptr && parts_.config.ema.evaluate;
+  return parts_.strategy.average() != nullptr && parts_.knobs.of_average;
 }
 
 std::optional<task::Means> Evaluator::look(std::int64_t limit_batches) {
@@ -48,7 +61,9 @@ std::optional<task::Means> Evaluator::look(std::int64_t limit_batches) {
   beat(run::Phase::evaluating);
   parts_.strategy.share_buffers();
   return train::evaluate(*parts_.built.model, parts_.data,
-                         {.config = parts_.config,
+                         {.loader = parts_.knobs.loader,
+                          .batch = parts_.knobs.batch,
+                          .retries = parts_.knobs.retries,
                           .policy = parts_.built.policy,
                           .world = parts_.world,
                           .task = *parts_.built.task,
@@ -61,10 +76,10 @@ std::optional<task::Means> Evaluator::look(std::int64_t limit_batches) {
 }
 
 std::optional<task::Means> Evaluator::check() {
-  auto seen = look(parts_.config.eval.sanity_batches);
+  auto seen = look(parts_.knobs.eval.sanity_batches);
   if (!seen) return seen;
   // Throws now if the watched metric is none of an evaluation's.
-  EarlyStop(parts_.config.early_stop, parts_.built.task->primary()).observe(*seen);
+  EarlyStop(parts_.knobs.early_stop, parts_.built.task->primary()).observe(*seen);
   log::info("train", fmt::format("evaluation works: loss {:.4f} before the first "
                                  "step, over {} samples",
                                  seen->loss, seen->count));
@@ -77,7 +92,7 @@ std::optional<Evaluation> Evaluator::evaluate(const std::function<void()>& on_be
   parts_.callbacks.call([](auto& c, auto& at) { c.on_eval_begin(at); });
   const bool average = is_of_average();
   if (average) parts_.strategy.average()->use(true);
-  auto means = look(parts_.config.train.fast_dev_run);
+  auto means = look(parts_.knobs.limit_batches);
   // A second look at the same step, as after load_best, is no second evaluation.
   std::optional<Evaluation> seen;
   if (means) seen = {std::move(*means), false, is_done()};
@@ -122,18 +137,18 @@ void Evaluator::conclude(const Evaluation& seen, double seconds) {
 // Returns the value that schedule.goal names: the loss, or the task's primary metric.
 double Evaluator::plateau_value(const task::Means& seen) const {
   const auto primary = parts_.built.task->primary();
-  const bool loss = parts_.config.schedule.goal == config::Goal::min;
+  const bool loss = parts_.knobs.schedule.goal == config::Goal::min;
   return loss ? seen.loss : seen.find(primary.name).value_or(seen.loss);
 }
 
 void Evaluator::save(RunState& state) const {
   state.best = early_stop_.best();
   state.waited = early_stop_.waited();
-  state.early_stop = early_stop_knobs(parts_.config.early_stop);
+  state.early_stop = early_stop_knobs(parts_.knobs.early_stop);
 }
 
 void Evaluator::restore(const RunState& at) {
-  if (!watched_the_same(at, parts_.config.early_stop)) return;
+  if (!watched_the_same(at, parts_.knobs.early_stop)) return;
   // A run that had ended early is extended: patience begins anew.
   early_stop_.restore(at.best, at.ended_early.empty() ? at.waited : 0);
 }

@@ -27,8 +27,22 @@ struct Evaluation {
 // Lifetime:   everything that it is given outlives it.
 class Evaluator {
  public:
+  struct Knobs {
+    const config::EvalConfig& eval;
+    const config::EarlyStopConfig& early_stop;
+    const config::ScheduleConfig& schedule;
+    Prompts::Knobs prompts;
+    data::LoaderOptions loader;
+    std::int64_t batch = 1;          // samples of a rank at a time
+    std::int64_t limit_batches = 0;  // of every evaluation; 0: as the loader says
+    bool retries = false;            // after an error of too little memory
+    bool of_average = true;  // evaluates the average of weights, if there is one
+  };
+  // Returns the knobs that a run's evaluations follow. The config outlives them.
+  static Knobs knobs_of(const config::Config& config, const comm::World& world);
+
   struct Parts {
-    const config::Config& config;
+    Knobs knobs;
     const Built& built;
     const data::Dataset& data;
     comm::World& world;
@@ -71,7 +85,9 @@ class Evaluator {
 
   // Returns the last evaluation.
   const std::optional<task::Means>& last() const noexcept { return last_; }
-  const std::optional<storage::Metric>& watched() const noexcept { return watched_; }
+  const std::optional<storage::WatchedMetric>& watched() const noexcept {
+    return watched_;
+  }
   bool is_of_average() const;
 
   void save(RunState& state) const;
@@ -86,7 +102,7 @@ class Evaluator {
   Prompts prompts_;
   SeenShapes shapes_;
   std::optional<task::Means> last_;
-  std::optional<storage::Metric> watched_;
+  std::optional<storage::WatchedMetric> watched_;
 };
 
 }  // namespace lockstep::train

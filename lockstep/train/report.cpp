@@ -16,7 +16,7 @@
 namespace lockstep::train {
 namespace {
 
-using run::Field;
+using run::NamedValue;
 
 bool has(const config::MonitorConfig& config, config::Sink sink) {
   return std::find(config.sinks.begin(), config.sinks.end(), sink) !=
@@ -57,9 +57,9 @@ double rate(std::int64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
 }
 
-std::vector<Field> split_fields(const monitor::PhaseSplit& split) {
-  std::vector<Field> fields{{"profile_steps", split.steps},
-                            {"profile_step_seconds", split.step_seconds}};
+std::vector<NamedValue> split_fields(const monitor::PhaseSplit& split) {
+  std::vector<NamedValue> fields{{"profile_steps", split.steps},
+                                 {"profile_step_seconds", split.step_seconds}};
   for (std::size_t p = 0; p < monitor::kNumPhases; ++p) {
     const auto phase = static_cast<monitor::StepPhase>(p);
     fields.push_back(
@@ -185,7 +185,7 @@ std::string to_table(const Result& result) {
 }
 
 std::string to_json(const Result& result) {
-  std::vector<Field> fields{
+  std::vector<NamedValue> fields{
       {"state", std::string(result.stopped_by != 0 ? "stopped" : "done")},
       {"reason", how_it_ended(result)},
       {"steps", result.steps},
@@ -274,10 +274,10 @@ void Reporter::started(std::int64_t total_steps, int ranks) {
 }
 
 // Returns the numbers of the windows (train/window.h), and those derived from them.
-std::vector<Field> Reporter::fields_of(const TrainReport& report) const {
-  std::vector<Field> more{{"epoch", report.epoch},
-                          {"lr", report.lr},
-                          {"samples_per_second", report.samples_per_second()}};
+std::vector<NamedValue> Reporter::fields_of(const TrainReport& report) const {
+  std::vector<NamedValue> more{{"epoch", report.epoch},
+                               {"lr", report.lr},
+                               {"samples_per_second", report.samples_per_second()}};
   for (auto& one : train::fields_of(report.ranks, report.steps)) {
     more.push_back(std::move(one));
   }
@@ -328,10 +328,10 @@ void Reporter::train(const TrainReport& report) {
 }
 
 void Reporter::eval(const EvalReport& report) {
-  std::vector<Field> more{{"epoch", report.epoch},
-                          {"samples", report.means.count},
-                          {"seconds", report.seconds},
-                          {"primary", primary_}};
+  std::vector<NamedValue> more{{"epoch", report.epoch},
+                               {"samples", report.means.count},
+                               {"seconds", report.seconds},
+                               {"primary", primary_}};
   if (report.memory_peak_bytes > 0) {
     more.push_back({"memory_peak_bytes", report.memory_peak_bytes});
   }

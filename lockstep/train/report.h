@@ -155,7 +155,7 @@ class Reporter {
   void finished(const Result& result);
 
  private:
-  std::vector<run::Field> fields_of(const TrainReport& report) const;
+  std::vector<run::NamedValue> fields_of(const TrainReport& report) const;
   void memory(std::int64_t rank, const memory::DeviceMemory& memory);
   monitor::Telemetry& telemetry();  // of rank 0; opened when it is first needed
 

@@ -116,7 +116,7 @@ void Training::save_checkpoint() {
   settle(/*all=*/true);
   beat(Phase::saving);
   rank_state_.refresh(tally_, built_.policy.device);
-  std::optional<storage::Metric> metric;
+  std::optional<storage::WatchedMetric> metric;
   if (evaluator_.is_done()) metric = evaluator_.watched();
   checkpoints_.save(*strategy_, {before_end_ ? *before_end_ : run_state(), metric,
                                  rank_state_.pieces()});

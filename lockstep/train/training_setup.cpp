@@ -54,9 +54,9 @@ Training::Training(const config::Config& config, const RunParts& parts, Shared& 
       progress_({config.watch, config.parallel, world_, reporter_, loader_}),
       tally_(built_.task, built_.policy.device),
       updates_({config.train, config.precision, *strategy_, tally_, reporter_, state_}),
-      evaluator_({config, built_, *shared.eval_data, world_, *strategy_, reporter_,
-                  schedule_, callbacks_, shared, state_, last_step_,
-                  [this] { return stop_ballot(); }}),
+      evaluator_({Evaluator::knobs_of(config, world_), built_, *shared.eval_data,
+                  world_, *strategy_, reporter_, schedule_, callbacks_, shared, state_,
+                  last_step_, [this] { return stop_ballot(); }}),
       weights_({config.model, config.lora, run_, *built_.model, *strategy_, world_,
                 reporter_, callbacks_, state_}) {
   result_.primary = built_.task->primary().name;

@@ -52,8 +52,8 @@ class Metrics {
     rows_[at_++].values.push_back(static_cast<double>(value));
   }
 
-  std::vector<run::Field> fields() const {
-    std::vector<run::Field> fields;
+  std::vector<run::NamedValue> fields() const {
+    std::vector<run::NamedValue> fields;
     for (const auto& row : rows_) {
       const double value = reduced(row);
       if (!is_written(row.metric, value)) continue;
@@ -127,8 +127,8 @@ std::vector<RankWindow> gather(const RankWindow& own, comm::Communicator& cpu) {
   return windows;
 }
 
-std::vector<run::Field> fields_of(const std::vector<RankWindow>& ranks,
-                                  std::int64_t steps) {
+std::vector<run::NamedValue> fields_of(const std::vector<RankWindow>& ranks,
+                                       std::int64_t steps) {
   Metrics metrics(steps);
   for (const auto& rank : ranks) metrics.add(rank);
   return metrics.fields();

@@ -60,8 +60,8 @@ void describe(RankWindow& w, Visitor& v) {
 std::vector<RankWindow> gather(const RankWindow& own, comm::Communicator& cpu);
 
 // Returns the fields of metrics.jsonl for the windows of all ranks over so many steps.
-std::vector<run::Field> fields_of(const std::vector<RankWindow>& ranks,
-                                  std::int64_t steps);
+std::vector<run::NamedValue> fields_of(const std::vector<RankWindow>& ranks,
+                                       std::int64_t steps);
 
 // The rank that the others waited for.
 struct Straggler {

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-process::Command shell(const std::string& script) {
+process::ProcessOptions shell(const std::string& script) {
   return {.arguments = {"/bin/sh", "-c", script}, .environment = {}, .directory = {}};
 }
 
@@ -99,7 +99,7 @@ TEST(Process, ASignalIsReportedWithItsName) {
 
 TEST(Process, ASignalReachesTheWholeGroup) {
   auto command = shell("sh -c 'echo $$; exec sleep 1000' & wait");
-  command.out = process::Stream::pipe;
+  command.out = process::StreamMode::pipe;
   command.own_group = true;
   auto child = process::Child::start(command);
   const auto grandchild = text::to_integer(read_line(child.out()));
@@ -183,7 +183,7 @@ TEST(Process, TheChildStartsWithSignalsAsUsual) {
 TEST(Process, DiscardedStreamsReachNobody) {
   ::testing::internal::CaptureStdout();
   auto command = shell("echo nobody");
-  command.out = process::Stream::discard;
+  command.out = process::StreamMode::discard;
   EXPECT_TRUE(process::Child::start(command).wait().ok());
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
 }

@@ -55,7 +55,7 @@ class Rig {
     std::filesystem::permissions(place, std::filesystem::perms(0755));
   }
 
-  process::Command command(std::vector<std::string> words) const {
+  process::ProcessOptions command(std::vector<std::string> words) const {
     words.insert(words.begin(), program().string());
     return {.arguments = std::move(words),
             .environment = {{"XDG_STATE_HOME", path("state").string()}},

@@ -324,7 +324,7 @@ class RunningTrain : public ::testing::Test {
     ::signal(SIGINT, SIG_DFL);  // ignored where tests run in the background
     rig_.worker(traps + "echo $$ > pid.new; mv pid.new pid\n" + wait_forever);
     auto command = rig_.command({"train", "recipe.yaml", "-q"});
-    command.err = process::Stream::pipe;
+    command.err = process::StreamMode::pipe;
     child_.emplace(process::Child::start(command));
     ASSERT_TRUE(
         test::eventually([this] { return std::filesystem::exists(rig_.path("pid")); }));

@@ -91,7 +91,7 @@ TEST(Parts, AugmentationIsForTrainingOnly) {
   EXPECT_FALSE(train_options(config, {}).mixing.any());
   config.augment.mixup = 0.2;
   EXPECT_TRUE(train_options(config, {}).mixing.any());
-  EXPECT_FALSE(eval_options(config, {}, 8).mixing.any());
+  EXPECT_FALSE(eval_options(config, {}).mixing.any());
 }
 
 TEST(Parts, KnobsReachTheLoader) {
@@ -109,7 +109,7 @@ TEST(Parts, KnobsReachTheLoader) {
   EXPECT_EQ(train.rank, 1);
   EXPECT_EQ(train.ranks, 3);
   EXPECT_EQ(train.batch, 16);
-  const auto eval = eval_options(config, {}, 8);
+  const auto eval = eval_options(config, {});
   EXPECT_FALSE(eval.shuffle || eval.weighted || eval.drop_last);
   EXPECT_EQ(eval.limit_batches, 2);
   EXPECT_EQ(eval.epochs, 1);

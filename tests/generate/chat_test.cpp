@@ -19,7 +19,7 @@ TEST(Chat, TheConversationIsThePrompt) {
   const auto words =
       tokenizer::Tokenizer::load(test::write_byte_tokenizer(folder.path()));
   Decoder decoder(test::weights_of(*test::tiny_gpt(128)));
-  const Options options{.max_tokens = 8, .sampling = {.temperature = 0}};
+  const GenerateOptions options{.max_tokens = 8, .sampling = {.temperature = 0}};
   Chat::Settings settings;
   settings.options = options;
   settings.system = "Be kind.";

@@ -20,7 +20,7 @@ class Generation : public ::testing::Test {
         words_(tokenizer::Tokenizer::load(test::write_byte_tokenizer(folder_.path()))) {
   }
   std::vector<Generated> made(const std::vector<std::string>& prompts,
-                              const Options& options) {
+                              const GenerateOptions& options) {
     return generate({decoder_, words_}, prompts, options);
   }
   std::string problem(const std::string& prompt) {
@@ -39,7 +39,7 @@ class Generation : public ::testing::Test {
 };
 
 TEST_F(Generation, ATextIsTheSameAloneAndAmongOthers) {
-  const Options options{.max_tokens = 20, .sampling = {.temperature = 0}};
+  const GenerateOptions options{.max_tokens = 20, .sampling = {.temperature = 0}};
   const std::vector<std::string> prompts{"In the", "A", "And it came to pass"};
   const auto together = made(prompts, options);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
@@ -49,7 +49,7 @@ TEST_F(Generation, ATextIsTheSameAloneAndAmongOthers) {
 }
 
 TEST_F(Generation, ADrawnTextFollowsFromItsSeed) {
-  const Options options{.max_tokens = 30, .sampling = {.seed = 7}};
+  const GenerateOptions options{.max_tokens = 30, .sampling = {.seed = 7}};
   const auto first = made({"x"}, options)[0];
   EXPECT_EQ(first.tokens, made({"x"}, options)[0].tokens);
   EXPECT_NE(first.tokens,
@@ -58,7 +58,7 @@ TEST_F(Generation, ADrawnTextFollowsFromItsSeed) {
 
 TEST_F(Generation, StreamedLettersAreTheText) {
   std::string streamed;
-  Options options{.max_tokens = 40, .sampling = {.seed = 3}};
+  GenerateOptions options{.max_tokens = 40, .sampling = {.seed = 3}};
   options.stream = [&](std::size_t, std::string_view letters) { streamed += letters; };
   const auto result = made({"x"}, options)[0];
   EXPECT_EQ(streamed, result.text.substr(0, streamed.size()));
@@ -66,7 +66,7 @@ TEST_F(Generation, StreamedLettersAreTheText) {
 }
 
 TEST_F(Generation, AStopWordEndsATextBeforeIt) {
-  const Options free{.max_tokens = 40, .sampling = {.temperature = 0}};
+  const GenerateOptions free{.max_tokens = 40, .sampling = {.temperature = 0}};
   const auto whole = made({"x"}, free)[0].text;
   ASSERT_GT(whole.size(), 12u);
   auto options = free;
@@ -80,7 +80,7 @@ TEST_F(Generation, AStopWordEndsATextBeforeIt) {
 }
 
 TEST_F(Generation, ATokenOfTheModelThatEndsATextDoes) {
-  const Options free{.max_tokens = 40, .sampling = {.temperature = 0}};
+  const GenerateOptions free{.max_tokens = 40, .sampling = {.temperature = 0}};
   const auto whole = made({"x"}, free)[0];
   auto options = free;
   options.end_tokens = {1000, whole.tokens[5]};
@@ -101,7 +101,7 @@ TEST_F(Generation, TheContextIsTheEnd) {
 
 TEST_F(Generation, OneThatIsOverDoesNotHoldTheOthersUp) {
   const std::vector<std::string> prompts{std::string(62, 'a'), "b"};
-  const Options options{.max_tokens = 40, .sampling = {.temperature = 0}};
+  const GenerateOptions options{.max_tokens = 40, .sampling = {.temperature = 0}};
   const auto results = made(prompts, options);
   EXPECT_EQ(results[0].ended, Ended::context_full);
   EXPECT_EQ(results[1].tokens, made({"b"}, options)[0].tokens);

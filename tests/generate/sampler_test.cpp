@@ -15,7 +15,7 @@ const std::vector<float> kLogits = {0.5F, 2.0F, -1.0F, 1.5F, 0.0F};
 
 std::map<std::int64_t, int> drawn(const SamplerOptions& options, int times,
                                   const std::vector<float>& logits = kLogits) {
-  Sampler sampler(options, 0);
+  TokenSampler sampler(options, 0);
   std::map<std::int64_t, int> counts;
   Tokens before;
   for (int i = 0; i < times; ++i) {
@@ -25,12 +25,12 @@ std::map<std::int64_t, int> drawn(const SamplerOptions& options, int times,
   return counts;
 }
 
-TEST(Sampler, WithoutTemperatureItIsTheLikeliest) {
+TEST(TokenSampler, WithoutTemperatureItIsTheLikeliest) {
   EXPECT_EQ(drawn({.temperature = 0}, 10), (std::map<std::int64_t, int>{{1, 10}}));
   EXPECT_EQ(drawn({.top_k = 1}, 10), (std::map<std::int64_t, int>{{1, 10}}));
 }
 
-TEST(Sampler, DrawsByTheSharesOfTheLogits) {
+TEST(TokenSampler, DrawsByTheSharesOfTheLogits) {
   constexpr int kTimes = 20'000;
   for (const double temperature : {0.5, 1.0, 2.0}) {
     double sum = 0;
@@ -53,7 +53,7 @@ std::set<std::int64_t> tokens_of(const SamplerOptions& options) {
   return tokens;
 }
 
-TEST(Sampler, TopKAndTopPLeaveTheLikeliest) {
+TEST(TokenSampler, TopKAndTopPLeaveTheLikeliest) {
   EXPECT_EQ(tokens_of({.top_k = 2}), (std::set<std::int64_t>{1, 3}));
   // The shares are 0.11, 0.49, 0.02, 0.30 and 0.07.
   EXPECT_EQ(tokens_of({.top_p = 0.4}), (std::set<std::int64_t>{1}));
@@ -63,17 +63,17 @@ TEST(Sampler, TopKAndTopPLeaveTheLikeliest) {
       << "of the two that are left, the first has 0.62";
 }
 
-TEST(Sampler, TokensThatWereThereBecomeLessLikely) {
-  Sampler sampler({.temperature = 0, .repetition_penalty = 2}, 0);
+TEST(TokenSampler, TokensThatWereThereBecomeLessLikely) {
+  TokenSampler sampler({.temperature = 0, .repetition_penalty = 2}, 0);
   EXPECT_EQ(sampler.next(kLogits, Tokens{1}), 3) << "2.0 / 2 is less than 1.5";
   EXPECT_EQ(sampler.next(kLogits, Tokens{1, 1, 1}), 3) << "once, however often";
   const std::vector<float> negative = {-1.0F, -1.5F};
   EXPECT_EQ(sampler.next(negative, Tokens{0}), 1) << "-1.0 * 2 is less than -1.5";
 }
 
-TEST(Sampler, ASeedAndATextHaveTheirDraws) {
+TEST(TokenSampler, ASeedAndATextHaveTheirDraws) {
   const auto sequence = [](std::uint64_t seed, std::int64_t text) {
-    Sampler sampler({.seed = seed}, text);
+    TokenSampler sampler({.seed = seed}, text);
     Tokens tokens;
     for (int i = 0; i < 50; ++i) tokens.push_back(sampler.next(kLogits, tokens));
     return tokens;

@@ -290,8 +290,8 @@ TEST_F(Death, ACrashInAStopIsAFailure) {
 // The launcher as a process of its own.
 class LauncherDeath : public Death {
  protected:
-  process::Command launcher(const std::vector<std::string>& words) {
-    process::Command command{
+  process::ProcessOptions launcher(const std::vector<std::string>& words) {
+    process::ProcessOptions command{
         .arguments = {program().string(), "launch", own_run().string(), "2"},
         .environment = {{"NOTES", notes_.string()}},
         .directory = {}};

@@ -45,7 +45,9 @@ class JobRig : public ::testing::Test {
     job.grace = kPatience;
     job.restart_delay = std::chrono::milliseconds(1);
     job.say = [this](std::string_view sentence) { said_.emplace_back(sentence); };
-    job.show = [this](launcher::Console, std::string_view lines) { shown_ += lines; };
+    job.show = [this](launcher::StdStreams, std::string_view lines) {
+      shown_ += lines;
+    };
     return job;
   }
 
@@ -104,7 +106,7 @@ class JobRig : public ::testing::Test {
     return all;
   }
   static std::string value(const run::Event& event, const std::string& name) {
-    const run::Field* found = nullptr;
+    const run::NamedValue* found = nullptr;
     for (const auto& field : event.fields) {
       if (field.name == name) found = &field;
     }

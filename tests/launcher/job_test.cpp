@@ -144,7 +144,7 @@ TEST_F(JobOfRanks, ThreadsThatSomebodyChoseAreKept) {
 
 TEST_F(JobOfRanks, WhatRanksPrintIsInTheirLogsAndShownOnlyIfAsked) {
   auto job = job_of(2, {"r0.say=from zero", "r1.say=from one"});
-  job.ranks[1].console = launcher::Console::both;
+  job.ranks[1].console = launcher::StdStreams::both;
   run(job);
   EXPECT_EQ(test::read_file(run_.log(0)), "from zero\n");
   EXPECT_EQ(test::read_file(run_.log(1)), "from one\n");
@@ -182,7 +182,7 @@ TEST_F(JobOfRanks, APortThatIsTakenIsAnErrorAndTheRecordSaysSo) {
   const auto held = launcher::HeldPort::any();
   auto job = job_of(2, {"note=started"});
   // Held and listened on, as by a store that runs.
-  auto command = process::Command{
+  auto command = process::ProcessOptions{
       .arguments = {program().string(), "listen", "note=listens", "hang"},
       .environment = {{"MASTER_PORT", str(held.port())}, {"NOTES", notes_.string()}},
       .directory = {}};

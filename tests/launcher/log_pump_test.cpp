@@ -16,9 +16,9 @@
 namespace lockstep {
 namespace {
 
-using launcher::Console;
 using launcher::LogPump;
 using launcher::RotatingFile;
+using launcher::StdStreams;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -28,8 +28,8 @@ std::string launcher_program() {
 
 process::Child start_piped(std::vector<std::string> arguments) {
   return process::Child::start({.arguments = std::move(arguments),
-                                .out = process::Stream::pipe,
-                                .err = process::Stream::pipe});
+                                .out = process::StreamMode::pipe,
+                                .err = process::StreamMode::pipe});
 }
 
 process::Child start_chatter(int rank, long bytes) {
@@ -71,11 +71,11 @@ void expect_all_chatter(const std::string& text, int rank, long bytes,
 class FakeConsole {
  public:
   LogPump::Show show() {
-    return [this](Console stream, std::string_view lines) {
+    return [this](StdStreams stream, std::string_view lines) {
       std::unique_lock lock(mutex_);
       open_.wait(lock, [this] { return is_open_; });
       text_ += lines;
-      (stream == Console::out ? out_ : err_) += lines;
+      (stream == StdStreams::out ? out_ : err_) += lines;
     };
   }
   void set_open(bool is_open) {
@@ -108,7 +108,7 @@ class LogPumpTest : public ::testing::Test {
   }
 
   // Runs a shell script as the only rank.
-  void run(const std::string& script, Console shown = Console::both,
+  void run(const std::string& script, StdStreams shown = StdStreams::both,
            std::chrono::milliseconds limit = test::kPatience) {
     LogPump pump({.show = console_.show()});
     auto child = start_piped({"/bin/sh", "-c", script});
@@ -135,7 +135,7 @@ TEST_F(LogPumpTest, LosesAndTearsNoLineOfEightBusyRanks) {
     pump.add({.out = std::move(child.out()),
               .err = std::move(child.err()),
               .log = log(rank),
-              .shown = rank == 3 ? Console::both : Console::nothing,
+              .shown = rank == 3 ? StdStreams::both : StdStreams::nothing,
               .prefix = "[rank3]: "});
   }
   for (auto& child : children) EXPECT_TRUE(child.wait().ok());
@@ -157,7 +157,7 @@ TEST_F(LogPumpTest, LinesOfTwoRanksOnTheTerminalStayWhole) {
     pump.add({.out = std::move(child.out()),
               .err = std::move(child.err()),
               .log = log(rank),
-              .shown = Console::both,
+              .shown = StdStreams::both,
               .prefix = rank == 0 ? "[rank0]: " : "[rank1]: "});
   }
   for (auto& child : children) child.wait();
@@ -179,7 +179,7 @@ TEST_F(LogPumpTest, ATerminalThatStandsStillDoesNotHoldUpTheLogs) {
   pump.add({.out = std::move(child.out()),
             .err = std::move(child.err()),
             .log = log(0),
-            .shown = Console::both,
+            .shown = StdStreams::both,
             .prefix = "[rank0]: "});
   EXPECT_TRUE(child.wait_for(test::kPatience).has_value());
   EXPECT_TRUE(test::eventually([&] { return size_of(log(0)) >= kBytes; }));
@@ -198,7 +198,7 @@ TEST_F(LogPumpTest, ATerminalThatIsFarBehindHoldsUpOnlyWhatIsShownThere) {
   pump.add({.out = std::move(shown.out()),
             .err = std::move(shown.err()),
             .log = log(0),
-            .shown = Console::both,
+            .shown = StdStreams::both,
             .prefix = ""});
   EXPECT_TRUE(test::eventually([&] { return size_of(log(0)) >= 15 << 20; }));
   auto other = start_chatter(1, kNotShown);
@@ -215,7 +215,7 @@ TEST_F(LogPumpTest, ATerminalThatIsFarBehindHoldsUpOnlyWhatIsShownThere) {
 }
 
 TEST_F(LogPumpTest, StreamsAreChosenByTheMask) {
-  run("echo one; echo two >&2", Console::err);
+  run("echo one; echo two >&2", StdStreams::err);
   EXPECT_EQ(console_.text(), "[rank0]: two\n");
   EXPECT_EQ(console_.out(), "");
   EXPECT_THAT(test::read_file(log(0)), HasSubstr("one\n"));
@@ -243,7 +243,7 @@ TEST_F(LogPumpTest, AProgressBarIsShownWhileItMoves) {
   pump.add({.out = std::move(child.out()),
             .err = std::move(child.err()),
             .log = log(0),
-            .shown = Console::both,
+            .shown = StdStreams::both,
             .prefix = "[rank0]: "});
   EXPECT_TRUE(
       test::eventually([&] { return test::read_file(log(0)) == "10%\r20%\r"; }));
@@ -266,7 +266,7 @@ TEST_F(LogPumpTest, AnEndlessLineIsPassedOnInPieces) {
   pump.add({.out = std::move(child.out()),
             .err = std::move(child.err()),
             .log = log(0),
-            .shown = Console::both,
+            .shown = StdStreams::both,
             .prefix = "[rank0]: "});
   // All but what is not worth a piece is there, although the line has no end.
   EXPECT_TRUE(test::eventually(
@@ -289,7 +289,7 @@ TEST_F(LogPumpTest, AnEndlessLineIsPassedOnInPieces) {
 TEST_F(LogPumpTest, AProcessThatKeepsThePipeOpenDoesNotHoldUpTheEnd) {
   const auto gate = folder_.path() / "gate";
   ::mkfifo(gate.c_str(), 0600);
-  run("cat " + gate.string() + " & printf 'the end'", Console::both,
+  run("cat " + gate.string() + " & printf 'the end'", StdStreams::both,
       std::chrono::milliseconds(50));
   EXPECT_EQ(test::read_file(log(0)), "the end\n");
   EXPECT_EQ(console_.text(), "[rank0]: the end\n");
@@ -298,7 +298,7 @@ TEST_F(LogPumpTest, AProcessThatKeepsThePipeOpenDoesNotHoldUpTheEnd) {
 
 TEST_F(LogPumpTest, NorDoesOneThatPrintsWithoutEnd) {
   // It ends by SIGPIPE once the pump has closed the pipe.
-  run("echo begin; yes & exit 0", Console::nothing, std::chrono::milliseconds(50));
+  run("echo begin; yes & exit 0", StdStreams::nothing, std::chrono::milliseconds(50));
   // Too long to be shown.
   EXPECT_EQ(with_rotated(log(0)).substr(0, 8), "begin\ny\n");
 }
@@ -328,7 +328,7 @@ TEST_F(LogPumpTest, AFullDiskIsSaidOnceAndTheTerminalGoesOn) {
       pump.add({.out = std::move(child.out()),
                 .err = std::move(child.err()),
                 .log = log(rank),
-                .shown = rank == 0 ? Console::both : Console::nothing,
+                .shown = rank == 0 ? StdStreams::both : StdStreams::nothing,
                 .prefix = ""});
     }
     for (auto& child : children) {
@@ -361,7 +361,7 @@ TEST_F(LogPumpTest, AStandardOutputThatNobodyReadsDoesNotHoldUpTheEnd) {
       pump.add({.out = std::move(child.out()),
                 .err = std::move(child.err()),
                 .log = log(0),
-                .shown = Console::out,
+                .shown = StdStreams::out,
                 .prefix = ""});
       child.wait();
       pump.finish(std::chrono::milliseconds(50));
@@ -384,7 +384,7 @@ TEST_F(LogPumpTest, AClosedStandardOutputDoesNotKillTheLauncher) {
     pump.add({.out = std::move(child.out()),
               .err = std::move(child.err()),
               .log = log(0),
-              .shown = Console::out,
+              .shown = StdStreams::out,
               .prefix = ""});
     if (!child.wait().ok()) return 2;
     pump.finish(test::kPatience);

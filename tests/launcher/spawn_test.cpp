@@ -117,8 +117,8 @@ TEST_F(Spawn, NoRanksAtAllIsRefused) {
 TEST_F(Spawn, SigtermEndsAllRanks) {
   auto child = process::Child::start({.arguments = command(2, {"wait"}),
                                       .environment = {{"TMPDIR", folder_.path()}},
-                                      .out = process::Stream::pipe,
-                                      .err = process::Stream::discard});
+                                      .out = process::StreamMode::pipe,
+                                      .err = process::StreamMode::discard});
   std::string text;
   while (std::count(text.begin(), text.end(), '\n') < 2) {
     char buffer[512];

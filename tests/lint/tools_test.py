@@ -209,6 +209,20 @@ class Parameters(ToolTest):
                    "text.h:2: h() has 4 parameters")
 
 
+class Names(ToolTest):
+    def test_one_name_in_two_modules(self):
+        self.write("lockstep/base/text.h", "struct Piece {\n};\n")
+        self.write("lockstep/data/cut.h", "class Piece final {\n};\n")
+        self.fails("check_names.py", saying="Piece is declared by several modules")
+
+    def test_private_and_nested_types_and_the_enum_of_a_knob_pass(self):
+        self.write("lockstep/base/text.h", "struct Piece {\n  struct Part {\n  };\n};\n")
+        self.write("lockstep/data/detail/cut.h", "struct Piece {\n};\n")
+        self.write("lockstep/data/cut.h", "struct Part;\nstruct Part {\n};\n")
+        self.write("lockstep/config/text.h", "enum class Piece { a, b };\n")
+        self.passes("check_names.py")
+
+
 class GitVersion(ToolTest):
     SCRIPT = TOOLS.parent / "lockstep/cli/git_version.cmake"
 

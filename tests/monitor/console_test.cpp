@@ -24,7 +24,7 @@ struct Screen {
   Console console;
 };
 
-Progress at_step(std::int64_t step) {
+ProgressLine at_step(std::int64_t step) {
   return {.step = step,
           .total_steps = 200,
           .loss = 0.41234,

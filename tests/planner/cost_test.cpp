@@ -18,7 +18,7 @@ constexpr double kMillion = 1e6;
 run::ModelDescription small_model() {
   run::ModelDescription model;
   model.name = "small";
-  run::Unit block{.name = "block", .count = 4, .num_parameters = 250'000};
+  run::ModelUnit block{.name = "block", .count = 4, .num_parameters = 250'000};
   block.forward_flops = 1e9;
   block.kept.fp32 = {1024, 0};
   block.kept.half = {512, 500'000};

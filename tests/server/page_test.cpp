@@ -28,8 +28,8 @@ TEST(ServicePage, ItsCommandsWork) {
                     .environment = {{"XDG_STATE_HOME", folder.path().string()},
                                     {"HOME", folder.path().string()}},
                     .directory = folder.path(),
-                    .out = process::Stream::pipe,
-                    .err = process::Stream::pipe},
+                    .out = process::StreamMode::pipe,
+                    .err = process::StreamMode::pipe},
                    std::chrono::minutes(1));
   ASSERT_TRUE(output.end.ok()) << output.out << output.err;
   EXPECT_THAT(output.out, HasSubstr("event: metrics"));

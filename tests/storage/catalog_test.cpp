@@ -10,8 +10,8 @@ namespace lockstep::test {
 namespace {
 
 using storage::FileSystem;
-using storage::Metric;
 using storage::PruneCandidate;
+using storage::WatchedMetric;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
@@ -45,7 +45,8 @@ TEST(Retention, BadOnesDoNotCountAmongTheNewest) {
 TEST(Retention, KeepsTheBestInBothDirectionsAndTheMilestones) {
   std::vector<PruneCandidate> list = steps({1, 2, 3, 4, 5, 6});
   const double values[] = {5, 1, 3, 2, 9, 4};
-  for (std::size_t i = 0; i < 6; ++i) list[i].metric = Metric{"loss", values[i], false};
+  for (std::size_t i = 0; i < 6; ++i)
+    list[i].metric = WatchedMetric{"loss", values[i], false};
   EXPECT_THAT(storage::steps_to_remove(list, {.last = 1, .best = 2}),
               ElementsAre(1, 3, 5));
   EXPECT_THAT(storage::steps_to_remove(list, {.last = 1, .best = 0, .every = 3}),

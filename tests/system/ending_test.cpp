@@ -104,9 +104,10 @@ TEST_F(RunEnding, CtrlCEndsWithTheCommandThatGoesOn) {
   const auto runs = folder_.path() / "runs" / "0001";
   const auto start = [&](const std::vector<std::string>& arguments) {
     ::signal(SIGINT, SIG_DFL);  // ignored where tests run in the background
-    process::Command command{.arguments = arguments, .directory = folder_.path()};
-    command.err = process::Stream::pipe;
-    command.out = process::Stream::discard;
+    process::ProcessOptions command{.arguments = arguments,
+                                    .directory = folder_.path()};
+    command.err = process::StreamMode::pipe;
+    command.out = process::StreamMode::discard;
     command.own_group = true;
     return process::Child::start(command);
   };

@@ -30,8 +30,8 @@ class Parity : public testing::Test {
     return process::run({.arguments = words,
                          .environment = {{"TMPDIR", temporary_.path().string()}},
                          .directory = folder_.path(),
-                         .out = process::Stream::pipe,
-                         .err = process::Stream::pipe},
+                         .out = process::StreamMode::pipe,
+                         .err = process::StreamMode::pipe},
                         std::chrono::minutes(4));
   }
 

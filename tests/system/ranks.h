@@ -134,8 +134,8 @@ class Job {
     child_.emplace(process::Child::start({.arguments = std::move(arguments),
                                           .environment = std::move(environment),
                                           .directory = {},
-                                          .out = process::Stream::pipe,
-                                          .err = process::Stream::pipe}));
+                                          .out = process::StreamMode::pipe,
+                                          .err = process::StreamMode::pipe}));
     reader_ = std::jthread([this](const std::stop_token& stop) { read(stop); });
   }
 

@@ -25,8 +25,8 @@ class ServiceSystem : public ::testing::Test {
                        "http.port=0", "limits.requests_per_minute=1000000",
                        "store.dir=" + folder_.path().string(),
                        "provided.models_dir=" + models().string()},
-         .out = process::Stream::pipe,
-         .err = process::Stream::discard}));
+         .out = process::StreamMode::pipe,
+         .err = process::StreamMode::discard}));
     url_.clear();
     char c = 0;
     while (::read(server_->out().get(), &c, 1) == 1 && c != '\n') url_ += c;

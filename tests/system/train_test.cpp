@@ -229,8 +229,10 @@ class Running {
             {.arguments = {test::binary("lockstep").string(), "train",
                            test::quick_recipe(), "--run-dir", run.string(),
                            "train.steps=1000000", "train.log_every=1"},
-             .out = inherit ? process::Stream::inherit : process::Stream::discard,
-             .err = inherit ? process::Stream::inherit : process::Stream::discard})) {}
+             .out =
+                 inherit ? process::StreamMode::inherit : process::StreamMode::discard,
+             .err = inherit ? process::StreamMode::inherit
+                            : process::StreamMode::discard})) {}
 
   bool wait_for_a_step() {
     return test::eventually([&] {

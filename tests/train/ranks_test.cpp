@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include "lockstep/checkpoint/safetensors.h"
+#include "lockstep/data/open.h"
 #include "lockstep/train/device.h"
 #include "lockstep/train/evaluate.h"
 #include "lockstep/train/replicas.h"
@@ -370,14 +371,17 @@ TEST(Ranks, EvaluateEverySampleOnce) {
   generator.set_current_seed(1);  // before the fork, so not a GPU's
   const auto model =
       models::build({.name = "mlp", .hidden = 16}, {data.spec().shape, 4});
-  auto config = small_config();
-  config.batch.eval = 7;
+  const auto config = small_config();
   const precision::Policy policy{config::Precision::fp32, torch::kCPU};
   const auto means_of = [&](comm::World& world) {
     const auto task = task_for(data.spec());
     return *train::evaluate(
         *model, data,
-        {.config = config, .policy = policy, .world = world, .task = *task});
+        {.loader = data::eval_options(config, {world.rank(), world.size()}),
+         .batch = 7,
+         .policy = policy,
+         .world = world,
+         .task = *task});
   };
   const int port = free_port();
   as_processes(4, [&](int rank) {

@@ -7,8 +7,8 @@
 namespace lockstep::train {
 namespace {
 
-const run::Field* field_in(const std::vector<run::Field>& fields,
-                           std::string_view name) {
+const run::NamedValue* field_in(const std::vector<run::NamedValue>& fields,
+                                std::string_view name) {
   for (const auto& one : fields) {
     if (one.name == name) return &one;
   }

@@ -65,7 +65,7 @@ std::vector<std::string> program_command(const LaunchWords& words,
 
 // Returns what each local rank shows on the terminal: --tee, --redirects and
 // --local-ranks-filter.
-std::vector<launcher::Console> consoles_of(const LaunchWords& words, int ranks);
+std::vector<launcher::StdStreams> consoles_of(const LaunchWords& words, int ranks);
 
 // Refuses options of torchrun that mean nothing here, each with a sentence of its own.
 void refuse_foreign_options(const LaunchWords& words);

@@ -24,7 +24,7 @@ class ConsoleQueue {
  public:
   explicit ConsoleQueue(LogPump::Show show);
 
-  void push(Console stream, std::string lines);
+  void push(StdStreams stream, std::string lines);
 
   // Returns whether too much waits: a caller that can hold back lines should do so.
   bool is_full() const;
@@ -34,7 +34,7 @@ class ConsoleQueue {
 
  private:
   struct Item {
-    Console stream;
+    StdStreams stream;
     std::string lines;
   };
 

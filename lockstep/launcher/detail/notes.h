@@ -20,7 +20,7 @@ class Notes {
 
   void say(std::string_view sentence) const;
   void state(run::RunStatus state, const std::string& message);
-  void event(std::string_view kind, std::initializer_list<run::Field> fields);
+  void event(std::string_view kind, std::initializer_list<run::NamedValue> fields);
 
  private:
   const run::RunDirectory& run_;

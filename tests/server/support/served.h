@@ -37,8 +37,8 @@ class Served {
     if (token_.empty()) words.insert(words.begin() + 2, "--insecure-local");
     server_.emplace(process::Child::start({.arguments = std::move(words),
                                            .environment = environment,
-                                           .out = process::Stream::pipe,
-                                           .err = process::Stream::discard}));
+                                           .out = process::StreamMode::pipe,
+                                           .err = process::StreamMode::discard}));
     url_.clear();
     char c = 0;
     while (::read(server_->out().get(), &c, 1) == 1 && c != '\n') url_ += c;

@@ -119,7 +119,7 @@ inline storage::Manifest small_head(const SmallSave& save) {
                          .config = "optim: {lr: 0.1}\n",
                          .versions = {{"lockstep", "0.1.0"}},
                          .block_bytes = kSmallBlock};
-  if (save.loss) head.metric = storage::Metric{"loss", *save.loss, false};
+  if (save.loss) head.metric = storage::WatchedMetric{"loss", *save.loss, false};
   return head;
 }
 
