@@ -64,6 +64,7 @@ std::string larger_batch(const CostInputs& inputs, Constraints wanted,
     if (list.empty() || !list[0].lost.empty()) continue;
     const auto& best = list[0].prediction;
     if (best.candidate.ranks != gpus) continue;
+    if (best.samples_per_second <= now.samples_per_second) continue;
     return str("batch.global=", batch, " would use all ", gpus, ": ",
                units::format_rate(best.samples_per_second), " samples/s with ",
                name_of(best.candidate.method));
@@ -78,7 +79,8 @@ std::string why_slower_with_all(const Prediction& now, const Prediction& all) {
   const double exchanged = all.time.exposed / all.time.step();
   constexpr double kMuch = 0.2;  // of a step
   const auto cause =
-      exchanged >= kMuch
+      all.time.data_wait > 0 ? "data loading is the bottleneck"
+      : exchanged >= kMuch
           ? str("all-reduce is ", std::round(100 * exchanged), " % of it")
       : all.time.host_bound ? "launching kernels takes longer than they run"
                             : "each does too little";

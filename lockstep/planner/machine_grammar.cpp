@@ -75,18 +75,21 @@ std::vector<std::string> with_memory(std::string_view word) {
   return names;
 }
 
-const KnownGpu& find_gpu(const std::string& word) {
+// `before` is what was typed in front of the word: "8x".
+const KnownGpu& find_gpu(const std::string& word, const std::string& before) {
   for (const auto& gpu : kKnownGpus) {
     if (gpu.word == word) return gpu;
   }
-  const auto names = grammar_gpus();
   if (const auto longer = with_memory(word); !longer.empty()) {
     throw Error(Fault::config, "--hardware: there are several kinds of '", word,
-                "'; write ", text::join(longer, " or "));
+                "'; write ", before, text::join(longer, " or " + before));
   }
+  const auto names = grammar_gpus();
+  std::vector<std::string> whole;
+  for (const auto& name : names) whole.push_back(before + name);
   throw Error(Fault::config, "--hardware: unknown GPU '", word, "'",
-              text::did_you_mean(word, names), "; known are ", text::join(names, ", "),
-              ", or a file of `lockstep hardware --json`");
+              text::did_you_mean(before + word, whole), "; known are ",
+              text::join(names, ", "), ", or a file of `lockstep hardware --json`");
 }
 
 Gpu gpu_of(const KnownGpu& known, int index) {
@@ -187,7 +190,8 @@ std::optional<Machine> machine_by_grammar(const std::string& words) {
                                  [&](const KnownGpu& gpu) { return gpu.word == text; });
   // A word without a count may be a machine's name with a mistake in it.
   if (!counted && !known && with_memory(text).empty()) return std::nullopt;
-  const auto& gpu = find_gpu(std::string(text));
+  const auto before = lower.substr(0, lower.find(text));
+  const auto& gpu = find_gpu(std::string(text), before);
   if (per_host < 1 || hosts < 1 || per_host > kMostGpus || hosts > kMostGpus ||
       per_host * hosts > kMostGpus) {
     refuse_count(per_host * hosts);

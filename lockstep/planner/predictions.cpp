@@ -18,13 +18,16 @@ Candidate candidate_of(const config::Config& config) {
           .offload = config.memory.offload.value()};
 }
 
-// A number of loader threads that was chosen for one candidate is not another's.
+// Numbers of threads that were chosen for one candidate are not another's.
 config::Config reopened(const Plan& plan) {
   auto config = plan.config.config;
-  const auto found = plan.config.sources.find("data.workers");
-  const bool chosen = found != plan.config.sources.end() &&
-                      found->second.origin == config::Origin::planner;
-  if (chosen) config.data.workers = {};
+  const auto chosen = [&](const std::string& key) {
+    const auto found = plan.config.sources.find(key);
+    return found != plan.config.sources.end() &&
+           found->second.origin == config::Origin::planner;
+  };
+  if (chosen("data.workers")) config.data.workers = config::Auto<int>();
+  if (chosen("parallel.threads")) config.parallel.threads = config::Auto<int>();
   return config;
 }
 

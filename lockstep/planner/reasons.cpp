@@ -74,7 +74,6 @@ namespace {
 
 // Returns why the first was taken before one that is as fast.
 std::string why_equal(const Candidate& taken, const Candidate& other) {
-  if (other.offload && !taken.offload) return "as fast, but copies to the host";
   if (other.micro < taken.micro) return "as fast, with smaller micro-batches";
   if (stage_of(other.method) > 0) return "as fast: shards are for memory";
   return "as fast, and more complex";
@@ -83,6 +82,10 @@ std::string why_equal(const Candidate& taken, const Candidate& other) {
 std::string why_slower(const Prediction& taken, const Prediction& other) {
   const double ratio = taken.samples_per_second / other.samples_per_second;
   const auto percent = [](double share) { return std::round(1000 * share) / 10; };
+  if (other.candidate.offload && !taken.candidate.offload &&
+      ratio < 1 + kEqualSpeeds / 2) {
+    return "offloading is for what fits in no other way";
+  }
   if (ratio < 1 - kEqualSpeeds) {
     return str(percent(1 / ratio - 1), " % faster, but shards for less than ",
                percent(1 - kClearGain), " % are not worth it");
@@ -250,6 +253,7 @@ std::string why_taken(const CostInputs& inputs, const Constraints& constraints,
   for (const auto& [prediction, lost] : list) {
     if (!prediction.fits()) continue;
     if (!barred(inputs, constraints, prediction.candidate).empty()) continue;
+    if (prediction.candidate.offload && !taken.candidate.offload) continue;
     ++fitting;
     if (prediction.samples_per_second > fastest->samples_per_second) {
       fastest = &prediction;

@@ -55,8 +55,8 @@ void offer_search(Resolver& r, bool open) {
   const bool fails_alone = !config.parallel.sync_batch_norm;
   if (open && limited && fails_alone) {
     r.offer("memory.find_micro", "true",
-            str("batch.micro is auto: the largest that fits memory.target ",
-                text::from_double(config.memory.target), " is found by trial runs"));
+            str("trial runs find the largest within memory.target ",
+                text::from_double(config.memory.target)));
   }
   r.offer(
       "memory.find_micro", "false",

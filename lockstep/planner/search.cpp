@@ -93,8 +93,11 @@ int oddity(const Candidate& candidate) {
 }
 
 bool better(const CandidateOutcome& a, const CandidateOutcome& b) {
+  // Copies to the host are predicted to be hidden, which they seldom are as a whole:
+  // they are for what fits in no other way.
   const auto key = [](const CandidateOutcome& o) {
-    return std::tuple(!o.lost.empty(), !o.prediction.fits());
+    return std::tuple(!o.lost.empty(), !o.prediction.fits(),
+                      o.prediction.candidate.offload);
   };
   if (key(a) != key(b)) return key(a) < key(b);
   const auto& x = a.prediction;

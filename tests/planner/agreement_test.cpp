@@ -105,7 +105,9 @@ void expect_reasons(const planner::Plan& plan) {
                            !lost.starts_with("needs");
     if (!asked_for) continue;
     EXPECT_TRUE(fits) << "one that fits is passed over for one that does not";
-    if (gain > 0.001) {
+    if (gain > 0.001 && c.offload && !plan.prediction->candidate.offload) {
+      EXPECT_EQ(lost, "offloading is for what fits in no other way");
+    } else if (gain > 0.001) {
       EXPECT_GT(planner::stage_of(c.method), 0) << "only shards may be passed over";
       EXPECT_THAT(lost, HasSubstr("% faster, but shards"));
       EXPECT_LT(gain, 0.06);
@@ -126,7 +128,6 @@ void expect_words(const planner::Plan& plan) {
   }
   if (config.memory.find_micro.value() && plan.prediction->fits()) {
     const auto& prediction = *plan.prediction;
-    const auto gpus = planner::shipped_machine("8xh100").gpus;
     EXPECT_THAT(plan.limit_because, HasSubstr(str(config.memory.target)));
     EXPECT_LE(prediction.memory.peak(), prediction.limit);
   }
@@ -154,7 +155,12 @@ void expect_scaling(const planner::Plan& plan, const hardware::Machine& machine)
                            : machine.gpus.size();
   for (const auto& [ranks, speed_up, lacks] : plan.scaling) {
     EXPECT_LE(static_cast<std::size_t>(ranks), devices);
-    EXPECT_LE(speed_up, ranks * 1.0001);
+    // Shards leave a rank less to update than one alone has: only without them are n
+    // ranks at most n times as fast.
+    const bool shards = planner::stage_of(plan.prediction->candidate.method) > 0;
+    if (!shards) {
+      EXPECT_LE(speed_up, ranks * 1.0001);
+    }
     if (machine.gpus.empty()) {
       EXPECT_LE(speed_up, 1.0001) << "one rank has all cores";
     }
@@ -216,8 +222,9 @@ TEST(Idle, WhatWasSetIsNamed) {
             "uses 2 of 4 GPUs: parallel.ranks=2 is set");
   EXPECT_EQ(note({{"parallel.strategy", "single"}}),
             "uses 1 of 4 GPUs: parallel.strategy=single is set");
-  EXPECT_EQ(note({{"parallel.device_ids", "[1, 3]"}}),
-            "uses 2 of 4 GPUs: parallel.device_ids is set");
+  EXPECT_EQ(
+      note({{"parallel.device_ids", "[1, 3]"}, {"parallel.strategy", "data_parallel"}}),
+      "uses 2 of 4 GPUs: parallel.device_ids is set");
   EXPECT_EQ(note({{"parallel.device", "cpu"}}),
             "uses none of 4 GPUs: parallel.device=cpu is set");
   EXPECT_EQ(note({}), "");
@@ -242,15 +249,14 @@ TEST(Idle, ModelsThatNeedShardsUseAllGpus) {
 }
 
 TEST(Fits, AnotherOptimizerIsNamedWhereItDoes) {
-  const auto text =
+  const auto said =
       error_text(Fault::hardware, [] { shipped_plan("gpt2-1.5b", "1xrtx3090", {}); });
   EXPECT_THAT(said, HasSubstr("nothing fits on this machine with optim.name=adamw; "));
-  EXPECT_THAT(said, HasSubstr("optim.name="));
   const auto at = said.rfind("adamw; ") + 7;
   const auto words = said.substr(at, said.find(" would: ") - at);
   Knobs knobs;
   for (const auto& word : text::split(words, ' ')) {
-    knobs.push_back({word.substr(0, word.find('=')), word.substr(word.find('=') + 1)});
+    knobs.push_back(config::parse_override(word));
   }
   EXPECT_NO_THROW(shipped_plan("gpt2-1.5b", "1xrtx3090", knobs)) << words;
 }

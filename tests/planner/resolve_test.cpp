@@ -184,11 +184,10 @@ TEST(Planner, KeepsWhatWasAskedFor) {
 }
 
 TEST(Planner, RefusesAGpuThatIsNotThere) {
-  EXPECT_EQ(
-      refusal({{"parallel.device", "cuda"}}, kTwoCores, Fault::hardware),
-      "override 'parallel.device=cuda': parallel.device: cuda was asked for, but "
-      "there is no GPU: libnvidia-ml.so.1 is not there; set parallel.device=cpu or "
-      "auto");
+  EXPECT_EQ(refusal({{"parallel.device", "cuda"}}, kTwoCores, Fault::hardware),
+            "override 'parallel.device=cuda': parallel.device: requested cuda, found "
+            "no GPU: libnvidia-ml.so.1 is not there; set parallel.device=cpu or "
+            "auto");
 }
 
 TEST(Planner, RefusesTf32OnTheCpu) {
@@ -370,7 +369,7 @@ TEST(Planner, FindsTheMicroBatchByTryingWhereMemoryHasALimit) {
        {Wanted{{"batch.micro", "32"}}, Wanted{{"batch.accumulation", "2"}}}) {
     const auto plan = plan_for(named, kH100);
     EXPECT_FALSE(plan.config.config.memory.find_micro.value());
-    EXPECT_THAT(reason(plan, "memory.find_micro"), HasSubstr("was named"));
+    EXPECT_THAT(reason(plan, "memory.find_micro"), HasSubstr("is set"));
   }
   EXPECT_THAT(refusal({{"memory.find_micro", "true"}}, kTwoCores),
               HasSubstr("memory.host_limit"));
