@@ -131,13 +131,13 @@ TEST(Load, NamesOfOtherToolsAreTranslated) {
   EXPECT_EQ(problem_of("train:\n  gradient-accumulation-steps: 4\n"),
             "x.yaml:2:3: unknown key 'train.gradient-accumulation-steps'; that is "
             "'batch.accumulation' here");
-  EXPECT_THAT(error_text(Fault::config,
-                         [] {
-                           config::defaults(
-                               std::vector<config::Override>{{"learning_rate", "1"}},
-                               {});
-                         }),
-              HasSubstr("that is 'optim.lr' here"));
+  EXPECT_THAT(
+      error_text(
+          Fault::config,
+          [] {
+            config::defaults(std::vector<config::Override>{{"learning_rate", "1"}}, {});
+          }),
+      HasSubstr("that is 'optim.lr' here"));
 }
 
 // Every translation leads to a knob that there is.

@@ -162,7 +162,9 @@ void expect_scaling(const planner::Plan& plan, const hardware::Machine& machine)
       EXPECT_LE(speed_up, ranks * 1.0001);
     }
     if (machine.gpus.empty()) {
-      EXPECT_LE(speed_up, 1.0001) << "one rank has all cores";
+      // One rank has all cores; only the calls of operators, which one thread makes,
+      // and an update in shards gain by more ranks.
+      EXPECT_LE(speed_up, 1.25);
     }
     const bool own = ranks == plan.prediction->candidate.ranks;
     if (own) {
