@@ -104,7 +104,7 @@ Command plan_command() {
   return {
       .name = "plan",
       .summary =
-          "Show how a recipe would be trained, its predicted memory and time, and why.",
+          "Show how a recipe would be trained, what it takes, and why.",
       .usage = "lockstep plan [RECIPE] [options] [section.key=value]...",
       .details =
           "  lockstep plan recipes/resnet18_cifar10.yaml\n"

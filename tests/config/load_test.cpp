@@ -65,7 +65,7 @@ TEST(Load, FindsAKeyThatStandsInAnotherSection) {
 
 TEST(Load, ListsTheKeysWhenNoneIsClose) {
   EXPECT_EQ(problem_of("run:\n  zebra: 5\n"),
-            "x.yaml:2:3: unknown key 'run.zebra'; 'run' has dir, name, seed");
+            "x.yaml:2:3: unknown key 'run.zebra'; 'run' has dir, name, tags, seed");
 }
 
 TEST(Load, ExplainsThatSectionsNest) {

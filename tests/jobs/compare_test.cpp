@@ -11,7 +11,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 namespace lockstep::test {
-namespace {
 
 class Compared : public ::testing::Test {
  protected:
@@ -45,8 +44,6 @@ class Compared : public ::testing::Test {
   files::TemporaryDirectory folder_;
   std::vector<std::string> said_;
 };
-
-}  // namespace
 
 TEST_F(Compared, ARunOnAnIdleMachineTeachesTheNextPrediction) {
   EXPECT_TRUE(compare(0.1, "idle"));
