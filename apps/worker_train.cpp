@@ -16,6 +16,7 @@
 #include "lockstep/base/hash.h"
 #include "lockstep/base/library_error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/process.h"
 #include "lockstep/base/text.h"
 #include "lockstep/comm/join.h"
 #include "lockstep/config/decisions.h"
@@ -160,7 +161,7 @@ class Record {
     const int exit = result.exit;
     if (!is_ours()) return exit;
     run_.update_record({signal != 0 ? run::RunStatus::stopped : run::RunStatus::done,
-                        exit, signal != 0 ? ::strsignal(signal) : ""});
+                        exit, signal != 0 ? process::signal_name(signal) : ""});
     return exit;
   }
   void failed(Fault fault, const std::string& message) const noexcept {
@@ -230,7 +231,7 @@ bool show(const train::Result& result) {
 int leave_early(train::Result stopped, std::optional<train::Reporter>& reporter,
                 const Record& record) {
   log::warning("comm", fmt::format("stopped by {} before the ranks had met",
-                                   ::strsignal(stopped.stopped_by)));
+                                   process::signal_name(stopped.stopped_by)));
   if (reporter) reporter->finished(stopped);
   return record.done(stopped);
 }
@@ -336,7 +337,7 @@ std::optional<launcher::ParentWatch> watch_launcher(const RankEnvironment& envir
 int leave_waiting(int signal, const run::RunDirectory& run,
                   const config::Config& config) {
   log::warning("comm", fmt::format("stopped by {} while it waited for the run's lock",
-                                   ::strsignal(signal)));
+                                   process::signal_name(signal)));
   return run::exit_of_stop(run, config::resumes(config.checkpoint), signal);
 }
 

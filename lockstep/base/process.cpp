@@ -130,9 +130,14 @@ Prepared prepare(const ProcessOptions& command) {
 
 }  // namespace
 
+std::string signal_name(int number) {
+  const char* name = ::sigabbrev_np(number);
+  return name == nullptr ? str("signal ", number) : str("SIG", name);
+}
+
 std::string describe(const End& end) {
   if (end.signal != 0) {
-    return str("signal ", end.signal, " (", ::strsignal(end.signal), ")");
+    return str("signal ", end.signal, " (", signal_name(end.signal), ")");
   }
   return str("exit status ", end.exit_status);
 }

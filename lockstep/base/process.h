@@ -23,7 +23,10 @@ struct End {
   int shell_status() const noexcept { return signal != 0 ? 128 + signal : exit_status; }
 };
 
-// Returns "exit status 2" or "signal 9 (Killed)".
+// Returns "SIGTERM".
+std::string signal_name(int number);
+
+// Returns "exit status 2" or "signal 9 (SIGKILL)".
 std::string describe(const End& end);
 
 enum class StreamMode { inherit, pipe, discard };

@@ -78,9 +78,9 @@ std::vector<planner::Choice> shorten(config::Loaded& wanted,
   settings.set("profile.steps", str(request.warmup + 1, ":", all),
                "these are the steps that are timed");
   settings.set("eval.sanity_batches", "0", "nothing is evaluated");
-  settings.set("train.fast_dev_run", "0", "--steps decides");
-  settings.set("early_stop.patience", "0", "--steps decides");
-  settings.set("early_stop.divergence", "0", "--steps decides");
+  settings.set("train.fast_dev_run", "0", "set by --steps");
+  settings.set("early_stop.patience", "0", "set by --steps");
+  settings.set("early_stop.divergence", "0", "set by --steps");
   settings.set("checkpoint.save_best", "false", "the weights are of no use");
   settings.set("parallel.on_setup_failure", "stop", "every combination has its ranks");
   return settings.take();

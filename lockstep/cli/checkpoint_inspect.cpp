@@ -36,7 +36,7 @@ std::string where_of(const storage::Manifest& manifest,
 
 std::string metric_text(const storage::WatchedMetric& metric) {
   return fmt::format("{} {:.6g} ({} is better)", metric.name, metric.value,
-                     metric.larger_is_better ? "larger" : "smaller");
+                     metric.larger_is_better ? "higher" : "lower");
 }
 
 std::vector<std::vector<std::string>> facts_of(const storage::Manifest& manifest,

@@ -129,7 +129,7 @@ Check check_gpu(const hardware::Machine& machine) {
 Check check_cpu(const hardware::Machine& machine) {
   return {
       .name = "cpu",
-      .detail = fmt::format("{}, {} cores ({} threads) for us, {} socket{}",
+      .detail = fmt::format("{}, {} usable cores ({} threads), {} socket{}",
                             machine.cpu_model.empty() ? "unknown" : machine.cpu_model,
                             machine.physical_cores, machine.logical_cores,
                             machine.sockets, machine.sockets == 1 ? "" : "s")};

@@ -9,7 +9,8 @@ namespace lockstep::cli {
 namespace {
 
 std::string error_of(double predicted, double measured) {
-  return measured > 0 ? fmt::format("{:+.0f} %", 100 * (predicted / measured - 1)) : "";
+  if (predicted <= 0 || measured <= 0) return "";
+  return fmt::format("{:+.0f} %", 100 * run::prediction_error(predicted, measured));
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <ostream>
 
 #include "lockstep/base/error.h"
@@ -11,9 +12,23 @@
 namespace lockstep::cli {
 namespace {
 
+// Returns the knob or section that `show` is asked about: any word that is not a file.
+std::optional<std::string> asked_knob(const Arguments& args) {
+  for (const auto* name : {"RECIPE", "KNOB"}) {
+    const auto word = args.operand(name);
+    if (!word || *word == "-" || word->find('/') != std::string::npos) continue;
+    std::error_code ignored;
+    const bool named =
+        word->ends_with(".yaml") || word->ends_with(".yml") || word->ends_with(".json");
+    if (!named && !std::filesystem::exists(*word, ignored)) return word;
+  }
+  return std::nullopt;
+}
+
 config::Loaded load(const Arguments& args, const Context& context) {
   const auto overrides = args.overrides();
-  const auto recipe = args.operand("RECIPE");
+  auto recipe = args.operand("RECIPE");
+  if (args.operand("ACTION") == "show" && recipe == asked_knob(args)) recipe.reset();
   if (!recipe) return config::defaults(overrides, context.environment);
   return config::load(*recipe, overrides, context.environment);
 }
@@ -22,6 +37,10 @@ int show(const Arguments& args, Context& context) {
   auto loaded = load(args, context);
   if (args.has("--plan")) {
     loaded = jobs::prepare(loaded, /*chooses=*/true, caller_of(context)).plan.config;
+  }
+  if (const auto knob = asked_knob(args)) {
+    context.out << config::explain(loaded, *knob);
+    return kExitOk;
   }
   context.out << (args.has("--json") ? config::to_json(loaded)
                                      : config::to_table(loaded));
@@ -68,15 +87,19 @@ Command config_command() {
       .name = "config",
       .summary = "Show every knob with its value and source, check a recipe.",
       .usage =
-          "lockstep config show|check [RECIPE] [section.key=value]...\n"
+          "lockstep config show [RECIPE] [KNOB] [section.key=value]...\n"
+          "       lockstep config check RECIPE [section.key=value]...\n"
           "       lockstep config reference [--json]",
       .details =
           "  lockstep config show recipes/fashion_mnist.yaml optim.lr=3e-4\n"
+          "  lockstep config show optim.lr\n"
           "  lockstep config check recipes/fashion_mnist.yaml\n\n"
           "show prints every knob, its value and where it came from: the default, the\n"
           "line of the recipe, the environment (LOCKSTEP_OPTIM_LR), the command line "
           "or,\n"
-          "with --plan, the planner's reason. check says what is wrong with a recipe.\n"
+          "with --plan, the planner's reason; of one knob, or of a section, also what "
+          "it\n"
+          "does and takes. check says what is wrong with a recipe.\n"
           "reference prints docs/reference/config.md; with --json the same as "
           "objects.\n",
       .operands = {{.name = "ACTION",
@@ -86,7 +109,10 @@ Command config_command() {
                     .help = "A YAML or JSON file, -: standard input; show has the "
                             "defaults without it.",
                     .required = false,
-                    .completes = Completes::file}},
+                    .completes = Completes::file},
+                   {.name = "KNOB",
+                    .help = "show: explain this knob (optim.lr) or section (optim).",
+                    .required = false}},
       .options = {{.name = "--json", .help = "One JSON object."},
                   {.name = "--plan",
                    .help = "show: fill in every `auto` for this machine."}},

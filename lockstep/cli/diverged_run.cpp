@@ -76,7 +76,7 @@ void say_how_it_diverged(const config::Config& config, const run::RunDirectory& 
   // Without metrics (monitor.sinks) only the weights can tell.
   const auto good =
       newest_before(run, number.value_or(std::numeric_limits<std::int64_t>::max()));
-  context.err << "lockstep: the loss was last a number "
+  context.err << "lockstep: the loss was last finite "
               << (number ? str("at step ", *number) : "before anything was written")
               << "; checkpoints of later steps may hold NaN\n"
               << "lockstep: the same command would diverge again: it needs a lower "

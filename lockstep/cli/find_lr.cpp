@@ -108,8 +108,8 @@ std::vector<planner::Choice> make_sweep(config::Loaded& wanted,
   jobs::only_steps(settings, wanted.config, request.steps);
   settings.set("train.log_every", "1", "every loss is looked at");
   settings.set("train.on_nonfinite", "skip", "the sweep ends there");
-  settings.set("train.fast_dev_run", "0", "--steps decides");
-  settings.set("early_stop.patience", "0", "--steps decides");
+  settings.set("train.fast_dev_run", "0", "set by --steps");
+  settings.set("early_stop.patience", "0", "set by --steps");
   settings.set("early_stop.divergence", text::from_double(request.diverged),
                "beyond it the rate is too large");
   settings.set("eval.sanity_batches", "0", "nothing is evaluated");

@@ -77,7 +77,7 @@ std::string lr_text(const LrFinding& finding) {
   }
   const auto& point = finding.points[*finding.best];
   return text + fmt::format(
-                    "suggestion: {} (where the loss falls the fastest, step {} of {})\n"
+                    "suggestion: {} (steepest descent of the loss, step {} of {})\n"
                     "in the recipe:\n  optim:\n    lr: {}\n",
                     text::from_double(finding.lr), point.step, finding.points.size(),
                     text::from_double(finding.lr));

@@ -122,7 +122,7 @@ void say_how_to_resume(const TypedRun& typed, const launcher::JobResult& result,
     return;
   }
   context.err << "lockstep: its last checkpoint is "
-              << printable(saved.back().path.string()) << "; this goes on from there:\n"
+              << printable(saved.back().path.string()) << "; resume with:\n"
               << "  " << printable(resume_command(typed, context)) << "\n";
 }
 

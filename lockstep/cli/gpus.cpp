@@ -40,8 +40,8 @@ struct MissingGpus {
 
 void say_fewer(Context& context, const MissingGpus& shortage) {
   const auto& [machine, choice, wanted] = shortage;
-  const auto what = str(wanted, " GPU", wanted == 1 ? " was" : "s were", " asked for, ",
-                        choice.chosen.size(), " will do");
+  const auto what = str("requested ", wanted, wanted == 1 ? " GPU" : " GPUs",
+                        ", found ", choice.chosen.size());
   if (choice.chosen.empty()) {
     print_error(context, what);
   } else {

@@ -61,7 +61,7 @@ std::string caches(const Machine& machine) {
 
 std::string cpu_lines(const Machine& machine) {
   auto result = line(
-      "cpu", fmt::format("{}, {} socket{}, {} cores ({} threads) for us{}",
+      "cpu", fmt::format("{}, {} socket{}, {} usable cores ({} threads){}",
                          machine.cpu_model.empty() ? "unknown" : machine.cpu_model,
                          machine.sockets, machine.sockets == 1 ? "" : "s",
                          machine.physical_cores, machine.logical_cores,

@@ -103,7 +103,8 @@ std::vector<std::string> model_names() {
 Command plan_command() {
   return {
       .name = "plan",
-      .summary = "Say how a recipe would be trained, what it takes, and why.",
+      .summary =
+          "Show how a recipe would be trained, what it takes, and why.",
       .usage = "lockstep plan [RECIPE] [options] [section.key=value]...",
       .details =
           "  lockstep plan recipes/resnet18_cifar10.yaml\n"
@@ -120,7 +121,8 @@ Command plan_command() {
                     .completes = Completes::file}},
       .options = {{.name = "--hardware",
                    .value = "MACHINE",
-                   .help = "A well-known machine, or a file of `lockstep hardware "
+                   .help = "A machine by name (dgx-h100, 8xa100-40, 1xrtx4090, "
+                           "2x(4xh100), cpu-32), or a file of `lockstep hardware "
                            "--json`; default: this one.",
                    .choices = planner::shipped_machines(),
                    .free_text = true,

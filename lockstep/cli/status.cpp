@@ -7,8 +7,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/cli/command.h"
+#include "lockstep/cli/detail/human_text.h"
 #include "lockstep/cli/detail/json_line.h"
-#include "lockstep/cli/detail/run_view.h"
+#include "lockstep/cli/detail/output.h"
+#include "lockstep/cli/detail/top.h"
 
 namespace lockstep::cli {
 namespace {
@@ -17,27 +19,23 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kShownEvents = 5;
 
-std::string value_text(const run::NamedValue& field) {
-  if (const auto* word = std::get_if<std::string>(&field.value)) return *word;
-  if (const auto* real = std::get_if<double>(&field.value)) {
-    return fmt::format("{:.6g}", *real);
-  }
-  if (const auto* flag = std::get_if<bool>(&field.value))
-    return *flag ? "true" : "false";
-  return fmt::format("{}", std::get<std::int64_t>(field.value));
+using Pieces = std::vector<std::string>;
+
+// The name of a line, and what is in it.
+struct Row {
+  std::string name;
+  Pieces pieces;
+};
+
+void add_fields(const std::vector<run::NamedValue>& fields, Pieces& pieces) {
+  for (const auto& field : fields) pieces.push_back(human_text(field));
 }
 
-std::string fields_text(const std::vector<run::NamedValue>& fields) {
-  std::string result;
-  for (const auto& field : fields) {
-    result += fmt::format("  {} {}", field.name, value_text(field));
-  }
-  return result;
-}
-
-std::string metrics_text(const monitor::Metrics& metrics) {
-  return fmt::format("step {}  loss {:.6g}{}", metrics.step, metrics.loss,
-                     fields_text(metrics.more));
+Pieces pieces_of(const monitor::Metrics& metrics) {
+  Pieces pieces{fmt::format("step {}", metrics.step),
+                fmt::format("loss {:.6g}", metrics.loss)};
+  add_fields(metrics.more, pieces);
+  return pieces;
 }
 
 std::string step_text(const jobs::RunView& view) {
@@ -50,23 +48,52 @@ std::string step_text(const jobs::RunView& view) {
   return fmt::format("{}/{} ({:.0f} %)", *view.step, *view.total_steps, percent);
 }
 
-std::vector<std::vector<std::string>> rows_of(const jobs::RunView& view) {
-  std::vector<std::vector<std::string>> rows{
-      {"run", fmt::format("{}  ({})", view.record.id, view.path)},
-      {"state", view.state_text()},
-      {"recipe", view.record.recipe.empty() ? "-" : view.record.recipe},
-      {"started", short_time(view.record.started)},
-      {"duration", view.duration_text()},
-      {"step", step_text(view)}};
-  if (view.record.exit) rows.push_back({"exit", fmt::format("{}", *view.record.exit)});
-  if (!view.record.message.empty()) rows.push_back({"message", view.record.message});
-  if (view.beat && !run::is_final(view.record.state)) {
-    rows.push_back({"heartbeat", fmt::format("{:.1f} s ago, {}", *view.beat_age_seconds,
-                                             run::name_of(view.beat->phase))});
+std::vector<Row> rows_of(const jobs::RunView& view) {
+  std::vector<Row> rows{
+      {"run", {fmt::format("{}  ({})", view.record.id, view.path)}},
+      {"state", {view.state_text()}},
+      {"recipe", {view.record.recipe.empty() ? "-" : view.record.recipe}},
+      {"started", {short_time(view.record.started)}},
+      {"duration", {view.duration_text()}},
+      {"step", {step_text(view)}}};
+  if (view.record.exit) rows.push_back({"exit", {str(*view.record.exit)}});
+  if (!view.record.message.empty()) {
+    for (const auto& line : text::split(view.record.message, '\n')) {
+      rows.push_back(
+          {rows.back().name == "message" ? "" : "message", {std::string(line)}});
+    }
   }
-  if (view.train) rows.push_back({"train", metrics_text(*view.train)});
-  if (view.eval) rows.push_back({"eval", metrics_text(*view.eval)});
+  if (view.beat && !run::is_final(view.record.state)) {
+    rows.push_back({"heartbeat",
+                    {fmt::format("{:.1f} s ago, {}", *view.beat_age_seconds,
+                                 run::name_of(view.beat->phase))}});
+  }
+  if (view.train) rows.push_back({"train", pieces_of(*view.train)});
+  if (view.eval) rows.push_back({"eval", pieces_of(*view.eval)});
   return rows;
+}
+
+Row row_of(const run::Event& event) {
+  const auto time = WallTime(std::chrono::duration_cast<WallTime::duration>(
+      std::chrono::duration<double>(event.time)));
+  Row row{"event", {short_time(iso_time(time)) + "  " + event.kind}};
+  add_fields(event.fields, row.pieces);
+  return row;
+}
+
+// Returns the rows below each other, none wider than the screen.
+std::string text_of(const std::vector<Row>& rows, std::size_t width) {
+  constexpr std::size_t kNames = 11;
+  std::string text;
+  for (const auto& [name, pieces] : rows) {
+    auto line = name;
+    line.resize(kNames, ' ');
+    for (const auto& part : wrapped(pieces, kNames, width)) {
+      text += line + part + "\n";
+      line.clear();  // the others bring their indent with them
+    }
+  }
+  return text;
 }
 
 Json events_json(const std::vector<run::Event>& events) {
@@ -90,13 +117,10 @@ int status(const Arguments& arguments, Context& context) {
     context.out << json_line(json);
     return kExitOk;
   }
-  context.out << text::table(rows_of(view));
-  for (const auto& event : events) {
-    const auto time = WallTime(std::chrono::duration_cast<WallTime::duration>(
-        std::chrono::duration<double>(event.time)));
-    context.out << "event      " << short_time(iso_time(time)) << "  " << event.kind
-                << fields_text(event.fields) << "\n";
-  }
+  auto rows = rows_of(view);
+  for (const auto& event : events) rows.push_back(row_of(event));
+  const auto width = static_cast<std::size_t>(screen_of(context).columns);
+  context.out << printable(text_of(rows, width));
   return kExitOk;
 }
 
@@ -104,7 +128,7 @@ int status(const Arguments& arguments, Context& context) {
 
 Command status_command() {
   return {.name = "status",
-          .summary = "Show how a run is, or how it ended.",
+          .summary = "Show the state of a run, or how it ended.",
           .usage = "lockstep status [RUN] [--dir DIR] [--json]",
           .details = "Times are UTC.\n",
           .operands = {{.name = "RUN",

@@ -100,7 +100,7 @@ int train_tokenizer(const Arguments& arguments, Context& context) {
       counted.words.words().size(), seconds);
   if (trained.size() < options.vocab_size) {
     context.err << fmt::format(
-        "lockstep: the text has no more pairs than {} tokens need; {} were asked for\n",
+        "lockstep: the text has no more pairs than {} tokens need; requested {}\n",
         trained.size(), options.vocab_size);
   }
   return kExitOk;

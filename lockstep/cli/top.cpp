@@ -78,6 +78,8 @@ bool takes_utf8(const Context& context) {
   return false;
 }
 
+}  // namespace
+
 Screen screen_of(const Context& context) {
   Screen screen{.color = context.color_out, .utf8 = takes_utf8(context)};
   winsize size{};
@@ -87,6 +89,8 @@ Screen screen_of(const Context& context) {
   }
   return screen;
 }
+
+namespace {
 
 class Observer {
  public:

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
+#include "lockstep/cli/detail/human_text.h"
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/cli/detail/top.h"
 
@@ -71,19 +72,6 @@ std::string sparkline(const std::vector<double>& values, std::size_t columns,
 std::string clock_text(double seconds) {
   return units::format_clock(
       std::chrono::seconds(static_cast<std::int64_t>(std::max(0.0, seconds))));
-}
-
-std::string field_text(const run::NamedValue& field) {
-  if (const auto* word = std::get_if<std::string>(&field.value)) {
-    return field.name + " " + *word;
-  }
-  if (const auto* integer = std::get_if<std::int64_t>(&field.value)) {
-    return fmt::format("{} {}", field.name, *integer);
-  }
-  if (const auto* real = std::get_if<double>(&field.value)) {
-    return fmt::format("{} {:.6g}", field.name, *real);
-  }
-  return field.name + (std::get<bool>(field.value) ? " yes" : " no");
 }
 
 class Picture {
@@ -195,17 +183,32 @@ class Picture {
         Tone::dim);
   }
 
+  std::vector<std::string> event_lines(const run::Event& event) const {
+    constexpr std::size_t kIndent = 14;
+    std::vector<std::string> pieces{
+        fmt::format("{:>8} ago", clock_text(state_.time - event.time)), event.kind};
+    for (const auto& field : event.fields) {
+      pieces.push_back(printable(human_text(field)));
+    }
+    return wrapped(pieces, kIndent, width_of(screen_));
+  }
+
+  // Adds the newest events that there is room for, long ones on several lines.
   void add_events() {
     const auto rows = static_cast<std::size_t>(std::max(1, screen_.rows));
     const auto room = rows > lines_.size() + 1 ? rows - lines_.size() - 1 : 0;
-    const auto count = std::min(room, state_.events.size());
-    for (auto i = state_.events.size() - count; i < state_.events.size(); ++i) {
-      const auto& event = state_.events[i];
-      auto text = fmt::format("{:>8} ago  {}", clock_text(state_.time - event.time),
-                              event.kind);
-      for (const auto& field : event.fields) text += "  " + field_text(field);
-      const bool bad = event.kind == "alert" || event.kind == "failure";
-      add(text, bad ? Tone::yellow : Tone::dim);
+    std::vector<std::vector<std::string>> shown;
+    std::size_t used = 0;
+    for (auto i = state_.events.size(); i-- > 0;) {
+      auto lines = event_lines(state_.events[i]);
+      if (used + lines.size() > room) break;
+      used += lines.size();
+      shown.push_back(std::move(lines));
+    }
+    for (auto i = shown.size(); i-- > 0;) {
+      const auto& kind = state_.events[state_.events.size() - 1 - i].kind;
+      const bool bad = kind == "alert" || kind == "failure";
+      for (const auto& line : shown[i]) add(line, bad ? Tone::yellow : Tone::dim);
     }
   }
 

@@ -15,6 +15,7 @@
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/cli/detail/plan.h"
 #include "lockstep/jobs/compare.h"
+#include "lockstep/jobs/host_load.h"
 #include "lockstep/jobs/job_options.h"
 #include "lockstep/jobs/mlflow_sync.h"
 #include "lockstep/jobs/open_run.h"
@@ -168,8 +169,8 @@ int train(const Arguments& arguments, Context& context) {
     context.err << plan_text(plan, context.color_err) << "run  " << run.path().string()
                 << std::endl;
   }
-  const jobs::FinishedRun finished{plan, prepared.knowledge, prepared.machine,
-                                   unix_seconds(Clock::system().wall())};
+  const double started = unix_seconds(Clock::system().wall());
+  const jobs::OtherLoad others;
   jobs::MlflowSync mlflow(run.path(), plan.config.config.monitor, caller);
   const auto result = [&] {
     const jobs::WandbSync meanwhile(run.path(), plan.config.config.monitor, caller);
@@ -182,7 +183,9 @@ int train(const Arguments& arguments, Context& context) {
   const auto unsent = mlflow.finish(result.state == run::RunStatus::failed);
   if (!unsent.empty()) context.err << "mlflow: " << printable(unsent) << "\n";
   if (result.state == run::RunStatus::done) {
-    say_how_right_the_plan_was(finished, run, context);
+    say_how_right_the_plan_was(
+        {plan, prepared.knowledge, prepared.machine, started, others.share()}, run,
+        context);
   }
   report(result, context);
   if (!jobs::is_over(run, result.state)) {
@@ -220,8 +223,8 @@ std::vector<Option> train_options() {
        .refusal = "is a command of its own: lockstep find-lr RECIPE"},
       {.name = "--run-dir",
        .value = "DIR",
-       .help = "The directory of this run (default: the next number in runs). One that "
-               "was cut goes on.",
+       .help = "The directory of this run (default: the next number in runs). An "
+               "interrupted run resumes.",
        .completes = Completes::directory},
       {.name = "--take-over",
        .help = "Take the run from a process of another machine that may still work on "
@@ -244,8 +247,7 @@ std::vector<Option> train_options() {
       {.name = "--debug",
        .help = "A few steps of a small batch, with verbose logs and anomaly "
                "detection; knobs set on the command line win."},
-      {.name = "--no-auto",
-       .help = "Take the recipe literally and refuse what it leaves `auto`."},
+      {.name = "--no-auto", .help = "Refuse knobs that the recipe leaves `auto`."},
       {.name = "--dry-run",
        .shorthand = "-n",
        .help = "Print the plan and stop; nothing is written."},

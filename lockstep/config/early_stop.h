@@ -43,7 +43,7 @@ void describe(EarlyStopConfig& c, Visitor& v) {
            .task_decides = true});
   v.field("divergence", c.divergence,
           {.help = "Training ends when its loss, smoothed over the lines of metrics, "
-                   "is so many times the least so far, or is no number any more; 0: "
+                   "is so many times its minimum so far, or NaN; 0: "
                    "it does not.",
            .range = at_least(0)});
 }

@@ -104,6 +104,7 @@ std::string unknown_key(const Knobs& knobs, std::string_view section,
                         std::string_view name) {
   const auto what = str("unknown key '", section, ".", name, "'");
   const auto names = knobs.names_in(section);
+  if (const auto hint = foreign_hint(knobs, name); !hint.empty()) return what + hint;
   if (const auto guess = text::closest(name, names)) {
     return str(what, "; did you mean '", section, ".", *guess, "'?");
   }
@@ -119,6 +120,7 @@ std::string unknown_section(const Knobs& knobs, std::string_view name) {
     return str(what, "; sections nest: write '", name.substr(0, dot),
                ":' and below it '", name.substr(dot + 1), ":'");
   }
+  if (const auto hint = foreign_hint(knobs, name); !hint.empty()) return what + hint;
   std::vector<std::string> names;
   for (const auto& section : knobs.sections) names.emplace_back(section.name);
   if (const auto guess = text::did_you_mean(name, names); !guess.empty()) {

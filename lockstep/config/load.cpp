@@ -58,19 +58,45 @@ void apply_environment(Loading& loading, const Environment& environment) {
   }
 }
 
-// Returns a recipe beside the missing one with nearly its name.
-std::string similar_file(const std::filesystem::path& recipe) {
-  const auto folder = recipe.has_parent_path() ? recipe.parent_path() : ".";
+std::vector<std::string> names_in_folder(const std::filesystem::path& folder) {
   std::vector<std::string> names;
   std::error_code ignored;
   for (std::filesystem::directory_iterator it(folder, ignored), end; it != end;
        it.increment(ignored)) {
     names.push_back(it->path().filename().string());
   }
-  const auto guess = text::closest(recipe.filename().string(), names);
-  if (!guess) return "";
-  const auto path = recipe.has_parent_path() ? (folder / *guess).string() : *guess;
-  return str("; did you mean '", path, "'?");
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Returns the recipes in ./recipes that a bare name ("resnet18") may mean.
+std::vector<std::string> shipped_recipes(const std::filesystem::path& recipe) {
+  const std::filesystem::path folder = "recipes";
+  const auto word = recipe.stem().string();
+  const auto names = names_in_folder(folder);
+  std::vector<std::string> found;
+  for (const auto& name : names) {
+    if (!word.empty() && name.starts_with(word)) {
+      found.push_back((folder / name).string());
+    }
+  }
+  const auto guess = text::closest(word + ".yaml", names);
+  if (found.empty() && guess) found.push_back((folder / *guess).string());
+  return found;
+}
+
+// Returns a recipe beside the missing one with nearly its name, or one that ships.
+std::string similar_file(const std::filesystem::path& recipe) {
+  const auto folder = recipe.has_parent_path() ? recipe.parent_path() : ".";
+  const auto guess = text::closest(recipe.filename().string(), names_in_folder(folder));
+  if (guess) {
+    const auto path = recipe.has_parent_path() ? (folder / *guess).string() : *guess;
+    return str("; did you mean '", path, "'?");
+  }
+  if (recipe.has_parent_path()) return "";
+  const auto shipped = shipped_recipes(recipe);
+  return shipped.empty() ? ""
+                         : str("; did you mean '", text::join(shipped, "' or '"), "'?");
 }
 
 std::string read_recipe(const std::filesystem::path& recipe) {

@@ -181,7 +181,7 @@ void describe(ParallelConfig& c, Visitor& v) {
        .affects = Affects::speed});
   v.field("on_setup_failure", c.on_setup_failure,
           {.help = "When ranks can not find each other: stop, or go on with a single "
-                   "one. auto: stop if ranks or a strategy were asked for by name.",
+                   "one. auto: stop if parallel.ranks or parallel.strategy is set.",
            .needs = "parallel.ranks>1"});
 }
 

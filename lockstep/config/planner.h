@@ -15,8 +15,16 @@ constexpr std::array<std::string_view, 5> names_of(Policy) {
   return {"measured", "table", "simple", "flags", "zero2"};
 }
 
+// Whether the times of a run are remembered for the next prediction.
+enum class Learn { idle, always, never };
+
+constexpr std::array<std::string_view, 3> names_of(Learn) {
+  return {"idle", "always", "never"};
+}
+
 struct PlannerConfig {
   Policy policy = Policy::measured;
+  Learn learn = Learn::idle;
   bool enable_distributed = true;
   bool enable_data_parallel = true;
 };
@@ -28,6 +36,10 @@ void describe(PlannerConfig& c, Visitor& v) {
                    "prediction; table: batches by the memory of a GPU; simple: "
                    "data_parallel up to 4 GPUs, then ddp; flags: by the two knobs "
                    "below; zero2: ZeRO-2 from 2 GPUs on. What is named is kept."});
+  v.field("learn", c.learn,
+          {.help = "What a run took corrects the next prediction. idle: not if other "
+                   "processes had more than a quarter of the cores.",
+           .affects = Affects::output});
   v.field("enable_distributed", c.enable_distributed,
           {.help = "Of flags: several GPUs train with ddp.",
            .affects = Affects::speed,

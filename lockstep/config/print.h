@@ -17,6 +17,11 @@ std::string to_json(const Loaded& loaded);
 // Returns one aligned line for each knob with its value and its source, for users.
 std::string to_table(const Loaded& loaded);
 
+// Returns what one knob is set to and where, its type, its values and what it does; of
+// a section, that of all its knobs. Throws Fault::config, with a suggestion, if there
+// is no such knob.
+std::string explain(const Loaded& loaded, std::string_view key);
+
 // Returns the text of docs/reference/config.md.
 std::string reference_markdown();
 

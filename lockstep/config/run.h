@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lockstep/config/field.h"
 
@@ -10,6 +11,7 @@ namespace lockstep::config {
 struct RunConfig {
   std::string dir = "runs";
   std::string name;  // "": the next free number, 0001, 0002, ...
+  std::vector<std::string> tags;
   std::uint64_t seed = 42;
 };
 
@@ -21,6 +23,9 @@ void describe(RunConfig& c, Visitor& v) {
            .is_local = true});
   v.field("name", c.name,
           {.help = "Name of the run directory; empty: the next free number.",
+           .affects = Affects::output});
+  v.field("tags", c.tags,
+          {.help = "Words to find the run by (lockstep runs --tag).",
            .affects = Affects::output});
   v.field("seed", c.seed,
           {.help = "Seed of the weights, the sample order and dropout."});

@@ -111,7 +111,8 @@ struct GpuPair {
   int second = 0;
   int nvlinks = 0;  // 0: over PCIe
   // The PCIe path between them, nearest first: "board", "switch", "switches", "bridge"
-  // (one host bridge), "node" (within a NUMA node), "system" (between sockets).
+  // (one host bridge), "node" (within a NUMA node), "system" (between sockets); of a
+  // machine that is only planned for also "network" (between hosts).
   std::optional<std::string> path;
   std::optional<bool> peer_access;
 };

@@ -21,6 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 using run::Comparison;
 
+// With more of the cores taken by others a run is slower than the next one will be.
+constexpr double kBusy = 0.25;
+
 // The values from the metrics of a run; 0: not known.
 struct MeasuredRun {
   double step_seconds = 0;
@@ -183,6 +186,15 @@ std::optional<run::Comparison> compare_with_plan(const FinishedRun& run,
     auto record = directory.read_record();
     record.comparison = comparison;
     files::write_atomically(directory.record_file(), run::to_json(record));
+    const auto learning = run.plan.config.config.planner.learn;
+    if (learning == config::Learn::never) return comparison;
+    if (learning == config::Learn::idle && run.others_share > kBusy) {
+      caller.say(
+          fmt::format("other processes took {:.0f} % of the cores during the run: it "
+                      "does not correct the next prediction (planner.learn)",
+                      100 * run.others_share));
+      return comparison;
+    }
     learn(run, measured, caller);
   } catch (const std::exception& problem) {
     // The run itself is done: this must not make it look otherwise.

@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
+#include "lockstep/run/knobs.h"
 #include "lockstep/run/run_lock.h"
 
 namespace lockstep::jobs {
@@ -31,6 +32,42 @@ std::optional<std::int64_t> planned_steps(const run::RunDirectory& run) {
     }
   }
   return total;
+}
+
+// Returns the command that made the run: a sweep or a timing is no training.
+std::string kind_of(const std::string& command) {
+  const auto padded = command + " ";
+  for (const auto* kind : {"find-lr", "bench", "parity", "launch"}) {
+    if (padded.find(str(" ", kind, " ")) != std::string::npos) return kind;
+  }
+  return "train";
+}
+
+// Returns the words that set knobs: "optim.lr=3e-4".
+std::vector<std::string> overrides_in(const std::string& command) {
+  std::vector<std::string> found;
+  for (const auto& part : text::split(command, ' ')) {
+    const std::string word(part);
+    const auto key = word.substr(0, word.find('='));
+    const bool sets = key.size() < word.size() && key.find('.') != std::string::npos &&
+                      key.find_first_of("-/'\"") == std::string::npos;
+    if (sets) found.push_back(word);
+  }
+  return found;
+}
+
+// Returns the words of "[baseline, a b]".
+std::vector<std::string> tags_in(const std::map<std::string, std::string>& knobs) {
+  const auto found = knobs.find("run.tags");
+  if (found == knobs.end()) return {};
+  std::vector<std::string> tags;
+  for (const auto& part : text::split(found->second, ',')) {
+    std::string tag(part);
+    std::erase_if(tag, [](char c) { return c == '[' || c == ']' || c == '"'; });
+    tag = text::trim(tag);
+    if (!tag.empty()) tags.push_back(tag);
+  }
+  return tags;
 }
 
 Json json_or_null(const std::optional<monitor::Metrics>& metrics) {
@@ -79,6 +116,9 @@ RunView view_of(const run::RunDirectory& run, const Clock& clock) {
   view.train = monitor::last_metrics(run.metrics(), monitor::Split::train);
   view.eval = monitor::last_metrics(run.metrics(), monitor::Split::eval);
   view.total_steps = planned_steps(run);
+  view.kind = kind_of(view.record.command);
+  view.overrides = overrides_in(view.record.command);
+  view.tags = tags_in(run::read_knobs(run.config()));
   if (view.beat) {
     view.beat_age_seconds = unix_seconds(clock.wall()) - view.beat->time;
     view.step = view.beat->step;
@@ -90,6 +130,15 @@ RunView view_of(const run::RunDirectory& run, const Clock& clock) {
   if (!end && !view.gone) end = clock.wall();
   if (begin && end) view.duration_seconds = unix_seconds(*end) - unix_seconds(*begin);
   return view;
+}
+
+std::optional<double> RunView::find_metric(std::string_view name) const {
+  for (const auto* metrics : {&eval, &train}) {
+    if (!*metrics) continue;
+    if (name == "loss") return (*metrics)->loss;
+    if (const auto value = (*metrics)->find(name)) return value;
+  }
+  return std::nullopt;
 }
 
 std::string RunView::state_text() const {
@@ -111,7 +160,10 @@ std::string to_json(const RunView& view) {
   json["process_is_gone"] = view.gone;
   json["exit"] = json_or_null(view.record.exit);
   json["message"] = view.record.message;
+  json["kind"] = view.kind;
   json["recipe"] = view.record.recipe;
+  json["overrides"] = view.overrides;
+  json["tags"] = view.tags;
   json["command"] = view.record.command;
   json["host"] = view.record.host;
   json["pid"] = view.record.pid;

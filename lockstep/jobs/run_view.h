@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/monitor/metrics.h"
 #include "lockstep/run/events.h"
@@ -25,7 +26,12 @@ struct RunView {
   std::optional<std::int64_t> step;
   std::optional<std::int64_t> total_steps;
   std::optional<double> duration_seconds;
+  std::string kind;  // "train", "find-lr", "bench", "parity", "launch"
+  std::vector<std::string> overrides;  // "optim.lr=3e-4", as they were typed
+  std::vector<std::string> tags;       // run.tags
 
+  // Returns the last value of a metric: of the evaluation, else of training.
+  std::optional<double> find_metric(std::string_view name) const;
   std::string state_text() const;     // "running", "failed (process is gone)"
   std::string duration_text() const;  // "01:23", or "-"
 };

@@ -32,8 +32,8 @@ void Settings::set(const std::string& key, const std::string& value,
 }
 
 void only_steps(Settings& settings, const config::Config& config, std::int64_t steps) {
-  settings.set("train.epochs", "auto", "--steps decides");
-  settings.set("train.steps", str(steps), "--steps decides");
+  settings.set("train.epochs", "auto", "set by --steps");
+  settings.set("train.steps", str(steps), "set by --steps");
   settings.set("train.max_time", "0s", "all steps are made");
   if (config.schedule.warmup_steps > steps) {
     settings.set("schedule.warmup_steps", str(steps), "there are no more steps");

@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/process.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/launcher/detail/judge.h"
@@ -202,7 +203,7 @@ void Attempt::fail(const Rank& failed) {
   if (others) {
     scene_.notes.say(str("rank ", failed.end.rank,
                          failed.running ? " hangs" : " has failed",
-                         "; the others are told to end"));
+                         "; the other ranks get SIGTERM"));
   }
   allowed_ =
       beats() ? std::min(scene_.job.grace, kGraceAfterFailure) : scene_.job.grace;
@@ -239,7 +240,8 @@ void Attempt::interrupt() {
 void Attempt::stop(int number) {
   if (!passed_on_.insert(number).second) return;
   // It is written before they know of it, so that what they write comes later.
-  if (asked_by_ == 0) scene_.notes.event("stopping", {{"signal", signal_name(number)}});
+  if (asked_by_ == 0)
+    scene_.notes.event("stopping", {{"signal", process::signal_name(number)}});
   for (auto& rank : ranks_) {
     rank.child.signal(number);
     rank.child.signal(SIGCONT);  // one that is stopped hears nothing else
@@ -250,7 +252,7 @@ void Attempt::stop(int number) {
     allowed_ = scene_.job.grace;
     deadline_ = scene_.clock.now() + allowed_;
   }
-  const auto name = signal_name(number);
+  const auto name = process::signal_name(number);
   scene_.notes.state(RunStatus::stopping, name);
   scene_.notes.say(str(beats() ? "stopping after this step (" : "stopping (", name, ")",
                        number == SIGINT ? "; a second one quits at once" : ""));

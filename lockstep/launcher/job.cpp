@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/leftovers.h"
+#include "lockstep/base/process.h"
 #include "lockstep/base/units.h"
 #include "lockstep/launcher/detail/attempt.h"
 #include "lockstep/launcher/detail/guard.h"
@@ -189,8 +190,8 @@ class Runner {
   JobResult given_up(JobResult result, int number) const {
     result.state = RunStatus::stopped;
     result.exit = run::exit_of_stop(run_, job_.resumes, number);
-    result.message =
-        str("stopped by ", signal_name(number), " before a restart; ", result.message);
+    result.message = str("stopped by ", process::signal_name(number),
+                         " before a restart; ", result.message);
     return result;
   }
 

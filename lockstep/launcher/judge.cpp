@@ -7,6 +7,7 @@
 #include <signal.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/process.h"
 #include "lockstep/run/error_file.h"
 #include "lockstep/run/exit_status.h"
 
@@ -74,8 +75,9 @@ JobResult judge_stop(const run::RunDirectory& run, const Job& job,
   };
   if (const auto killed = is(Ending::killed); killed != ends.end()) {
     const int number = killed->asked_by;
-    auto message = str("rank ", killed->rank, " was killed after ", signal_name(number),
-                       ", before it had stopped by itself");
+    auto message =
+        str("rank ", killed->rank, " was killed after ", process::signal_name(number),
+            ", before it had stopped on its own");
     return {.state = RunStatus::stopped,
             .exit = run::exit_of_stop(run, job.resumes, number),
             .message = std::move(message),
@@ -85,8 +87,9 @@ JobResult judge_stop(const run::RunDirectory& run, const Job& job,
   const int exit = status == kExitStopped
                        ? status
                        : run::exit_of_stop(run, job.resumes, status - 128);
-  auto message = exit == kExitStopped ? "stopped by request; a rerun resumes"
-                                      : str("stopped by ", signal_name(exit - 128));
+  auto message = exit == kExitStopped
+                     ? "stopped by request; resumable"
+                     : str("stopped by ", process::signal_name(exit - 128));
   return {.state = RunStatus::stopped,
           .exit = exit,
           .message = std::move(message),
@@ -159,7 +162,7 @@ JobResult judge(const run::RunDirectory& run, const Job& job,
     const int number = std::find_if(ends.begin(), ends.end(), stopping)->asked_by;
     return {.state = RunStatus::stopped,
             .exit = run::exit_of_stop(run, job.resumes, number),
-            .message = str("stopped by ", signal_name(number)),
+            .message = str("stopped by ", process::signal_name(number)),
             .ends = std::move(ends)};
   }
   if (first) {

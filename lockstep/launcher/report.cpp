@@ -87,7 +87,7 @@ std::string how_it_ended(const RankEnd& end) {
   }
   return str(
       "ended by ", how,
-      end.end.signal == SIGKILL ? ", often by the kernel for want of memory" : "");
+      end.end.signal == SIGKILL ? ", often the kernel's out-of-memory killer" : "");
 }
 
 std::string first_line(const std::string& text) {
@@ -122,13 +122,13 @@ std::string in_short(const std::optional<run::RankError>& error,
 std::string fate(const Job& job, const RankEnd& end, const std::string& words) {
   switch (ending_of(job, end)) {
     case Ending::well:
-      return "had ended well";
+      return "exited 0";
     case Ending::stopped:
       return str("had stopped, ", process::describe(end.end));
     case Ending::told:
-      return str("told to end, ", process::describe(end.end));
+      return str("got SIGTERM, ", process::describe(end.end));
     case Ending::killed:
-      return "told to end, did not, and was killed";
+      return "got SIGTERM, did not exit, was killed";
     case Ending::failed:
       break;
   }

@@ -73,9 +73,4 @@ ExitOnSignals::~ExitOnSignals() {
   }
 }
 
-std::string signal_name(int number) {
-  const char* name = ::sigabbrev_np(number);
-  return name == nullptr ? str("signal ", number) : str("SIG", name);
-}
-
 }  // namespace lockstep::launcher

@@ -48,7 +48,4 @@ class ExitOnSignals {
   std::array<struct sigaction, 3> before_{};
 };
 
-// Returns "SIGINT".
-std::string signal_name(int number);
-
 }  // namespace lockstep::launcher

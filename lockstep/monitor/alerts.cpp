@@ -122,8 +122,8 @@ void Alerts::judge_load(const GpuSample& sample, SteadyTime now,
            .gpu = gpu.index,
            .bad = idles,
            .over = works,
-           .text = fmt::format("GPU {} computes {} % of the time, less than {:.0f} %; "
-                               "look at data_wait_seconds and the batch",
+           .text = fmt::format("GPU {} utilization is {} %, below {:.0f} %; "
+                               "look at data_wait_seconds and batch.micro",
                                gpu.index, *status.utilization_percent,
                                percent(config_.alert_utilization))},
           now, alerts);
@@ -189,13 +189,14 @@ std::vector<Alert> Alerts::metrics(const Metrics& metrics, SteadyTime now) {
   const double passed = before ? seconds_between(*before, now) : 0;
   if (!waited || passed <= 0) return alerts;
   const double share = std::min(1.0, *waited / passed);
-  judge({.rule = "data_wait",
-         .bad = share > config_.alert_data_wait,
-         .over = share < config_.alert_data_wait / 2,
-         .text = fmt::format("{:.0f} % of the time is spent waiting for data; raise "
-                             "data.workers",
-                             percent(share))},
-        now, alerts);
+  judge(
+      {.rule = "data_wait",
+       .bad = share > config_.alert_data_wait,
+       .over = share < config_.alert_data_wait / 2,
+       .text = fmt::format("{:.0f} % of the step time is spent waiting for data; raise "
+                           "data.workers",
+                           percent(share))},
+      now, alerts);
   return alerts;
 }
 

@@ -15,14 +15,16 @@ constexpr auto kCounter = MetricKind::counter;
 constexpr double kMib = 1.0 / (1 << 20);
 
 constexpr std::array kCatalogue = {
-    MetricInfo{"step", kTraining, kCounter, "", "Finished optimizer steps."},
+    MetricInfo{"step", kTraining, kCounter, "", "Optimizer steps done."},
     MetricInfo{"loss", kTraining, kGauge, "",
                "Mean loss over the samples (tokens) since the line before."},
-    MetricInfo{"epoch", kTraining, kGauge, "", "Passes over the training data."},
-    MetricInfo{"accuracy", kTraining, kGauge, "ratio", "Share of right answers."},
+    MetricInfo{"epoch", kTraining, kGauge, "",
+               "Epochs: passes over the training data."},
+    MetricInfo{"accuracy", kTraining, kGauge, "ratio",
+               "Accuracy: share of correct predictions."},
     MetricInfo{"lr", kTraining, kGauge, "", "Learning rate."},
     MetricInfo{"gradient_norm", kTraining, kGauge, "",
-               "Norm of the gradient before it was clipped."},
+               "Global gradient norm, before clipping."},
     MetricInfo{"samples_per_second", kTraining, kGauge, "1/s",
                "Samples of all ranks a second."},
     MetricInfo{"tokens_per_second", kTraining, kGauge, "1/s",
@@ -132,6 +134,31 @@ const MetricInfo* find_metric(std::string_view name) noexcept {
     if (metric.name == name) return &metric;
   }
   return nullptr;
+}
+
+std::string help_of(std::string_view metric) {
+  if (const auto* known = find_metric(metric)) return std::string(known->help);
+  // The beginnings of what tasks measure; longer ones come first.
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kMeasured = {{
+      {"average_precision", "Area under the precision-recall curve"},
+      {"bits_per_byte", "Cross-entropy in bits for each byte of text"},
+      {"confusion", "Samples of a true class that were predicted as another"},
+      {"per_class", "Accuracy of one class"},
+      {"perplexity", "exp of the mean cross-entropy of a token"},
+      {"precision", "Share of predicted positives that are right"},
+      {"recall", "Share of positives that were found"},
+      {"top_", "Share of samples whose class is among the k likeliest"},
+      {"auroc", "Area under the ROC curve"},
+      {"rmse", "Root of the mean squared error"},
+      {"mae", "Mean absolute error"},
+      {"mse", "Mean squared error"},
+      {"f1", "Harmonic mean of precision and recall"},
+      {"r2", "Coefficient of determination"},
+  }};
+  for (const auto& [beginning, words] : kMeasured) {
+    if (metric.starts_with(beginning)) return str(words, " (eval.metrics).");
+  }
+  return str("Metric '", metric, "' of the run's task or program.");
 }
 
 std::string prometheus_name(std::string_view metric) {

@@ -29,6 +29,9 @@ std::span<const MetricInfo> catalogue() noexcept;
 // Returns null for a metric of eval.metrics or of a user's program: names are free.
 const MetricInfo* find_metric(std::string_view name) noexcept;
 
+// Returns a sentence about any metric, those of eval.metrics and of programs included.
+std::string help_of(std::string_view metric);
+
 // Turns "loss" into "lockstep_loss"; letters that Prometheus does not take become '_',
 // and counters end in _total.
 std::string prometheus_name(std::string_view metric);

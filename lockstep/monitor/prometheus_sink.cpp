@@ -78,12 +78,11 @@ class PrometheusSink : public Sink {
  private:
   void set(std::string_view metric, const Labels& labels, double value) {
     const auto* info = find_metric(metric);
-    text_.set(
-        {.name = prometheus_name(metric),
-         .help = info != nullptr ? std::string(info->help) : "A metric of the run.",
-         .type =
-             std::string(name_of(info != nullptr ? info->kind : MetricKind::gauge))},
-        labels, value);
+    text_.set({.name = prometheus_name(metric),
+               .help = help_of(metric),
+               .type = std::string(
+                   name_of(info != nullptr ? info->kind : MetricKind::gauge))},
+              labels, value);
   }
 
   void add(const Reading& reading) {

@@ -9,6 +9,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/monitor/detail/crc32c.h"
 #include "lockstep/monitor/detail/protobuf.h"
+#include "lockstep/monitor/detail/tensorboard.h"
 #include "lockstep/monitor/sink.h"
 
 namespace lockstep::monitor {
@@ -51,6 +52,12 @@ class TensorBoardSink : public Sink {
     write(Message()
               .real(kWallTime, unix_seconds(clock_.wall()))
               .text(kFileVersion, "brain.Event:2"));
+    const double time = unix_seconds(clock_.wall());
+    for (const auto& summary :
+         {detail::config_page(context.run), detail::hparams_experiment(context.run),
+          detail::hparams_start(context.run, time)}) {
+      write(Message().real(kWallTime, time).message(kSummary, summary));
+    }
   }
 
   std::string_view name() const noexcept override { return "tensorboard"; }
@@ -69,6 +76,14 @@ class TensorBoardSink : public Sink {
       add(summary, tag_of(reading), reading.value);
     }
     if (!sample.readings.empty()) write_summary(sample.time, sample.step, summary);
+  }
+
+  void finish(const RunEnd& end) override {
+    const double time = unix_seconds(clock_.wall());
+    write(Message()
+              .real(kWallTime, time)
+              .varint(kStep, static_cast<std::uint64_t>(end.steps))
+              .message(kSummary, detail::hparams_end(end.exit == 0, time)));
   }
 
  private:

@@ -132,7 +132,33 @@ Message item(int key_field, std::string_view key, std::string_view json) {
   return Message().text(key_field, key).text(16, json);
 }
 
+Json typed(const std::string& value);
+
+// Returns the items of "[jsonl, \"a, b\"]", nothing of what is no list.
+std::optional<Json> list_in(const std::string& value) {
+  if (!value.starts_with('[') || !value.ends_with(']')) return std::nullopt;
+  auto list = Json::array();
+  std::string item;
+  bool quoted = false;
+  const auto take = [&] {
+    const auto word = std::string(text::trim(item));
+    if (!word.empty()) list.push_back(typed(word));
+    item.clear();
+  };
+  for (const char c : value.substr(1, value.size() - 2)) {
+    if (c == '"') quoted = !quoted;
+    if (c == ',' && !quoted) {
+      take();
+    } else if (c != '"') {
+      item += c;
+    }
+  }
+  take();
+  return list;
+}
+
 Json typed(const std::string& value) {
+  if (auto list = list_in(value)) return *list;
   if (value == "true" || value == "false") return value == "true";
   if (const auto integer = text::to_integer(value)) return *integer;
   if (const auto real = text::to_double(value)) return *real;

@@ -59,8 +59,13 @@ struct TimeCost {
   double exposed = 0;   // the part of these that nothing hides, and what they slow down
   double wait = 0;      // for the slowest rank
   double offload = 0;   // copies to the host and back that nothing hides
+  double load = 0;      // of a rank's samples, by its loader threads
+  double data_wait = 0;     // the part of it that the rest of the step does not hide
+  int workers = 0;          // the loader threads of a rank
   bool host_bound = false;  // compute is the host's: a GPU waits for what it launches
-  double step() const { return compute + update + exposed + wait + offload; }
+  double step() const {
+    return compute + update + exposed + wait + offload + data_wait;
+  }
 };
 
 // The ratio of measured to predicted values in past runs; planner/history.h.
@@ -114,20 +119,41 @@ struct MemoryLimit {
   std::string because;
 };
 MemoryLimit memory_limit(const CostInputs& inputs, const Candidate& candidate);
-// Returns the largest usual batch of an evaluation that takes no more than a step.
+// Returns whether the run will find its micro-batch by trying, up to memory.target.
+bool will_find_micro(const config::Config& config);
+// Returns the batches that wait for their step, of so many bytes on all ranks together:
+// enough to hide a slow one, in a tenth of the host's memory.
+int prefetched_batches(const hardware::Machine& machine, double batch_bytes);
+// Returns the largest usual batch of an evaluation that takes no more than a step, at
+// least `micro`.
 std::int64_t evaluation_batch(const CostInputs& inputs, std::int64_t micro);
+// Returns the seconds in which one loader thread makes a sample.
+double load_seconds(const CostInputs& inputs);
+// The loader threads of a rank, and why so many: data.workers, or as many as hide the
+// loading of a candidate's samples behind `step_seconds`, if there are cores for them.
+struct LoaderWorkers {
+  int count = 1;
+  std::string because;
+};
+LoaderWorkers loader_workers(const CostInputs& inputs, const Candidate& candidate,
+                             double step_seconds);
 // Returns that of all ranks' devices together, a second, at the precision in use.
 double peak_flops(const CostInputs& inputs, int ranks);
 Prediction predict(const CostInputs& inputs, const Candidate& candidate);
 
 // The samples a second with each number of ranks over that with one, the share of a
-// rank being the same: {1, 2, 4, 8} and the candidate's own.
+// rank being the same: those of {1, 2, 4, 8} for which there are devices, and the
+// candidate's own.
 struct Scaling {
   int ranks = 1;
   double speed_up = 1;
+  std::string lacks;  // "needs 47.5 GiB > 0.9 x 40.0 GiB"; "": it fits
 };
 std::vector<Scaling> predict_scaling(const CostInputs& inputs,
                                      const Candidate& candidate);
+
+// Returns "needs 47.5 GiB > 0.9 x 40.0 GiB" of a prediction that does not fit, else "".
+std::string memory_lack(const CostInputs& inputs, const Prediction& prediction);
 
 // Returns "parameters 4.6 GiB + gradients 4.6 GiB + ... = 31.2 GiB".
 std::string terms_of(const MemoryCost& memory);

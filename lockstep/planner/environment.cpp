@@ -45,14 +45,14 @@ std::vector<Variable> variables_for(const config::Config& config,
   // This is the older name of the same variable, which LibTorch 2.11 still reads.
   if (!is_set("PYTORCH_CUDA_ALLOC_CONF")) {
     add("PYTORCH_ALLOC_CONF", "expandable_segments:True",
-        "freed memory of any size serves tensors of any other");
+        "less allocator fragmentation");
   }
   if (ranks == 1) return variables;
   if (const auto broken = broken_pair(machine); !broken.empty()) {
     add("NCCL_P2P_DISABLE", "1", broken);
   }
   if (!machine.network.empty() && !has_infiniband(machine)) {
-    add("NCCL_IB_DISABLE", "1", "there is no InfiniBand to look for");
+    add("NCCL_IB_DISABLE", "1", "no InfiniBand device");
   }
   return variables;
 }

@@ -114,13 +114,18 @@ void add_state(const CostInputs& inputs, const Candidate& candidate, MemoryCost&
   }
 }
 
-// An evaluation batch that is still auto will be chosen so that it fits.
-double evaluation_bytes(const CostInputs& inputs) {
+double evaluation_bytes(const CostInputs& inputs, std::int64_t micro) {
   const auto& eval = inputs.config.batch.eval;
-  if (eval.is_auto()) return 0;
+  const auto most = eval.is_auto() ? evaluation_batch(inputs, micro) : eval.value();
   const auto samples = inputs.config.data.eval_samples;
-  const auto batch = samples > 0 ? std::min(samples, eval.value()) : eval.value();
-  return of(inputs.model.forward, inputs.config.precision.mode).at(batch);
+  return of(inputs.model.forward, inputs.config.precision.mode)
+      .at(samples > 0 ? std::min(samples, most) : most);
+}
+
+// Returns the share of a device's memory that a step may take: where the micro-batch is
+// found by trying, no more than the search allows.
+double share_of_memory(const config::MemoryConfig& memory, bool searched) {
+  return searched ? std::min(memory.fraction, memory.target) : memory.fraction;
 }
 
 // Memory of a GPU that others use is not ours.
@@ -154,7 +159,10 @@ double MemoryCost::tensors() const {
          transient + buckets + batches;
 }
 
-MemoryCost memory_cost(const CostInputs& inputs, const Candidate& candidate) {
+namespace {
+
+// Returns what a training step takes, without an evaluation.
+MemoryCost step_cost(const CostInputs& inputs, const Candidate& candidate) {
   const auto& config = inputs.config;
   const auto precision = config.precision.mode;
   const bool cuda = config.parallel.device == config::Device::cuda;
@@ -165,12 +173,10 @@ MemoryCost memory_cost(const CostInputs& inputs, const Candidate& candidate) {
       scale_of(precision) * of(inputs.model.backward, precision).at(candidate.micro);
   const auto sample = static_cast<double>(inputs.model.sample_bytes);
   const auto share = static_cast<double>(candidate.micro * candidate.accumulation);
-  const double ahead = cuda ? 2 : config.data.prefetch.value_or(4) + 1;
-  cost.batches = sample * share * ahead;
+  const int prefetch = config.data.prefetch.value_or(
+      prefetched_batches(inputs.machine, sample * share * candidate.ranks));
+  cost.batches = sample * share * (cuda ? 2 : prefetch + 1);
   if (!cuda) {
-    // An evaluation takes the place of a step's activations, if it needs more.
-    const double step = cost.activations + cost.transient;
-    cost.transient += std::max(0.0, evaluation_bytes(inputs) - step);
     if (config.memory.host_limit > 0) leave_out_shared(candidate, cost);
     // memory.host_limit counts nothing but tensors.
     const double process = config.memory.host_limit > 0 ? 0 : kProcess;
@@ -186,16 +192,49 @@ MemoryCost memory_cost(const CostInputs& inputs, const Candidate& candidate) {
   return cost;
 }
 
+}  // namespace
+
+MemoryCost memory_cost(const CostInputs& inputs, const Candidate& candidate) {
+  auto cost = step_cost(inputs, candidate);
+  if (inputs.on_gpu()) return cost;
+  // An evaluation takes the place of a step's activations, if it needs more.
+  const double step = cost.activations + cost.transient;
+  const double evaluation = evaluation_bytes(inputs, candidate.micro);
+  cost.transient += std::max(0.0, evaluation - step);
+  return cost;
+}
+
+int prefetched_batches(const hardware::Machine& machine, double batch_bytes) {
+  constexpr int kEnough = 4;
+  constexpr double kTenth = 10;
+  const double room = static_cast<double>(machine.memory_total_bytes) / kTenth;
+  if (batch_bytes <= 0 || room <= 0) return kEnough;
+  return static_cast<int>(std::clamp<double>(room / batch_bytes, 1, kEnough));
+}
+
+bool will_find_micro(const config::Config& config) {
+  const bool limited =
+      config.parallel.device == config::Device::cuda || config.memory.host_limit > 0;
+  const bool open = config.batch.micro.is_auto() && config.batch.accumulation.is_auto();
+  return config.memory.find_micro.value_or(limited && open &&
+                                           !config.parallel.sync_batch_norm);
+}
+
 MemoryLimit memory_limit(const CostInputs& inputs, const Candidate& candidate) {
   const auto& config = inputs.config;
   const int ranks = candidate.ranks;
+  const bool searched = will_find_micro(config);
+  const double allowed = share_of_memory(config.memory, searched);
   if (config.parallel.device == config::Device::cpu) {
     if (config.memory.host_limit > 0) {
       // The limit is of a process: replicas that are threads share it.
       const bool shared = candidate.method == Method::data_parallel && ranks > 1;
-      return {static_cast<double>(config.memory.host_limit) / (shared ? ranks : 1),
-              str("memory.host_limit ", units::format_bytes(config.memory.host_limit),
-                  shared ? str(" / ", ranks, " replicas") : "")};
+      const double part = searched ? allowed : 1;
+      return {
+          part * static_cast<double>(config.memory.host_limit) / (shared ? ranks : 1),
+          str(searched ? text::from_double(part) + " x " : "", "memory.host_limit ",
+              units::format_bytes(config.memory.host_limit),
+              shared ? str(" / ", ranks, " replicas") : "")};
     }
     constexpr double kOfHost = 0.9;
     const auto total = inputs.machine.memory_total_bytes;
@@ -207,7 +246,7 @@ MemoryLimit memory_limit(const CostInputs& inputs, const Candidate& candidate) {
   MemoryLimit least;
   const auto count = std::min<std::size_t>(ranks, inputs.machine.gpus.size());
   for (std::size_t i = 0; i < count; ++i) {
-    const auto one = gpu_memory_limit(inputs.machine.gpus[i], config.memory.fraction);
+    const auto one = gpu_memory_limit(inputs.machine.gpus[i], allowed);
     if (least.bytes <= 0 || one.bytes < least.bytes) least = one;
   }
   return least;
@@ -216,16 +255,22 @@ MemoryLimit memory_limit(const CostInputs& inputs, const Candidate& candidate) {
 std::int64_t evaluation_batch(const CostInputs& inputs, std::int64_t micro) {
   constexpr double kSmall = 1 << 30;
   const bool cuda = inputs.config.parallel.device == config::Device::cuda;
-  const auto step = memory_cost(inputs, {.micro = micro});
+  const auto step = step_cost(inputs, {.micro = micro});
   const double limit = memory_limit(inputs, {}).bytes;
-  const double state = memory_cost(inputs, {.micro = 0}).peak();
+  const double state = step_cost(inputs, {.micro = 0}).peak();
   const double free = limit > 0 ? limit - state : kSmall;
   const double room =
       std::max(step.activations + step.transient, std::min(kSmall, free));
   const auto& forward = of(inputs.model.forward, inputs.config.precision.mode);
   std::int64_t batch = cuda ? 1024 : 256;
   while (batch > 1 && forward.at(batch) > room) batch /= 2;
-  return batch;
+  return std::max(micro, batch);
+}
+
+std::string memory_lack(const CostInputs& inputs, const Prediction& prediction) {
+  if (prediction.fits()) return "";
+  return str("needs ", units::format_bytes(prediction.memory.peak()), " > ",
+             memory_limit(inputs, prediction.candidate).because);
 }
 
 std::string terms_of(const MemoryCost& memory) {
@@ -234,14 +279,14 @@ std::string terms_of(const MemoryCost& memory) {
       {"gradients", memory.gradients},
       {"optimizer", memory.optimizer},
       {"master weights", memory.master},
-      {"average", memory.average},
+      {"EMA", memory.average},
       {"running statistics", memory.buffers},
       {"activations", memory.activations},
-      {"their gradients and workspaces", memory.transient},
+      {"activation gradients and workspaces", memory.transient},
       {"buckets", memory.buckets},
-      {"batches", memory.batches},
-      {"process", memory.process},
-      {"fragments", memory.fragmentation},
+      {"prefetched batches", memory.batches},
+      {"CUDA context and process", memory.process},
+      {"allocator fragmentation", memory.fragmentation},
   }};
   constexpr double kWorthAWord = kMebi / 10;
   std::vector<std::string> words;

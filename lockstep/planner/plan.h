@@ -46,6 +46,8 @@ struct Plan {
   // The following is set only where the model is known.
   std::string model;
   std::optional<Prediction> prediction;      // of the chosen candidate
+  std::string bottleneck;                    // "compute", "data loading", ...
+  std::string limit_because;                 // its limit: "0.9 x 80.0 GiB"
   Correction correction;                     // that is in it
   std::vector<CandidateOutcome> candidates;  // the best first
   std::vector<Scaling> scaling;

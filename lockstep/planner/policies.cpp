@@ -86,7 +86,7 @@ Preference table_policy(const Facts& facts) {
   if (facts.can_recompute) {
     preference.recompute = true;
     preference.recompute_because =
-        "policy table: blocks are computed again to save memory";
+        "policy table: activation checkpointing saves memory";
   }
   return preference;
 }

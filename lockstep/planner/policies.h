@@ -29,6 +29,8 @@ struct Preference {
   std::optional<std::int64_t> accumulation;
   std::string batch_because;
   bool micro_is_guess = false;  // memory.find_micro may find a better one
+  std::optional<bool> find_micro;
+  std::string find_micro_because;
   std::optional<std::int64_t> eval;
   std::optional<bool> recompute;
   std::string recompute_because;

@@ -5,12 +5,9 @@
 #include "lockstep/base/units.h"
 #include "lockstep/config/run_length.h"
 #include "lockstep/planner/detail/resolver.h"
-#include "lockstep/planner/search.h"
+#include "lockstep/planner/detail/search.h"
 
 namespace lockstep::planner::detail {
-namespace {
-
-using hardware::Machine;
 
 Candidate candidate_of(const config::Config& config) {
   return {.method = constraints_of(config).method.value_or(Method::single),
@@ -20,6 +17,23 @@ Candidate candidate_of(const config::Config& config) {
           .recompute = config.memory.recompute_every.value() > 0,
           .offload = config.memory.offload.value()};
 }
+
+// Numbers of threads that were chosen for one candidate are not another's.
+config::Config reopened(const Plan& plan) {
+  auto config = plan.config.config;
+  const auto chosen = [&](const std::string& key) {
+    const auto found = plan.config.sources.find(key);
+    return found != plan.config.sources.end() &&
+           found->second.origin == config::Origin::planner;
+  };
+  if (chosen("data.workers")) config.data.workers = config::Auto<int>();
+  if (chosen("parallel.threads")) config.parallel.threads = config::Auto<int>();
+  return config;
+}
+
+namespace {
+
+using hardware::Machine;
 
 // Returns nothing if it follows from samples whose number is not known.
 std::optional<double> total_steps(const config::Config& config,
@@ -49,18 +63,54 @@ Machine with_more_gpus(Machine machine, int more) {
   return machine;
 }
 
-void hint_at_gpus(Plan& plan, const CostInputs& inputs, const Prediction& now) {
-  if (inputs.config.parallel.device != config::Device::cuda) return;
+// Returns the time of one step's terms that is the largest.
+std::string bottleneck_of(const TimeCost& time) {
+  if (time.data_wait > 0 && time.data_wait >= time.exposed) return "data loading";
+  if (time.exposed > time.compute) return "communication";
+  if (time.offload > time.compute) return "offloading";
+  return time.host_bound ? "kernel launches" : "compute";
+}
+
+// A run that waits for its data is told what would change that.
+void note_what_waits(Plan& plan, const CostInputs& inputs) {
+  constexpr double kMuch = 0.05;  // of a step
+  const auto& [candidate, memory, time, limit, rate] = *plan.prediction;
+  if (time.data_wait < kMuch * time.step()) return;
+  const int ranks = candidate.ranks;
+  const double loaded = ranks * time.workers / load_seconds(inputs);
+  const double without = rate * time.step() / (time.step() - time.data_wait);
+  const bool chosen =
+      plan.config.sources.at("data.workers").origin == config::Origin::planner;
+  plan.notes.push_back(str(
+      "data loading is the bottleneck: ", ranks * time.workers, " loader threads make ",
+      units::format_rate(loaded), " samples/s, the ", ranks == 1 ? "device" : "devices",
+      " could take ", units::format_rate(without),
+      chosen ? "; more cores, or samples that need less decoding, would help"
+             : str("; raise data.workers (now ", time.workers, ")")));
+}
+
+// The best of a larger machine, each rank having the same share. More GPUs are of no
+// use where some are idle already.
+void hint_at_gpus(Plan& plan, const CostInputs& inputs, const Constraints& wanted) {
+  const auto& now = *plan.prediction;
+  const auto gpus = static_cast<int>(inputs.machine.gpus.size());
+  if (!inputs.on_gpu() || now.candidate.ranks != gpus) return;
   constexpr int kMore = 2;
   const auto machine = with_more_gpus(inputs.machine, kMore);
-  const CostInputs larger{inputs.config, machine, inputs.model, inputs.correction};
-  auto candidate = now.candidate;
-  candidate.ranks += kMore;
-  if (candidate.method == Method::single) candidate.method = Method::ddp;
-  const auto then = predict(larger, candidate);
+  auto constraints = wanted;
+  constraints.ranks = gpus + kMore;
+  constraints.global.reset();
+  constraints.per_rank = now.candidate.micro * now.candidate.accumulation;
+  if (constraints.method == Method::single) constraints.method = Method::ddp;
+  const auto config = reopened(plan);
+  const CostInputs larger{config, machine, inputs.model, inputs.correction};
+  const auto list = outcomes(larger, constraints);
+  if (list.empty() || !list[0].lost.empty()) return;
+  const auto& then = list[0].prediction;
+  const auto& c = then.candidate;
   plan.hints.push_back(str(
-      "two more GPUs (", candidate.ranks, " ranks, batch.global ", candidate.global(),
-      "): ", units::format_rate(then.samples_per_second), " samples/s, ",
+      "two more GPUs (", name_of(c.method), " over ", c.ranks, " ranks, batch.global ",
+      c.global(), "): ", units::format_rate(then.samples_per_second), " samples/s, ",
       std::round(100 * then.samples_per_second / now.samples_per_second) / 100,
       " x as fast, ", units::format_bytes(then.memory.peak()), " a rank"));
 }
@@ -70,6 +120,7 @@ void hint_at_sequence(Plan& plan, const CostInputs& inputs, const Prediction& no
   const auto half = inputs.model.with_half_sequence();
   const CostInputs shorter{inputs.config, inputs.machine, half, inputs.correction};
   const auto then = predict(shorter, now.candidate);
+  if (!then.fits()) return;
   plan.hints.push_back(str(
       "half the sequence (", half.sequence,
       " tokens): ", units::format_bytes(then.memory.peak()), " a rank instead of ",
@@ -85,9 +136,12 @@ void hint_at_recompute(Plan& plan, const CostInputs& inputs, const Prediction& n
   auto candidate = now.candidate;
   candidate.recompute = !candidate.recompute;
   const auto then = predict(inputs, candidate);
-  plan.hints.push_back(str(candidate.recompute ? "with" : "without", " recomputing: ",
-                           units::format_bytes(then.memory.peak()), " a rank, ",
-                           units::format_rate(then.samples_per_second), " samples/s"));
+  const auto lacks = memory_lack(inputs, then);
+  plan.hints.push_back(
+      str(candidate.recompute ? "with" : "without", " recomputing: ",
+          lacks.empty() ? str(units::format_bytes(then.memory.peak()), " a rank, ",
+                              units::format_rate(then.samples_per_second), " samples/s")
+                        : "does not fit: " + lacks));
 }
 
 // Returns what helps when the step runs out of memory, if anything does.
@@ -102,11 +156,11 @@ std::string remedy_for(const CostInputs& inputs, const Prediction& now) {
   if (const auto least = predict(inputs, smallest); !least.fits()) {
     return str("; one sample at a time needs ",
                units::format_bytes(least.memory.peak()),
-               ", so that it will most likely run out of memory");
+               ": expect an out-of-memory error");
   }
   const bool retries = config.memory.on_out_of_memory == config::OnOutOfMemory::retry &&
                        !config.parallel.sync_batch_norm;  // ranks pass together
-  return retries ? "; if it runs out of memory, the step is done in smaller pieces"
+  return retries ? "; on out-of-memory the step is retried with smaller micro-batches"
                  : "; it may run out of memory: lower batch.micro";
 }
 
@@ -121,14 +175,51 @@ void note_what_is_close(Plan& plan, const CostInputs& inputs, const Prediction& 
 
 }  // namespace
 
-void add_predictions(Plan& plan, const Machine& machine, const Knowledge& knowledge) {
+namespace {
+
+// A rule that does not look at predictions may have taken another candidate.
+void mark_taken(Plan& plan) {
+  const auto& now = plan.prediction->candidate;
+  const auto policy = name_of(plan.config.config.planner.policy);
+  for (auto& [prediction, lost] : plan.candidates) {
+    const auto& c = prediction.candidate;
+    const bool taken = c.method == now.method && c.ranks == now.ranks &&
+                       c.micro == now.micro && c.recompute == now.recompute &&
+                       c.offload == now.offload;
+    if (taken) {
+      lost = "";
+    } else if (lost.empty()) {
+      lost = str("policy ", policy, " decides otherwise");
+    }
+  }
+}
+
+void add_hints(Plan& plan, const CostInputs& inputs, const Constraints& wanted) {
+  const auto& now = *plan.prediction;
+  hint_at_gpus(plan, inputs, wanted);
+  hint_at_sequence(plan, inputs, now);
+  hint_at_recompute(plan, inputs, now);
+  note_what_is_close(plan, inputs, now);
+  note_what_waits(plan, inputs);
+}
+
+// GPUs that nobody uses are the first thing to know.
+void add_idle(Plan& plan, const Situation& situation) {
+  auto idle = why_idle(plan, situation);
+  if (!idle.empty()) plan.notes.insert(plan.notes.begin(), std::move(idle));
+}
+
+}  // namespace
+
+void add_predictions(Plan& plan, const Situation& situation) {
+  const auto& [whole, machine, knowledge, wanted] = situation;
   const auto& config = plan.config.config;
   plan.environment = variables_for(config, machine, knowledge.set_variables);
   if (!knowledge.model) {
     if (!knowledge.no_model.empty()) {
       plan.notes.push_back("no prediction: " + knowledge.no_model);
     }
-    return;
+    return add_idle(plan, situation);
   }
   const CostInputs inputs{config, machine, *knowledge.model, knowledge.correction};
   const auto now = predict(inputs, candidate_of(config));
@@ -138,29 +229,18 @@ void add_predictions(Plan& plan, const Machine& machine, const Knowledge& knowle
   constexpr double kPasses = 3;  // backward is two
   plan.flops_per_sample = kPasses * inputs.model.forward_flops();
   plan.peak_flops = peak_flops(inputs, now.candidate.ranks);
-  plan.scaling = predict_scaling(inputs, now.candidate);
+  const auto open = reopened(plan);
+  plan.scaling =
+      predict_scaling({open, machine, inputs.model, inputs.correction}, now.candidate);
   if (const auto steps = total_steps(config, inputs.model)) {
     plan.seconds = *steps * now.time.step();
   }
-  hint_at_gpus(plan, inputs, now);
-  hint_at_sequence(plan, inputs, now);
-  hint_at_recompute(plan, inputs, now);
-  note_what_is_close(plan, inputs, now);
-  // A rule that does not look at predictions may have taken another candidate.
-  for (auto& outcome : plan.candidates) {
-    const auto& c = outcome.prediction.candidate;
-    const bool taken =
-        c.method == now.candidate.method && c.ranks == now.candidate.ranks &&
-        c.micro == now.candidate.micro && c.recompute == now.candidate.recompute &&
-        c.offload == now.candidate.offload;
-    if (taken) {
-      outcome.lost = "";
-    } else if (outcome.lost.empty()) {
-      outcome.lost =
-          str("policy ", name_of(config.planner.policy), " has another rule");
-    }
-  }
   plan.prediction = now;
+  plan.bottleneck = bottleneck_of(now.time);
+  plan.limit_because = memory_limit(inputs, now.candidate).because;
+  add_hints(plan, inputs, wanted);
+  mark_taken(plan);
+  add_idle(plan, situation);
 }
 
 }  // namespace lockstep::planner::detail

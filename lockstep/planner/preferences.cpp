@@ -1,6 +1,7 @@
 // Chooses the policy, and collects its facts.
 #include <algorithm>
 
+#include "lockstep/base/text.h"
 #include "lockstep/planner/detail/resolver.h"
 #include "lockstep/planner/search.h"
 
@@ -52,6 +53,37 @@ void drop_what_clashes(const Constraints& constraints, Preference& preference) {
   }
 }
 
+bool any_fits(const std::vector<CandidateOutcome>& candidates) {
+  return !candidates.empty() && candidates[0].lost.empty() &&
+         candidates[0].prediction.fits();
+}
+
+// Searches within memory.target, which a search by trying keeps to; if nothing fits
+// that, within memory.fraction and without trying.
+PolicyAnswer ask_measured(const Resolver& r, const CostInputs& inputs,
+                          const Constraints& constraints) {
+  PolicyAnswer answer{.candidates = outcomes(inputs, constraints)};
+  const bool can_leave_out =
+      r.is_open("memory.find_micro") && will_find_micro(inputs.config);
+  if (can_leave_out && !any_fits(answer.candidates)) {
+    auto config = inputs.config;
+    config.memory.find_micro = false;
+    const CostInputs larger{config, inputs.machine, inputs.model, inputs.correction};
+    if (auto candidates = outcomes(larger, constraints); any_fits(candidates)) {
+      answer.preference = measured_policy(larger, constraints, candidates);
+      answer.preference.find_micro = false;
+      answer.preference.find_micro_because =
+          str("nothing fits memory.target ", text::from_double(config.memory.target),
+              "; this is predicted to fit memory.fraction ",
+              text::from_double(config.memory.fraction));
+      answer.candidates = std::move(candidates);
+      return answer;
+    }
+  }
+  answer.preference = measured_policy(inputs, constraints, answer.candidates);
+  return answer;
+}
+
 PolicyAnswer ask_for_training(const Resolver& r, const Machine& machine,
                               const Knowledge& knowledge) {
   const auto constraints = constraints_of(r.config());
@@ -59,9 +91,7 @@ PolicyAnswer ask_for_training(const Resolver& r, const Machine& machine,
     if (!knowledge.model) return {};
     const CostInputs inputs{r.config(), machine, *knowledge.model,
                             knowledge.correction};
-    auto candidates = outcomes(inputs, constraints);
-    auto preference = measured_policy(inputs, constraints, candidates);
-    return {.preference = std::move(preference), .candidates = std::move(candidates)};
+    return ask_measured(r, inputs, constraints);
   }
   auto preference =
       apply_policy(r.config().planner.policy, facts_of(r, machine, knowledge));

@@ -140,11 +140,11 @@ DeviceRates gpu_rates(const Machine& machine, std::size_t index, Precision preci
   return rates;
 }
 
-DeviceRates cpu_rates(const Machine& machine, int threads) {
+DeviceRates cpu_rates(const Machine& machine, double used_cores) {
   constexpr double kUsualClock = 2500;
   constexpr double kPerLane = 4;  // two units that multiply and add
   const double cores = std::max(1, machine.physical_cores);
-  const double share = std::min(1.0, std::max(1, threads) / cores);
+  const double share = std::min(1.0, used_cores / cores);
   const double clock = machine.max_cpu_mhz.value_or(kUsualClock);
   const double lanes = lanes_of(machine);
   DeviceRates rates{.flops = share * cores * clock * 1e6 * lanes * kPerLane,
@@ -169,6 +169,8 @@ LinkRates gpu_link(const Machine& machine, int ranks) {
   constexpr double kNvLinkFive = 40e9;   // of 50e9
   constexpr double kThroughHost = 0.45;  // written to the host's memory and read again
   constexpr double kLatency = 10e-6;
+  constexpr double kNetwork = 20e9;  // of 25e9
+  constexpr double kNetworkLatency = 20e-6;
   const auto count = std::min<std::size_t>(ranks, machine.gpus.size());
   LinkRates slowest{1e18, kLatency, "no link"};
   const auto take = [&](const LinkRates& link) {
@@ -181,6 +183,10 @@ LinkRates gpu_link(const Machine& machine, int ranks) {
     if (pair.nvlinks > 0) {
       const double one = gpu.compute_major >= 10 ? kNvLinkFive : kNvLink;
       take({one * pair.nvlinks, kLatency, str(pair.nvlinks, " NVLinks")});
+      continue;
+    }
+    if (pair.path == "network") {
+      take({kNetwork, kNetworkLatency, "network, 200 Gbit/s a GPU assumed"});
       continue;
     }
     const bool direct = pair.peer_access.value_or(false);

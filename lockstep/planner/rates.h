@@ -35,8 +35,8 @@ struct DeviceRates {
 
 DeviceRates gpu_rates(const hardware::Machine& machine, std::size_t index,
                       config::Precision precision);
-// Returns the rates of `threads` of the machine's cores.
-DeviceRates cpu_rates(const hardware::Machine& machine, int threads);
+// Returns the rates of so many of the machine's cores, or of a part of one.
+DeviceRates cpu_rates(const hardware::Machine& machine, double used_cores);
 
 // The link that ranks exchange tensors over.
 struct LinkRates {

@@ -55,12 +55,33 @@ std::string choices_text(const Plan& plan) {
 
 std::string error_text(const Correction& correction, const TimeCost& time) {
   if (correction.runs == 0) {
-    return "not known: no run of this model on this machine was measured";
+    return "unknown: no measured run of this model on this machine yet";
   }
-  return fmt::format("time {}, memory {}: the spread of {} run{} before",
-                     "+-" + percent(correction.spread_of(time)),
-                     "+-" + percent(correction.memory_spread), correction.runs,
-                     correction.runs == 1 ? "" : "s");
+  const double off = 1 + correction.spread_of(time);
+  return fmt::format(
+      "step {} to {}, memory within {} of it: spread of {} earlier run{}",
+      seconds_text(time.step() / off), seconds_text(time.step() * off),
+      percent(correction.memory_spread), correction.runs,
+      correction.runs == 1 ? "" : "s");
+}
+
+// Returns the terms of a step's time; a rank that is alone exchanges nothing.
+std::string step_text(const Prediction& p) {
+  const auto& t = p.time;
+  auto text = fmt::format(
+      "{} = compute {}{} + optimizer {}", seconds_text(t.step()),
+      seconds_text(t.compute),
+      t.host_bound ? " (launch-bound: the host is slower than the GPU)" : "",
+      seconds_text(t.update));
+  if (p.candidate.ranks > 1) {
+    const bool shards = stage_of(p.candidate.method) > 0;
+    text += fmt::format(" + {} {} exposed of {} + straggler wait {}",
+                        shards ? "reduce-scatter and all-gather" : "all-reduce",
+                        seconds_text(t.exposed), seconds_text(t.exchange),
+                        seconds_text(t.wait));
+  }
+  if (t.offload > 0) text += " + offload " + seconds_text(t.offload);
+  return t.data_wait > 0 ? text + " + data wait " + seconds_text(t.data_wait) : text;
 }
 
 std::string prediction_text(const Plan& plan) {
@@ -68,35 +89,36 @@ std::string prediction_text(const Plan& plan) {
   const auto& t = p.time;
   Rows rows;
   rows.push_back({"memory", terms_of(p.memory) + " a rank"});
-  rows.push_back({"limit", p.limit > 0 ? units::format_bytes(p.limit) : "not known"});
+  rows.push_back({"limit", p.limit > 0 ? str(units::format_bytes(p.limit), " = ",
+                                             plan.limit_because)
+                                       : "not known"});
+  rows.push_back({"step", step_text(p)});
   rows.push_back(
-      {"step",
-       fmt::format("{} = compute {}{} + update {} + exchange {} "
-                   "(of {}, the rest is hidden) + wait {}{}",
-                   seconds_text(t.step()), seconds_text(t.compute),
-                   t.host_bound ? " (the host's: it launches more slowly than the GPU "
-                                  "computes)"
-                                : "",
-                   seconds_text(t.update), seconds_text(t.exposed),
-                   seconds_text(t.exchange), seconds_text(t.wait),
-                   t.offload > 0 ? " + offload " + seconds_text(t.offload) : "")});
+      {"loading", fmt::format("{} in {} thread{} of a rank, {}", seconds_text(t.load),
+                              t.workers, t.workers == 1 ? "" : "s",
+                              t.data_wait > 0 ? "not hidden by the step"
+                                              : "hidden behind the step")});
+  rows.push_back({"bottleneck", plan.bottleneck});
   rows.push_back({"speed", units::format_rate(p.samples_per_second) + " samples/s"});
-  rows.push_back({"to the end", plan.seconds ? clock_text(*plan.seconds)
-                                             : "not known: train.epochs of data that "
-                                               "is not here"});
+  rows.push_back(
+      {"total", plan.seconds
+                    ? clock_text(*plan.seconds)
+                    : "unknown: the dataset is not here, so an epoch has no length"});
   rows.push_back({"error", error_text(plan.correction, t)});
   return "\npredicted\n" + indented(text::table(rows));
 }
 
 std::string scaling_text(const Plan& plan) {
-  Rows rows{{"ranks", "speed-up", "efficiency", "usually"}};
-  for (const auto& [ranks, speed_up] : plan.scaling) {
-    const auto usual = usual_speed_up(ranks);
+  const bool on_gpu = plan.config.config.parallel.device == config::Device::cuda;
+  Rows rows{{"ranks", "speed-up", "efficiency", "usually", ""}};
+  for (const auto& [ranks, speed_up, lacks] : plan.scaling) {
+    const auto usual = on_gpu ? usual_speed_up(ranks) : 0;
     rows.push_back({str(ranks), fmt::format("{:.2f}", speed_up),
                     percent(speed_up / ranks),
-                    usual > 0 ? fmt::format("{:.1f}", usual) : "-"});
+                    usual > 0 ? fmt::format("{:.1f}", usual) : "-",
+                    lacks.empty() ? "" : "does not fit: " + lacks});
   }
-  return "\nwith more ranks, each with the same share\n" +
+  return "\nweak scaling: more ranks, same batch.per_rank\n" +
          indented(text::table(rows, {0, 1, 2, 3}));
 }
 
@@ -113,7 +135,7 @@ std::string environment_text(const Plan& plan) {
     rows.push_back({name + "=" + value, "# " + because});
   }
   return rows.empty() ? ""
-                      : "\nvariables of the ranks, unless they are set\n" +
+                      : "\nenvironment of the ranks (what is set already is kept)\n" +
                             indented(text::table(rows));
 }
 
@@ -150,16 +172,17 @@ std::string summary(const Plan& plan) {
   return fmt::format(
       "{} a rank, {} a step, {} samples/s{}{}", units::format_bytes(p.memory.peak()),
       seconds_text(p.time.step()), units::format_rate(p.samples_per_second),
-      plan.seconds ? ", " + clock_text(*plan.seconds) + " in all" : "",
-      c.runs > 0
-          ? fmt::format(" (+-{} by {} run{} before)", percent(c.spread_of(p.time)),
-                        c.runs, c.runs == 1 ? "" : "s")
-          : "");
+      plan.seconds ? ", " + clock_text(*plan.seconds) + " total" : "",
+      c.runs > 0 ? fmt::format(" ({} to {} a step by {} earlier run{})",
+                               seconds_text(p.time.step() / (1 + c.spread_of(p.time))),
+                               seconds_text(p.time.step() * (1 + c.spread_of(p.time))),
+                               c.runs, c.runs == 1 ? "" : "s")
+                 : "");
 }
 
 std::string report(const Plan& plan, const hardware::Machine& machine, bool all) {
   auto text = fmt::format("plan for {} on {}\n",
-                          plan.model.empty() ? "a model that is not known" : plan.model,
+                          plan.model.empty() ? "an unknown model" : plan.model,
                           machine_text(machine));
   text += choices_text(plan);
   if (plan.prediction) {

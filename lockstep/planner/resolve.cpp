@@ -8,7 +8,7 @@
 #include "lockstep/base/units.h"
 #include "lockstep/config/needs.h"
 #include "lockstep/planner/detail/resolver.h"
-#include "lockstep/planner/search.h"
+#include "lockstep/planner/detail/search.h"
 
 namespace lockstep::planner {
 namespace {
@@ -21,16 +21,25 @@ std::string compute_capability(const Gpu& gpu) {
   return str(gpu.compute_major, ".", gpu.compute_minor);
 }
 
+// Returns "an " before a name that is spelt, such as NVIDIA, else "a ".
+std::string_view article_for(std::string_view name) {
+  constexpr std::string_view kVowelSounds = "AEFHILMNORSX";
+  const bool spelt = name.size() > 1 && name[1] >= 'A' && name[1] <= 'Z';
+  const bool vowel = !name.empty() && kVowelSounds.find(name[0]) != name.npos;
+  return spelt && vowel ? "an " : "a ";
+}
+
 void resolve_device(Resolver& r, const Machine& machine) {
   const auto note = machine.gpu_note.empty() ? "none was found" : machine.gpu_note;
   if (machine.gpus.empty()) {
     r.offer("parallel.device", "cpu", str("no GPU: ", note));
   } else {
-    r.offer("parallel.device", "cuda", str("GPU 0 is a ", machine.gpus[0].name));
+    r.offer("parallel.device", "cuda",
+            str("GPU 0 is ", article_for(machine.gpus[0].name), machine.gpus[0].name));
   }
   if (r.config().parallel.device == config::Device::cuda && machine.gpus.empty()) {
     r.refuse(Fault::hardware, "parallel.device",
-             str("cuda was asked for, but there is no GPU: ", note,
+             str("requested cuda, found no GPU: ", note,
                  "; set parallel.device=cpu or auto"));
   }
 }
@@ -75,19 +84,18 @@ void check_precision(Resolver& r, const Gpu& gpu) {
 
 void resolve_precision(Resolver& r, const Machine& machine) {
   if (r.config().parallel.device == config::Device::cpu) {
-    r.offer("precision.mode", "fp32", "a CPU computes in fp32");
+    r.offer("precision.mode", "fp32", "default on a CPU");
     return check_precision_of_cpu(r);
   }
   const auto& gpu = weakest(machine);
   const auto compute = compute_capability(gpu);
   if (has_tensor_formats(gpu)) {
     r.offer("precision.mode", "bf16",
-            str("compute ", compute, " >= 8.0 has fast bf16; the weights stay fp32"));
+            str("compute ", compute, " >= 8.0 has fast bf16; fp32 weights"));
   } else if (has_fast_fp16(gpu)) {
-    r.offer(
-        "precision.mode", "fp16",
-        str("compute ", compute,
-            " has fast fp16 and no bf16; the loss is scaled, the weights stay fp32"));
+    r.offer("precision.mode", "fp16",
+            str("compute ", compute,
+                " has fast fp16 and no bf16; loss scaling, fp32 weights"));
   }
   r.offer("precision.mode", "fp32",
           str("compute ", compute, " < 7.0 has neither fast fp16 nor bf16"));
@@ -95,16 +103,16 @@ void resolve_precision(Resolver& r, const Machine& machine) {
 }
 
 std::string gpu_count(std::size_t gpus) {
-  return gpus == 1 ? "is 1" : str("are ", gpus);
+  return gpus == 1 ? "1 GPU" : str(gpus, " GPUs");
 }
 
 void check_device_ids(Resolver& r, const Machine& machine) {
   const auto gpus = machine.gpus.size();
   for (const int id : r.config().parallel.device_ids) {
     if (id < static_cast<int>(gpus)) continue;
-    r.refuse(Fault::hardware, "parallel.device_ids",
-             str("GPU ", id, " was asked for, but there ", gpu_count(gpus),
-                 ", counted from 0"));
+    r.refuse(
+        Fault::hardware, "parallel.device_ids",
+        str("requested GPU ", id, ", found ", gpu_count(gpus), " (numbered from 0)"));
   }
 }
 
@@ -116,8 +124,8 @@ void check_ranks_fit(Resolver& r, const Machine& machine) {
   const auto ranks = parallel.ranks.value();
   if (!parallel.device_ids.empty() || ranks <= gpus) return;
   r.refuse(Fault::hardware, "parallel.ranks",
-           str(ranks, " ranks were asked for, one for each GPU, but there ",
-               gpu_count(gpus), ": ", ranks, " > ", gpus, "; set parallel.ranks=", gpus,
+           str("requested ", ranks, " ranks, one for each GPU, found ", gpu_count(gpus),
+               ": ", ranks, " > ", gpus, "; set parallel.ranks=", gpus,
                " or parallel.device=cpu"));
 }
 
@@ -155,7 +163,7 @@ void offer_method(Resolver& r, const Preference& preference, int ranks) {
 void resolve_zero_stage(Resolver& r) {
   const bool zero = r.config().parallel.strategy == config::Strategy::zero;
   r.offer("parallel.zero_stage", zero ? 2 : 1,
-          zero ? "gradients and the optimizer's state are sharded, parameters are not "
+          zero ? "shards gradients and optimizer state; parameters are not "
                  "gathered twice a step"
                : str("not used: parallel.strategy is ",
                      name_of(r.config().parallel.strategy)));
@@ -169,31 +177,32 @@ void resolve_ranks(Resolver& r, const Machine& machine, const Preference& prefer
   const auto ranks = r.config().parallel.ranks.value();
   offer_method(r, preference, ranks);
   if (ranks == 1) {
-    r.offer("parallel.strategy", "single", "there is 1 rank");
+    r.offer("parallel.strategy", "single", "1 rank");
   } else {
     r.offer("parallel.strategy", "ddp",
-            str(ranks, " ranks, each with the whole model, sum their gradients"));
+            str(ranks, " ranks: replicated model, gradients all-reduced"));
   }
   resolve_zero_stage(r);
   r.offer("parallel.on_setup_failure", by_name ? "stop" : "single",
-          by_name ? "ranks or strategy were asked for by name"
-                  : "nobody asked for more than one rank");
+          by_name ? "parallel.ranks or parallel.strategy is set"
+                  : "default: ranks not set");
   if (r.config().parallel.strategy == config::Strategy::data_parallel) {
-    r.offer("comm.backend", "local", "the ranks are threads of one process");
+    r.offer("comm.backend", "local", "data_parallel: ranks are threads of one process");
   }
   r.offer("comm.backend", cuda ? "nccl_or_gloo" : "shm_or_gloo",
-          cuda ? "shows when the ranks meet"
-               : "tensors are on the CPU; shows when the ranks meet");
+          cuda ? "nccl if it works, else gloo; decided at start"
+               : "CPU tensors: shm on one host, else gloo; decided at start");
 }
 
 void resolve_buckets(Resolver& r) {
   const auto& parallel = r.config().parallel;
   if (!parallel.gradient_as_bucket_view) {
-    r.offer("parallel.shard_update", "off",
-            "parallel.gradient_as_bucket_view=false promises whole gradients");
+    r.offer(
+        "parallel.shard_update", "off",
+        "parallel.gradient_as_bucket_view=false keeps full gradients on every rank");
   }
   r.offer("parallel.shard_update", "shm",
-          "ranks that share memory change parameters together; shows when they meet");
+          "sharded optimizer step over shared memory; decided at start");
   if (!parallel.bucket_cap_mb.is_auto()) {
     const auto cap = parallel.bucket_cap_mb.value();
     r.offer("parallel.bucket_bytes", std::llround(cap * config::kMebibyte),
@@ -206,29 +215,25 @@ void resolve_buckets(Resolver& r) {
           "parallel.bucket_bytes");
 }
 
-void resolve_threads(Resolver& r, const Machine& machine) {
-  constexpr int kMostThreads = 1024;  // of the knob
+constexpr int kMostThreads = 1024;  // of the knob
+
+// A variable that is set decides, whatever the ranks; predictions need to know it.
+void take_given_threads(Resolver& r, const Machine& machine) {
   if (const auto given = machine.omp_num_threads; given && *given <= kMostThreads) {
     r.offer("parallel.threads", *given, str("OMP_NUM_THREADS is ", *given));
   }
+}
+
+void resolve_threads(Resolver& r, const Machine& machine) {
   const int ranks = r.config().parallel.ranks.value();
   const auto shared = ranks > 1 ? str(" / parallel.ranks ", ranks) : "";
   const int cores = std::clamp(machine.physical_cores, 1, kMostThreads);
   r.offer("parallel.threads", std::max(1, cores / ranks),
           str("physical cores: ", cores, shared));
-  const int logical = std::max(1, machine.logical_cores);
-  constexpr int kMostWorkers = 3;  // a batch of small images is little work
-  const int workers = std::clamp(logical / ranks - 1, 1, kMostWorkers);
-  r.offer("data.workers", workers,
-          str("cores: ", logical, shared, ", one is left to the step, at most ",
-              kMostWorkers,
-              ranks > 1
-                  ? str(" for each of ", ranks, " ranks, ", ranks * workers, " in all")
-                  : ""));
   const bool cuda = r.config().parallel.device == config::Device::cuda;
   r.offer("data.pin_memory", cuda ? "true" : "false",
-          cuda ? "the GPU fetches a batch while it computes with the one before"
-               : "there is no GPU to fetch from it");
+          cuda ? "host-to-device copies overlap with compute"
+               : "CPU training copies nothing to a device");
   if (!cuda && r.config().data.pin_memory.value()) {
     r.refuse(Fault::config, "data.pin_memory",
              "true, but parallel.device is cpu, which needs no copy; set "
@@ -236,37 +241,17 @@ void resolve_threads(Resolver& r, const Machine& machine) {
   }
 }
 
-// Offers batches that hide a slow one, if they fit into a tenth of the host's memory.
-void resolve_prefetch(Resolver& r, const Machine& machine, const Knowledge& knowledge) {
-  constexpr int kEnough = 4;
-  constexpr double kTenth = 10;
-  const auto& config = r.config();
-  const auto share = config.batch.per_rank.value() * config.parallel.ranks.value();
-  // A description from elsewhere may say any number: no product of integers.
-  const double sample =
-      knowledge.model ? static_cast<double>(knowledge.model->sample_bytes) : 0;
-  constexpr double kMost = 1e18;
-  const double bytes = std::min(kMost, sample * static_cast<double>(share));
-  const auto room = static_cast<double>(machine.memory_total_bytes) / kTenth;
-  if (bytes > 0 && room > 0 && bytes * kEnough > room) {
-    r.offer("data.prefetch", std::max(1, static_cast<int>(room / bytes)),
-            str("batches of ", units::format_bytes(static_cast<std::int64_t>(bytes)),
-                " in a tenth of ", units::format_bytes(machine.memory_total_bytes)));
-  }
-  r.offer("data.prefetch", kEnough, "enough to hide a slow batch, little memory");
-}
-
 void resolve_memory(Resolver& r, const Preference& preference) {
   if (preference.recompute) {
     r.offer("memory.recompute_every", *preference.recompute ? 1 : 0,
             preference.recompute_because);
   }
-  r.offer("memory.recompute_every", 0, "all activations are kept as long as they fit");
+  r.offer("memory.recompute_every", 0, "default: no activation checkpointing");
   if (preference.offload) {
     r.offer("memory.offload", *preference.offload ? "true" : "false",
             preference.offload_because);
   }
-  r.offer("memory.offload", "false", "only where nothing else fits");
+  r.offer("memory.offload", "false", "default: off unless nothing else fits");
   if (!r.config().memory.offload.value()) return;
   if (r.config().parallel.device == config::Device::cuda) return;
   r.refuse(Fault::config, "memory.offload",
@@ -276,24 +261,25 @@ void resolve_memory(Resolver& r, const Preference& preference) {
 
 void resolve_graph(Resolver& r) {
   const bool cuda = r.config().parallel.device == config::Device::cuda;
-  r.offer("train.graph", cuda ? "if_possible" : "off",
-          cuda ? "steps are launched as a whole; whether they can be shows then"
-               : "CUDA graphs are a GPU's");
+  r.offer(
+      "train.graph", cuda ? "if_possible" : "off",
+      cuda ? "whole steps are captured as CUDA graphs where possible; decided at start"
+           : "CUDA graphs need a GPU");
   if (cuda || r.config().train.graph != config::Graph::on) return;
   r.refuse(Fault::config, "train.graph",
-           "on, but parallel.device is cpu: CUDA graphs are a GPU's; leave it at auto");
+           "on, but parallel.device is cpu: CUDA graphs need a GPU; leave it at auto");
 }
 
 void resolve_length(Resolver& r) {
   const auto& train = r.config().train;
   const auto steps = train.steps.value_or(0);
   if (steps > 0) {
-    r.offer("train.epochs", 0, str("train.steps ", steps, " decides"));
+    r.offer("train.epochs", 0, str("set by train.steps=", steps));
   } else {
-    r.offer("train.epochs", 1, "neither train.steps nor train.epochs was named");
-    r.offer("train.steps", 0, str("train.epochs ", train.epochs.value(), " decides"));
+    r.offer("train.epochs", 1, "default: neither train.steps nor train.epochs is set");
+    r.offer("train.steps", 0, str("set by train.epochs=", train.epochs.value()));
   }
-  r.offer("eval.every", "epoch", "once for each pass over the data, and at the end");
+  r.offer("eval.every", "epoch", "after every epoch, and at the end");
 }
 
 // Returns the machine with the GPUs of parallel.device_ids only.
@@ -327,14 +313,17 @@ Plan resolve(config::Loaded wanted, const Machine& whole, const Knowledge& knowl
   resolve_device(resolver, whole);
   const auto machine = in_use(resolver, whole);
   resolve_precision(resolver, machine);
+  take_given_threads(resolver, machine);
   auto constraints = constraints_of(resolver.config());
+  const auto wanted_knobs = constraints;
   auto [preference, candidates] = detail::ask_policy(resolver, machine, knowledge);
   resolve_ranks(resolver, whole, preference);
   resolve_buckets(resolver);
   resolve_threads(resolver, machine);
   detail::resolve_batch(resolver, preference);
-  resolve_prefetch(resolver, machine, knowledge);
+  detail::resolve_prefetch(resolver, machine, knowledge);
   resolve_memory(resolver, preference);
+  detail::resolve_workers(resolver, machine, knowledge);
   resolve_graph(resolver);
   resolve_length(resolver);
   resolver.validate();
@@ -347,7 +336,7 @@ Plan resolve(config::Loaded wanted, const Machine& whole, const Knowledge& knowl
     candidates = outcomes(inputs, constraints);
   }
   plan.candidates = std::move(candidates);
-  detail::add_predictions(plan, machine, knowledge);
+  detail::add_predictions(plan, {whole, machine, knowledge, wanted_knobs});
   return plan;
 }
 

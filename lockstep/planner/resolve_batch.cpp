@@ -25,9 +25,10 @@ void offer_global(Resolver& r) {
     const auto global = usual_global(batch, ranks);
     r.offer("batch.global", global,
             global == config::kDefaultGlobalBatch
-                ? "the usual size, no batch was named"
+                ? "default: no batch size is set"
                 : str("near the usual ", config::kDefaultGlobalBatch,
-                      ", no batch was named, and a multiple of what is done at once"));
+                      ", a multiple of ranks x micro x accumulation; no batch size is "
+                      "set"));
   }
 }
 
@@ -47,11 +48,6 @@ bool is_limited(const config::Config& config) {
   return config.parallel.device == config::Device::cuda || config.memory.host_limit > 0;
 }
 
-bool will_search(const config::Config& config) {
-  return config.memory.find_micro.value_or(is_limited(config) &&
-                                           !config.parallel.sync_batch_norm);
-}
-
 // Offers to find the micro-batch by trying; `open` means that no size was set.
 void offer_search(Resolver& r, bool open) {
   const auto& config = r.config();
@@ -59,19 +55,21 @@ void offer_search(Resolver& r, bool open) {
   const bool fails_alone = !config.parallel.sync_batch_norm;
   if (open && limited && fails_alone) {
     r.offer("memory.find_micro", "true",
-            str("batch.micro is auto: the largest that fits memory.target ",
-                text::from_double(config.memory.target), " is found by trying"));
+            str("trial runs find the largest within memory.target ",
+                text::from_double(config.memory.target)));
   }
-  r.offer("memory.find_micro", "false",
-          !open          ? "the size of a micro-batch was named"
-          : !fails_alone ? "parallel.sync_batch_norm: no rank may run out alone"
-          : config.batch.micro.value_or(0) < config.batch.per_rank.value()
-              ? "the memory of a CPU has no limit to try; memory.host_limit sets one"
-              : "the host has memory enough for a whole share");
+  r.offer(
+      "memory.find_micro", "false",
+      !open ? "batch.micro or batch.accumulation is set"
+      : !fails_alone
+          ? "parallel.sync_batch_norm: an out-of-memory on one rank can not be retried"
+      : config.batch.micro.value_or(0) < config.batch.per_rank.value()
+          ? "CPU memory has no limit to search against; memory.host_limit sets one"
+          : "the whole batch.per_rank fits");
   if (!config.memory.find_micro.value()) return;
   if (!limited) {
     r.refuse(Fault::config, "memory.find_micro",
-             "true, but the memory of a CPU has no limit to try; set "
+             "true, but CPU memory has no limit to search against; set "
              "memory.host_limit, or memory.find_micro=false");
   }
   if (!fails_alone) {
@@ -84,11 +82,11 @@ void offer_search(Resolver& r, bool open) {
 std::string how_large(const Resolver& r, const Preference& preference,
                       std::int64_t micro) {
   if (micro != *preference.micro) {
-    return str(preference.batch_because, "; ", micro, " divides the share of a rank");
+    return str(preference.batch_because, "; ", micro, " divides batch.per_rank");
   }
-  const bool tries = preference.micro_is_guess && will_search(r.config());
+  const bool tries = preference.micro_is_guess && will_find_micro(r.config());
   return preference.batch_because +
-         (tries ? "; memory.find_micro tries what really fits" : "");
+         (tries ? "; memory.find_micro measures what fits" : "");
 }
 
 }  // namespace
@@ -96,6 +94,10 @@ std::string how_large(const Resolver& r, const Preference& preference,
 void resolve_batch(Resolver& r, const Preference& preference) {
   const auto ranks = r.config().parallel.ranks.value();
   const bool named = !nothing_named(r.config().batch);
+  if (preference.find_micro) {
+    r.offer("memory.find_micro", *preference.find_micro ? "true" : "false",
+            preference.find_micro_because);
+  }
   if (!named && !preference.micro_is_guess) {
     r.offer("batch.micro", preference.micro, preference.batch_because);
     r.offer("batch.accumulation", preference.accumulation, preference.batch_because);
@@ -113,7 +115,7 @@ void resolve_batch(Resolver& r, const Preference& preference) {
     r.offer("batch.micro", micro, how_large(r, preference, micro));
   }
   if (batch.micro.is_auto()) {
-    r.offer("batch.accumulation", 1, "the share of a rank goes through at once");
+    r.offer("batch.accumulation", 1, "one micro-batch for the whole batch.per_rank");
   } else {
     r.offer("batch.accumulation", per_rank / batch.micro.value(),
             str("batch.per_rank ", per_rank, " / batch.micro ", batch.micro.value()));
@@ -127,7 +129,7 @@ void resolve_batch(Resolver& r, const Preference& preference) {
   const std::int64_t usual = cuda ? 1024 : 256;
   if (preference.eval && *preference.eval < usual) {
     r.offer("batch.eval", std::max(micro, *preference.eval),
-            str("takes no more memory than a step; batch.micro ", micro,
+            str("no more memory than a training step; batch.micro ", micro,
                 " if that were more"));
   }
   r.offer("batch.eval", std::max(micro, usual),

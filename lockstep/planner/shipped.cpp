@@ -1,5 +1,6 @@
 #include "lockstep/planner/shipped.h"
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <string_view>
@@ -8,6 +9,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/config/gpt_sizes.h"
 #include "lockstep/hardware/json.h"
+#include "lockstep/planner/machine_grammar.h"
 
 namespace lockstep::planner {
 namespace {
@@ -27,13 +29,16 @@ std::vector<std::string> names_in(std::span<const Shipped> files) {
 
 std::string text_of(std::span<const Shipped> files, const std::string& name,
                     std::string_view what) {
+  const auto more = what == "machine" ? ", any number of a GPU (8xa100-40, 1xrtx4090), "
+                                        "several hosts (2x(4xh100)), cpu-N"
+                                      : "";
   for (const auto& file : files) {
     if (file.name == name) return std::string(file.text);
   }
   const auto names = names_in(files);
-  throw Error(Fault::config, "there is no ", what, " '", name, "' in this program",
-              text::did_you_mean(name, names), "; it has ", text::join(names, ", "),
-              ", and reads files (a name with a / or .json)");
+  throw Error(Fault::config, "unknown ", what, " '", name, "'",
+              text::did_you_mean(name, names), "; known are ", text::join(names, ", "),
+              more, ", or a file (a name with a / or .json)");
 }
 
 }  // namespace
@@ -49,11 +54,14 @@ std::vector<std::string> shipped_machines() {
 run::ModelDescription shipped_model(const std::string& word) {
   const auto* size = config::find_gpt_size(word);
   const auto name = size == nullptr ? word : std::string(size->name);
-  return run::model_from_json(text_of(kModelFiles, name, "description of a model"),
-                              name + ".json");
+  return run::model_from_json(text_of(kModelFiles, name, "model"), name + ".json");
 }
 
 hardware::Machine shipped_machine(const std::string& name) {
+  const auto names = shipped_machines();
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    if (auto machine = machine_by_grammar(name)) return *machine;
+  }
   auto machine =
       hardware::from_json(text_of(kMachineFiles, name, "machine"), name + ".json");
   machine.hostname = name;

@@ -14,6 +14,7 @@ std::vector<std::string> shipped_machines();  // "4xl4", ...
 
 // Throws Fault::config for an unknown name, with a suggestion.
 run::ModelDescription shipped_model(const std::string& name);
+// Takes any machine of the grammar, too (machine_grammar.h).
 hardware::Machine shipped_machine(const std::string& name);
 
 }  // namespace lockstep::planner

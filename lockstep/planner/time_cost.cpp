@@ -3,6 +3,7 @@
 #include <set>
 
 #include "lockstep/planner/cost.h"
+#include "lockstep/planner/detail/search.h"
 #include "lockstep/planner/rates.h"
 
 namespace lockstep::planner {
@@ -31,10 +32,11 @@ constexpr double kSkew = 0.01;
 // Returns the slowest of the ranks' devices, for which the others wait.
 DeviceRates device_rates(const CostInputs& inputs, int ranks) {
   if (!inputs.on_gpu()) {
-    const int cores = std::max(1, inputs.machine.physical_cores);
-    const int all = inputs.config.parallel.threads.value_or(std::max(1, cores / ranks));
-    // More threads than cores share them.
-    return cpu_rates(inputs.machine, std::max(1, std::min(all, cores / ranks)));
+    const double cores = std::max(1, inputs.machine.physical_cores);
+    const int all = inputs.config.parallel.threads.value_or(
+        std::max(1, inputs.machine.physical_cores / ranks));
+    // More threads than cores share them, and so do more ranks.
+    return cpu_rates(inputs.machine, std::min<double>(all, cores / ranks));
   }
   auto slowest = gpu_rates(inputs.machine, 0, inputs.config.precision.mode);
   const auto count = std::min<std::size_t>(ranks, inputs.machine.gpus.size());
@@ -202,6 +204,7 @@ TimeCost time_cost(const CostInputs& inputs, const Candidate& candidate) {
       exchange.seconds - exchange.can_hide + kInterference * exchange.can_hide;
   cost.wait = kSkew * std::log2(candidate.ranks) * cost.compute;
   cost.offload = offload_seconds(inputs, candidate, cost.compute);
+  detail::add_loading(inputs, candidate, cost);
   return cost;
 }
 
@@ -231,13 +234,17 @@ std::vector<Scaling> predict_scaling(const CostInputs& inputs,
   alone.ranks = 1;
   alone.method = Method::single;
   const double one = predict(inputs, alone).samples_per_second;
+  const auto devices = inputs.on_gpu() ? static_cast<int>(inputs.machine.gpus.size())
+                                       : inputs.machine.physical_cores;
   std::vector<Scaling> list;
   for (const int ranks : std::set<int>{1, 2, 4, 8, candidate.ranks}) {
+    if (ranks > std::max(devices, candidate.ranks)) continue;
     auto several = candidate;
     several.ranks = ranks;
     if (ranks == 1) several.method = Method::single;
     if (ranks > 1 && several.method == Method::single) several.method = Method::ddp;
-    list.push_back({ranks, predict(inputs, several).samples_per_second / one});
+    const auto then = predict(inputs, several);
+    list.push_back({ranks, then.samples_per_second / one, memory_lack(inputs, then)});
   }
   return list;
 }

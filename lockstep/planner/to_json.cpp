@@ -42,6 +42,7 @@ Json json_of(const TimeCost& time) {
   return {{"compute_seconds", time.compute},   {"update_seconds", time.update},
           {"exchange_seconds", time.exchange}, {"exposed_seconds", time.exposed},
           {"wait_seconds", time.wait},         {"offload_seconds", time.offload},
+          {"load_seconds", time.load},         {"data_wait_seconds", time.data_wait},
           {"step_seconds", time.step()},       {"host_bound", time.host_bound}};
 }
 
@@ -68,14 +69,15 @@ Json json_of(const Correction& correction) {
 void add_prediction(const Plan& plan, Json& document) {
   document["model"] = plan.model;
   document["prediction"] = json_of(*plan.prediction);
+  document["prediction"]["bottleneck"] = plan.bottleneck;
   document["prediction"]["seconds"] =
       plan.seconds ? Json(*plan.seconds) : Json(nullptr);
   document["efficiency"] = {{"flops_per_sample", plan.flops_per_sample},
                             {"peak_flops", plan.peak_flops}};
   document["correction"] = json_of(plan.correction);
   auto scaling = Json::array();
-  for (const auto& [ranks, speed_up] : plan.scaling) {
-    scaling.push_back({{"ranks", ranks}, {"speed_up", speed_up}});
+  for (const auto& [ranks, speed_up, lacks] : plan.scaling) {
+    scaling.push_back({{"ranks", ranks}, {"speed_up", speed_up}, {"lacks", lacks}});
   }
   document["scaling"] = scaling;
   auto candidates = Json::array();

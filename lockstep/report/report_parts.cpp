@@ -52,14 +52,14 @@ std::vector<std::string> prediction_row(const Json& pair, const std::string& nam
   const auto measured = number_at(pair, "measured");
   const auto low = number_at(pair, "low");
   const auto high = number_at(pair, "high");
-  const auto difference =
-      predicted && measured && *predicted > 0
-          ? fmt::format("{:+.1f} %", 100 * (*measured / *predicted - 1))
+  const auto error =
+      predicted && measured && *predicted > 0 && *measured > 0
+          ? fmt::format("{:+.0f} %", 100 * run::prediction_error(*predicted, *measured))
           : "-";
   const auto range =
       low && high ? fmt::format("{} to {}", shown(low, is_time), shown(high, is_time))
                   : "-";
-  return {name, shown(predicted, is_time), range, shown(measured, is_time), difference};
+  return {name, shown(predicted, is_time), range, shown(measured, is_time), error};
 }
 
 Json record_of(const run::RunDirectory& run) {
@@ -78,7 +78,7 @@ Rows machine_rows(const run::RunDirectory& run) {
   Rows rows{
       {"machine", fmt::format("{}, {}, Linux {}", machine->hostname, machine->os,
                               machine->kernel)},
-      {"CPU", fmt::format("{}, {} cores ({} threads) for us, {} socket{}",
+      {"CPU", fmt::format("{}, {} usable cores ({} threads), {} socket{}",
                           machine->cpu_model.empty() ? "unknown" : machine->cpu_model,
                           machine->physical_cores, machine->logical_cores,
                           machine->sockets, machine->sockets == 1 ? "" : "s")},
@@ -99,7 +99,7 @@ Rows machine_rows(const run::RunDirectory& run) {
 Rows prediction_rows(const run::RunDirectory& run) {
   const auto record = record_of(run);
   if (!record.is_object() || !record.value("prediction", Json()).is_object()) return {};
-  Rows rows{{"", "predicted", "range", "measured", "difference"}};
+  Rows rows{{"", "predicted", "range", "measured", "error"}};
   const auto& prediction = record["prediction"];
   for (const auto& [key, name, is_time] :
        {std::tuple("memory_bytes", "memory of a rank", false),

@@ -50,6 +50,7 @@ struct ModelDescription {
   std::string source;              // where the numbers come from
   std::int64_t sequence = 0;       // tokens of a sample; 0: samples are no sequences
   std::int64_t sample_bytes = 0;   // of a batch, as it comes from the loader
+  double load_seconds = 0;         // of one loader thread; 0: by data.name and bytes
   std::int64_t train_samples = 0;  // of the data set; 0: not known
   // Of its parameters, those that are not trained: they have no gradients and no state.
   std::int64_t frozen_parameters = 0;

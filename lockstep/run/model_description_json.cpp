@@ -42,6 +42,7 @@ void describe(ModelDescription& m, Visitor& v) {
   v.field("source", m.source);
   v.field("sequence", m.sequence);
   v.field("sample_bytes", m.sample_bytes);
+  v.field("load_seconds", m.load_seconds);
   v.field("train_samples", m.train_samples);
   v.field("frozen_parameters", m.frozen_parameters);
   v.field("backward", m.backward);

@@ -30,6 +30,12 @@ std::string_view name_of(RunStatus state) noexcept;
 std::optional<RunStatus> run_status_of(std::string_view name) noexcept;
 bool is_final(RunStatus state) noexcept;  // done, failed, stopped
 
+// Returns by how much a prediction was too high, as a share of what was measured: the
+// only measure of an error, in the terminal, in the report and in files. 0: not known.
+constexpr double prediction_error(double predicted, double measured) {
+  return predicted > 0 && measured > 0 ? predicted / measured - 1 : 0;
+}
+
 // The predicted and measured values of a run; 0: not known.
 struct Comparison {
   double memory_predicted_bytes = 0;  // of a rank, at its peak

@@ -48,17 +48,22 @@ std::int64_t start_of_process(int pid) {
 }
 
 Json json_of(const Comparison& c) {
-  const double most = c.step_predicted_seconds * c.step_spread;
-  Json step = {{"predicted", c.step_predicted_seconds},
-               {"measured", c.step_measured_seconds}};
-  if (most > 0) {
-    step["low"] = c.step_predicted_seconds - most;
-    step["high"] = c.step_predicted_seconds + most;
+  const auto with_error = [](double predicted, double measured) {
+    Json pair = {{"predicted", predicted}, {"measured", measured}};
+    if (predicted > 0 && measured > 0) {
+      pair["error"] = prediction_error(predicted, measured);
+    }
+    return pair;
+  };
+  auto step = with_error(c.step_predicted_seconds, c.step_measured_seconds);
+  // A spread is a ratio: as many times less as more, and never less than nothing.
+  if (c.step_predicted_seconds * c.step_spread > 0) {
+    step["low"] = c.step_predicted_seconds / (1 + c.step_spread);
+    step["high"] = c.step_predicted_seconds * (1 + c.step_spread);
   }
-  return {{"memory_bytes",
-           {{"predicted", c.memory_predicted_bytes},
-            {"measured", c.memory_measured_bytes}}},
-          {"step_seconds", step}};
+  return {
+      {"memory_bytes", with_error(c.memory_predicted_bytes, c.memory_measured_bytes)},
+      {"step_seconds", step}};
 }
 
 // Returns 0 for a number that is not there.

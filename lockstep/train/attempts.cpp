@@ -70,8 +70,8 @@ const std::vector<comm::Ballot>& Attempts::compute(const data::Batch& batch,
         recovery_.put_back(parts_.tally);
         if (parts_.world.rank() == 0) {
           log::warning("train",
-                       "what CUDA graphs held is given back: from now on "
-                       "kernels are launched one by one");
+                       "CUDA graphs released their memory: kernels are launched "
+                       "eagerly from now on");
         }
       } else {
         recover(ballots, steps);

@@ -168,7 +168,7 @@ void Checkpoints::find() {
   // A checkpoint of another run is not this run's last one, whatever its step.
   if (kin != kForeign) last_step_ = resumed_->steps;
   had_ended_ = kin == kOver;
-  log::info("checkpoint", fmt::format("going on after step {}, from {}, saved {}",
+  log::info("checkpoint", fmt::format("resuming from step {}: {}, saved {}",
                                       resumed_->steps, from_.string(), manifest.time));
   if (parts_.world.rank() == 0) say_what_differs(manifest);
 }
@@ -179,16 +179,16 @@ void Checkpoints::say_what_differs(const storage::Manifest& manifest) const {
   for (const auto& [key, value] : run::parse_knobs(config_text_)) {
     const auto before = then.find(key);
     if (before == then.end()) {
-      changed.push_back(str(key, "=", value, " (it had none)"));
+      changed.push_back(str(key, " unset -> ", value));
     } else if (before->second != value) {
-      changed.push_back(str(key, "=", value, " (it was ", before->second, ")"));
+      changed.push_back(str(key, " ", before->second, " -> ", value));
     }
   }
   constexpr std::size_t kShown = 10;
   if (changed.empty()) return;
   const auto more = changed.size() > kShown ? ", ..." : "";
   changed.resize(std::min(changed.size(), kShown));
-  log::warning("checkpoint", fmt::format("not as it was when this was saved: {}{}",
+  log::warning("checkpoint", fmt::format("config changed since the checkpoint: {}{}",
                                          text::join(changed, ", "), more));
 }
 
@@ -207,7 +207,7 @@ checkpoint::Pieces of_this_task(checkpoint::Pieces own,
   }
   if (!differs) return own;
   log::info("checkpoint",
-            "it is of another task: the numbers since the last report are left out");
+            "saved by another task: metrics since its last log line are dropped");
   std::erase_if(own, [](const auto& piece) {
     return piece.name.ends_with(".tally") || piece.name.ends_with(".count");
   });
@@ -229,10 +229,11 @@ void Checkpoints::load(parallel::Strategy& strategy, const checkpoint::Pieces& o
   if (ranks == parts_.world.size()) {
     return checkpoint::load(reader, of_this_task(own, reader.manifest()), rules);
   }
-  log::info("checkpoint",
-            fmt::format("it was saved by {} ranks and goes on with {}: the samples are "
-                        "the same, sums differ in their last bits",
-                        ranks, parts_.world.size()));
+  log::info(
+      "checkpoint",
+      fmt::format("saved with {} ranks, resuming with {}: same samples, sums differ "
+                  "in the last bits",
+                  ranks, parts_.world.size()));
 }
 
 void Checkpoints::begin() {

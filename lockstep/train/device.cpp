@@ -13,7 +13,7 @@ torch::Device choose_device(const config::ParallelConfig& config, int local_rank
   if (config.device != config::Device::cuda) return torch::kCPU;
   if (!torch::cuda::is_available()) {
     throw Error(Fault::hardware,
-                "parallel.device: cuda was asked for, but this LibTorch sees "
+                "parallel.device: requested cuda, but this LibTorch sees "
                 "no GPU; `lockstep doctor` says why, parallel.device=cpu "
                 "trains without one");
   }

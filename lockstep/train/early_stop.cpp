@@ -101,10 +101,10 @@ void Divergence::load(const std::map<std::string, double>& state) {
 }
 
 std::string Divergence::because() const {
-  if (!std::isfinite(now_)) return "the loss is no number (early_stop.divergence)";
+  if (!std::isfinite(now_)) return "loss is NaN (early_stop.divergence)";
   return fmt::format(
-      "the loss, smoothed, is {:.4g}: more than {} times its least, {:.4g}", now_,
-      ratio_, best_);
+      "smoothed loss {:.4g} exceeds {} x its minimum {:.4g} (early_stop.divergence)",
+      now_, ratio_, best_);
 }
 
 }  // namespace lockstep::train

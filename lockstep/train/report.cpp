@@ -8,6 +8,7 @@
 #include <signal.h>
 
 #include "lockstep/base/log.h"
+#include "lockstep/base/process.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/models/summary.h"
@@ -78,8 +79,8 @@ std::vector<files::Path> heartbeat_files(const run::RunDirectory& run) {
 
 std::string how_it_ended(const Result& result) {
   if (result.stopped_by != 0) {
-    return fmt::format("stopped by {} after step {}", ::strsignal(result.stopped_by),
-                       result.steps);
+    return fmt::format("stopped by {} after step {}",
+                       process::signal_name(result.stopped_by), result.steps);
   }
   if (!result.already_over.empty()) return result.already_over;
   if (!result.ended_early.empty()) return result.ended_early;
@@ -90,11 +91,11 @@ std::string how_it_ended(const Result& result) {
 std::string time_of(const Result& result) {
   const double here = result.train_seconds - result.earlier_train_seconds;
   if (result.earlier_train_seconds == 0) {
-    return fmt::format("{:.1f} s, of it training {:.1f} s", result.seconds, here);
+    return fmt::format("{:.1f} s, training time {:.1f} s", result.seconds, here);
   }
   return fmt::format(
-      "{:.1f} s since it was resumed, of it training {:.1f} s; {:.1f} s of training in "
-      "all",
+      "{:.1f} s since resuming, training time {:.1f} s; {:.1f} s over all "
+      "attempts",
       result.seconds, here, result.train_seconds);
 }
 

@@ -81,7 +81,7 @@ void Reporter::resumed(std::int64_t step, const std::string& from) {
   if (!first_) return;
   events_->write("resumed", {{"step", step}, {"from", from}});
   if (!show_) return;
-  console_.print(fmt::format("going on after step {}, from {}\n", step, from));
+  console_.print(fmt::format("resuming from step {}: {}\n", step, from));
 }
 
 void Reporter::checkpoint(const CheckpointReport& report) {

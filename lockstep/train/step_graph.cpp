@@ -84,16 +84,15 @@ std::string StepGraph::obstacle() const {
 
 void StepGraph::refuse(const std::string& why) {
   if (parts_.train.graph == config::Graph::on) {
-    throw Error(Fault::config, "train.graph: on was asked for, but a graph can not ",
+    throw Error(Fault::config, "train.graph: on, but a graph can not ",
                 "hold the steps: ", why,
-                "; leave it at auto, and kernels are launched one by one");
+                "; leave it at auto to launch kernels eagerly");
   }
   release();
   off_ = true;
   if (parts_.world.rank() != 0) return;
-  log::info(
-      "train",
-      fmt::format("kernels are launched one by one, not by a CUDA graph: {}", why));
+  log::info("train",
+            fmt::format("no CUDA graph, kernels are launched eagerly: {}", why));
 }
 
 StepGraph::Key StepGraph::key_of(const data::Batch& batch) const {
@@ -229,8 +228,7 @@ bool StepGraph::capture(HeldShape& entry, const Capture& what) {
   failure = agreed(failure);
   if (failure.of == Failure::Of::nothing) {
     if (first && parts_.world.rank() == 0) {
-      log::info("train", fmt::format("steps are launched as a whole, by CUDA graphs, "
-                                     "from step {} on",
+      log::info("train", fmt::format("CUDA graphs replay whole steps from step {} on",
                                      steps + 1));
     }
     return true;

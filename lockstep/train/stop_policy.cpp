@@ -30,7 +30,7 @@ bool StopPolicy::is_out_of_time() const {
 
 void StopPolicy::on_ballots(const std::vector<comm::Ballot>& ballots) {
   const auto flags = comm::Votes::any(ballots);
-  if ((flags & comm::kEnough) != 0) end_early("a callback wanted no more steps");
+  if ((flags & comm::kEnough) != 0) end_early("stopped by a callback");
   if ((flags & comm::kOutOfTime) != 0) leaving_ = out_of_time_ = true;
   for (const auto& one : ballots) {
     if ((one.flags & comm::kStop) == 0) continue;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/log.h"
+#include "lockstep/base/process.h"
 #include "lockstep/config/decisions.h"
 #include "lockstep/run/exit_status.h"
 #include "lockstep/train/detail/training.h"
@@ -163,7 +164,7 @@ Result Training::end() {
       earlier_seconds_ + seconds_between(train_begin_, clock_.now());
   if (const int signal = result_.stopped_by) {
     log::warning("train", fmt::format("stopped by {} after step {}",
-                                      ::strsignal(signal), state_.steps));
+                                      process::signal_name(signal), state_.steps));
   }
   const bool cut = result_.stopped_by != 0 || result_.out_of_time;
   if (cut) save_last();

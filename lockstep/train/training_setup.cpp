@@ -104,7 +104,7 @@ void Training::set_up(Shared& shared) {
 }
 
 std::string Training::who_watches() const {
-  if (shared_.hooks.trace) return "somebody wants a trace of it";
+  if (shared_.hooks.trace) return "it is being traced (--trace)";
   return callbacks_.watch_passes()
              ? "a callback watches its passes (Callback::watches_passes)"
              : "";

@@ -37,7 +37,7 @@ void Updates::note(bool skipped, std::int64_t step) {
     parts_.reporter.skipped(step, scaler_.scale());
     const auto most = parts_.train.max_skipped;
     if (!scaler_.active() && most > 0 && state.skipped_in_a_row >= most) {
-      throw Error(Fault::diverged, "train: gradients were not finite in ", most,
+      throw Error(Fault::diverged, "train: NaN or inf gradients in ", most,
                   " steps in a row, up to step ", step,
                   " (train.max_skipped); lower optim.lr, or set optim.clip_norm");
     }

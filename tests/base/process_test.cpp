@@ -93,7 +93,7 @@ TEST(Process, ASignalIsReportedWithItsName) {
   const auto end = child.wait();
   EXPECT_EQ(end.signal, SIGSEGV);
   EXPECT_EQ(end.shell_status(), 128 + SIGSEGV);
-  EXPECT_EQ(process::describe(end), "signal 11 (Segmentation fault)");
+  EXPECT_EQ(process::describe(end), "signal 11 (SIGSEGV)");
   EXPECT_EQ(process::describe({.exit_status = 2}), "exit status 2");
 }
 

@@ -182,7 +182,7 @@ TEST_F(CheckpointCommand, InspectShowsTensorsAndState) {
   save({.step = 10, .seed = 1, .loss = 0.25});
   const auto outcome = run({"inspect", "run", "--step", "best"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("loss 0.25 (smaller is better)"));
+  EXPECT_THAT(outcome.out, HasSubstr("loss 0.25 (lower is better)"));
   EXPECT_THAT(outcome.out, HasSubstr("rank_0 [0:7], rank_1 [7:15]"));
   EXPECT_THAT(outcome.out, HasSubstr("(order [0, 2, 3, 1])"));
   EXPECT_THAT(outcome.out, HasSubstr("\"epoch\": 3"));

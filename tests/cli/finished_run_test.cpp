@@ -135,14 +135,14 @@ TEST(FinishedRun, OneThatRanOutOfTimeIsNotOver) {
                 "mkdir -p $2/checkpoints/step_3\n");
   const auto first = rig.run({"train", "recipe.yaml", "--run-dir", "one"});
   EXPECT_THAT(first.err,
-              HasSubstr("its last checkpoint is ./one/checkpoints/step_3; this goes on "
-                        "from there:\n  " +
+              HasSubstr("its last checkpoint is ./one/checkpoints/step_3; resume "
+                        "with:\n  " +
                         rig.program().string() + " train recipe.yaml --run-dir one\n"));
   rig.run({"train", "recipe.yaml", "--run-dir", "one"});
   EXPECT_EQ(trainings_in(rig), 2);
 }
 
-// The words after "this goes on from there:" of a run that was stopped.
+// The words after "resume with:" of a run that was stopped.
 std::string resume_line(const Rig& rig, std::vector<std::string> words) {
   rig.worker(
       "mkdir -p \"$2\"/checkpoints/step_3 \"$2\"/checkpoints/step_12; exit 130\n");
@@ -150,8 +150,8 @@ std::string resume_line(const Rig& rig, std::vector<std::string> words) {
   const auto output = rig.run(std::move(words));
   EXPECT_EQ(output.end.exit_status, 130) << output.err;
   EXPECT_THAT(output.err, AllOf(HasSubstr("lockstep: the run is kept in "),
-                                HasSubstr("checkpoints/step_12; this goes on")));
-  const std::string_view before = "this goes on from there:\n  ";
+                                HasSubstr("checkpoints/step_12; resume with:")));
+  const std::string_view before = "resume with:\n  ";
   const auto at = output.err.find(before);
   if (at == std::string::npos) return output.err;
   const auto begin = at + before.size();
@@ -235,13 +235,13 @@ TEST(FinishedRun, OneThatDivergedSaysFromWhereAnotherRecipeCanGoOn) {
       rig.run({"train", "recipe.yaml", "--run-dir", "one", "optim.lr=50"});
   EXPECT_EQ(output.end.exit_status, 1) << output.err;
   EXPECT_THAT(output.err,
-              AllOf(HasSubstr("the loss was last a number at step 2; checkpoints of "
+              AllOf(HasSubstr("the loss was last finite at step 2; checkpoints of "
                               "later steps may hold NaN\n"),
                     HasSubstr("a lower optim.lr (it was 50) or another recipe\n"),
                     HasSubstr("its newest checkpoint from before that is "
                               "./one/checkpoints/step_2; go on from it with another "
                               "--run-dir and --resume ./one/checkpoints/step_2\n"),
-                    Not(HasSubstr("this goes on from there"))));
+                    Not(HasSubstr("resume with"))));
 }
 
 // One weight of it is no number.

@@ -60,12 +60,85 @@ TEST_F(Runs, TheTableHasARowForEveryRun) {
   add_trained("second");
   const auto outcome = lockstep_in_process({"runs", dir()});
   EXPECT_EQ(outcome.status, 0);
-  EXPECT_THAT(outcome.out, HasSubstr("ID      STATE    RECIPE  STARTED"));
+  EXPECT_THAT(outcome.out, HasSubstr("ID      STATE    STARTED"));
   EXPECT_THAT(outcome.out,
-              HasSubstr("second  done     r.yaml  2023-11-14 22:13:40     01:05    60  "
-                        "0.7500  accuracy 0.8750\n"));
-  EXPECT_THAT(outcome.out, HasSubstr("first   stopped  r.yaml"));
+              HasSubstr("second  done     2023-11-14 22:13:40     01:05    60  0.7500  "
+                        "accuracy 0.8750  r.yaml\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("first   stopped  2023"));
   EXPECT_LT(outcome.out.find("second"), outcome.out.find("first"));
+}
+
+TEST_F(Runs, SweepsTagsAndTypedKnobsAreShown) {
+  auto record = run::record_of_this_process();
+  record.command = "lockstep find-lr r.yaml optim.name=sgd --run-dir runs/a.b=c";
+  add("sweep", record);
+  record.command = "lockstep train r.yaml optim.lr=3e-4 batch.global=64";
+  const auto tagged = add("tagged", record);
+  test::write_file(tagged.config(), "run:\n  tags: [baseline, \"a b\"] # recipe\n");
+  const auto table = lockstep_in_process({"runs", dir()}).out;
+  EXPECT_THAT(table, HasSubstr("(find-lr) r.yaml optim.name=sgd\n"));
+  EXPECT_THAT(table,
+              HasSubstr("r.yaml #baseline #a b optim.lr=3e-4 batch.global=64\n"));
+  const auto only = [&](const std::vector<std::string>& words) {
+    auto all = words;
+    all.insert(all.begin(), {"runs", dir(), "--json"});
+    std::string ids;
+    for (const auto& run : json::parse(lockstep_in_process(all).out).at("runs")) {
+      ids += run.at("id").get<std::string>() + " ";
+    }
+    return ids;
+  };
+  EXPECT_EQ(only({"--kind", "find-lr"}), "sweep ");
+  EXPECT_EQ(only({"--kind", "train"}), "tagged ");
+  EXPECT_EQ(only({"--tag", "a b"}), "tagged ");
+  EXPECT_EQ(only({"--recipe", "r.y"}), "tagged sweep ");
+  EXPECT_EQ(only({"--state", "done"}), "");
+  EXPECT_EQ(only({"--reverse"}), "sweep tagged ");
+}
+
+TEST_F(Runs, AnyMetricIsAColumnAndAnOrder) {
+  add("none", run::record_of_this_process());
+  add_trained("first");
+  const auto second = add_trained("second");
+  monitor::MetricsWriter(second.metrics(), clock_)
+      .write({.step = 80,
+              .split = monitor::Split::eval,
+              .loss = 0.25,
+              .more = {{"accuracy", 0.5}}});
+  const auto table = lockstep_in_process({"runs", dir(), "--metric", "accuracy",
+                                          "--metric", "lr", "--sort", "accuracy"})
+                         .out;
+  EXPECT_THAT(table, HasSubstr("accuracy  lr"));
+  EXPECT_LT(table.find("\nsecond"), table.find("\nfirst")) << table;
+  EXPECT_LT(table.find("\nfirst"), table.find("\nnone")) << "without it: last";
+  const auto wrong = lockstep_in_process({"runs", dir(), "--metric", "acuracy"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("did you mean 'accuracy'?"));
+}
+
+TEST_F(Runs, StatusHasHumanUnitsAndKeepsToTheWidth) {
+  const auto run = add_trained("x");
+  monitor::MetricsWriter(run.metrics(), clock_)
+      .write({.step = 90,
+              .loss = 0.5,
+              .more = {{"memory_bytes", 3.0 * (1LL << 30)},
+                       {"step_seconds", 0.0123},
+                       {"data_wait_seconds", 0.5},
+                       {"mfu_ratio", 0.4125},
+                       {"samples_per_second", 12345.0}}});
+  run::EventWriter(run.events(), clock_)
+      .write("alert", {{"text", std::string("a long story ") + std::string(200, 'x')}});
+  const auto out = lockstep_in_process({"status", "--dir", dir()}).out;
+  EXPECT_THAT(out, HasSubstr("memory 3.0 GiB"));
+  EXPECT_THAT(out, HasSubstr("step time 12.3 ms"));
+  EXPECT_THAT(out, HasSubstr("data wait 500.0 ms"));
+  EXPECT_THAT(out, HasSubstr("mfu 41.2 %"));
+  EXPECT_THAT(out, HasSubstr("12,345 samples/s"));
+  std::istringstream lines(out);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("run ")) continue;  // a path is not broken
+    EXPECT_LE(line.size(), 80U) << line;
+  }
 }
 
 TEST_F(Runs, JsonHasTheSameFacts) {
@@ -153,7 +226,7 @@ TEST_F(Runs, TheEnvironmentMayNameTheDirectory) {
       {"LOCKSTEP_RUN_DIR", dir()}};
   EXPECT_THAT(lockstep_in_process({"runs"}, environment).out, HasSubstr("mine  done"));
   EXPECT_THAT(lockstep_in_process({"status"}, environment).out,
-              HasSubstr("run       mine  ("));
+              HasSubstr("run        mine  ("));
   EXPECT_THAT(lockstep_in_process({"doctor"}, environment).out,
               HasSubstr(" free in " + dir() + "\n"));
 }
@@ -163,11 +236,11 @@ TEST_F(Runs, StatusShowsTheNewestByDefault) {
   add_trained("new");
   const auto outcome = lockstep_in_process({"status", "--dir", dir()});
   EXPECT_EQ(outcome.status, 0);
-  EXPECT_THAT(outcome.out, HasSubstr("run       new  ("));
-  EXPECT_THAT(outcome.out, HasSubstr("state     done\n"));
-  EXPECT_THAT(outcome.out, HasSubstr("step      60/200 (30 %)\n"));
-  EXPECT_THAT(outcome.out, HasSubstr("train     step 50  loss 0.75  lr 0.001\n"));
-  EXPECT_THAT(outcome.out, HasSubstr("eval      step 50  loss 0.5  accuracy 0.875\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("run        new  ("));
+  EXPECT_THAT(outcome.out, HasSubstr("state      done\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("step       60/200 (30 %)\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("train      step 50  loss 0.75  lr 0.001\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("eval       step 50  loss 0.5  accuracy 0.875\n"));
   EXPECT_THAT(outcome.out, HasSubstr("started  total_steps 200\n"));
 }
 
@@ -175,7 +248,7 @@ TEST_F(Runs, StatusFindsARunByIdOrPath) {
   add_trained("old");
   add_trained("new");
   const auto by_id = lockstep_in_process({"status", "old", "--dir", dir()});
-  EXPECT_THAT(by_id.out, HasSubstr("run       old  ("));
+  EXPECT_THAT(by_id.out, HasSubstr("run        old  ("));
   EXPECT_EQ(lockstep_in_process({"status", dir() + "/old"}).out, by_id.out);
 }
 

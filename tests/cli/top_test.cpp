@@ -70,7 +70,7 @@ TEST(TopFrame, ShowsTheRunItsRanksTheMachineAndEvents) {
   EXPECT_THAT(text, HasSubstr("rank 1   has not started"));
   EXPECT_THAT(text, HasSubstr("gpu 1 ############ 100 %   memory ######...... 50 %"));
   EXPECT_THAT(text, HasSubstr("n/a"));  // the temperature
-  EXPECT_THAT(text, HasSubstr("01:40 ago  alert  text xxxx"));
+  EXPECT_THAT(text, HasSubstr("01:40 ago  alert  text\n              xxxx"));
 }
 
 TEST(TopFrame, FitsEveryScreen) {

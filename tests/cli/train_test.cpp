@@ -303,7 +303,7 @@ TEST(Train, SeveralRanksReportTheFirstThatFailed) {
   const auto output = rig.run({"train", "recipe.yaml", "-q", "--ranks", "2"});
   EXPECT_EQ(output.end.exit_status, 139);
   EXPECT_THAT(output.err, HasSubstr("lockstep: error: rank 1 (pid "));
-  EXPECT_THAT(output.err, HasSubstr(") ended by signal 11 (Segmentation fault); last "
+  EXPECT_THAT(output.err, HasSubstr(") ended by signal 11 (SIGSEGV); last "
                                     "lines of its log:\n  doomed\nrank 0 (pid "));
 }
 

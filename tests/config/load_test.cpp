@@ -65,7 +65,7 @@ TEST(Load, FindsAKeyThatStandsInAnotherSection) {
 
 TEST(Load, ListsTheKeysWhenNoneIsClose) {
   EXPECT_EQ(problem_of("run:\n  zebra: 5\n"),
-            "x.yaml:2:3: unknown key 'run.zebra'; 'run' has dir, name, seed");
+            "x.yaml:2:3: unknown key 'run.zebra'; 'run' has dir, name, tags, seed");
 }
 
 TEST(Load, ExplainsThatSectionsNest) {
@@ -117,6 +117,39 @@ TEST(Load, StopsCountingProblemsAtTen) {
   const auto text = problem_of(recipe);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 10);
   EXPECT_THAT(text, HasSubstr("\nand 3 more"));
+}
+
+TEST(Load, NamesOfOtherToolsAreTranslated) {
+  EXPECT_EQ(problem_of("optimizer: adam\n"),
+            "x.yaml:1:1: unknown section 'optimizer'; that is 'optim.name' here");
+  EXPECT_EQ(problem_of("learning_rate: 0.1\n"),
+            "x.yaml:1:1: unknown section 'learning_rate'; that is 'optim.lr' here");
+  EXPECT_EQ(problem_of("train:\n  batch_size: 64\n"),
+            "x.yaml:2:3: unknown key 'train.batch_size'; that is 'batch.global' here");
+  EXPECT_EQ(problem_of("epochs: 3\n"),
+            "x.yaml:1:1: unknown section 'epochs'; did you mean 'train.epochs'?");
+  EXPECT_EQ(problem_of("train:\n  gradient-accumulation-steps: 4\n"),
+            "x.yaml:2:3: unknown key 'train.gradient-accumulation-steps'; that is "
+            "'batch.accumulation' here");
+  EXPECT_THAT(
+      error_text(
+          Fault::config,
+          [] {
+            config::defaults(std::vector<config::Override>{{"learning_rate", "1"}}, {});
+          }),
+      HasSubstr("that is 'optim.lr' here"));
+}
+
+// Every translation leads to a knob that there is.
+TEST(Load, EveryNameOfAnotherToolIsTranslated) {
+  for (const auto* name :
+       {"max_grad_norm", "per_device_train_batch_size", "num_train_epochs", "max_steps",
+        "lr_scheduler", "mixed_precision", "num_workers", "dataset",
+        "gradient_checkpointing", "world_size", "zero_optimization", "output_dir",
+        "save_steps", "eval_steps"}) {
+    EXPECT_THAT(problem_of(std::string(name) + ": 1\n"), HasSubstr("; that is '"))
+        << name;
+  }
 }
 
 TEST(Load, MissingRecipeSuggestsItsNeighbour) {

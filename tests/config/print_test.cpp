@@ -18,6 +18,7 @@ const std::vector<config::Override>& unusual_values() {
   static const std::vector<config::Override> kValues = {
       {"run.dir", "\"my runs: # 1, \\\"x\\\" \\\\ é\""},
       {"run.name", "0001"},
+      {"run.tags", "[baseline, \"a b\"]"},
       {"run.seed", "18446744073709551615"},
       {"model.name", "mlp"},
       {"model.size", "gpt2-xl"},  // of the gpt only
@@ -189,6 +190,7 @@ const std::vector<config::Override>& unusual_values() {
       {"parallel.threads", "2"},
       {"parallel.on_setup_failure", "single"},
       {"planner.policy", "flags"},
+      {"planner.learn", "never"},
       {"planner.enable_distributed", "off"},
       {"planner.enable_data_parallel", "off"},
       {"comm.backend", "shm"},

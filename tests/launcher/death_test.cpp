@@ -44,7 +44,7 @@ class Death : public test::JobRig {
     EXPECT_THAT(result.message,
                 AllOf(StartsWith(str("rank 1 (pid ", result.ends[1].pid, " on ")),
                       HasSubstr(str("\nrank 0 (pid ", result.ends[0].pid,
-                                    ") told to end, signal 15 (Terminated)"))));
+                                    ") got SIGTERM, signal 15 (SIGTERM)"))));
     const auto failures = events("failure");
     EXPECT_EQ(failures.size(), 1U);
     if (!failures.empty()) {
@@ -145,25 +145,26 @@ TEST_F(Death, ARankThatExitsWithAStatus) {
   EXPECT_THAT(result.message, HasSubstr("ended with exit status 9; last lines of its "
                                         "log:\n  I give up\nrank 0"));
   EXPECT_EQ(result.exit, 1);
-  EXPECT_THAT(said_, ElementsAre("rank 1 has failed; the others are told to end"));
+  EXPECT_THAT(said_, ElementsAre("rank 1 has failed; the other ranks get SIGTERM"));
 }
 
 TEST_F(Death, ARankThatThrows) {
   const auto result = dies({"throw=no more data"});
-  EXPECT_THAT(result.message, HasSubstr("ended by signal 6 (Aborted)"));
+  EXPECT_THAT(result.message, HasSubstr("ended by signal 6 (SIGABRT)"));
   EXPECT_THAT(result.message, HasSubstr("what():  no more data\n"));
   EXPECT_EQ(result.exit, 134);
 }
 
 TEST_F(Death, ARankThatCrashes) {
   const auto result = dies({"die=11"});
-  EXPECT_THAT(result.message, HasSubstr("ended by signal 11 (Segmentation fault)"));
+  EXPECT_THAT(result.message, HasSubstr("ended by signal 11 (SIGSEGV)"));
   EXPECT_EQ(result.exit, 139);
 }
 
 TEST_F(Death, ARankThatIsKilled) {
   const auto result = dies({"die=9"});
-  EXPECT_THAT(result.message, HasSubstr("ended by signal 9 (Killed), often by the"));
+  EXPECT_THAT(result.message,
+              HasSubstr("ended by signal 9 (SIGKILL), often the kernel's"));
   EXPECT_EQ(result.exit, 137);
 }
 
@@ -207,7 +208,7 @@ TEST_F(Death, ARankThatDoesNotListenIsKilledAfterTheGracePeriod) {
     go(".go");
   });
   EXPECT_THAT(result.message, StartsWith("rank 0 "));
-  EXPECT_THAT(result.message, HasSubstr(") told to end, did not, and was killed\n"));
+  EXPECT_THAT(result.message, HasSubstr(") got SIGTERM, did not exit, was killed\n"));
   EXPECT_TRUE(result.ends[1].killed);
   EXPECT_FALSE(result.ends[2].killed);
   EXPECT_EQ(said_.back(), "rank 1 did not stop within 30ms; killed");

@@ -27,9 +27,9 @@ TEST_F(HangingRanks, AHangOutsideOfACollectiveIsFoundAndNamed) {
   EXPECT_THAT(result.message,
               AllOf(StartsWith("rank 1 (pid "), HasSubstr(") hangs: no heartbeat for "),
                     HasSubstr(" s at step 5 (training)"),
-                    HasSubstr("told to end, exit status 143")));
+                    HasSubstr("got SIGTERM, exit status 143")));
   EXPECT_TRUE(is_gone(pid_noted("child")));
-  EXPECT_THAT(said_, ::testing::Contains("rank 1 hangs; the others are told to end"));
+  EXPECT_THAT(said_, ::testing::Contains("rank 1 hangs; the other ranks get SIGTERM"));
   EXPECT_THAT(value(events("failure").at(0), "hang"), HasSubstr("no heartbeat for"));
 }
 

@@ -160,7 +160,7 @@ TEST_F(Judge, WithoutAnErrorFileTheErrorInTheLogIsTheReason) {
               ::testing::StartsWith("rank 0 ended with exit status 4: can not write "
                                     "'x': no space left; last lines of its log:\n"));
   EXPECT_THAT(judge(killed(SIGSEGV)).message,
-              ::testing::StartsWith("rank 0 ended by signal 11 (Segmentation fault); "
+              ::testing::StartsWith("rank 0 ended by signal 11 (SIGSEGV); "
                                     "last lines"));
 }
 
@@ -201,17 +201,16 @@ TEST_F(Judge, WithoutAnErrorFileTheEndOfTheLogIs) {
   const auto result = judge(killed(SIGSEGV));
   EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_EQ(result.exit, 128 + SIGSEGV);
-  EXPECT_THAT(
-      result.message,
-      ::testing::StartsWith("rank 0 ended by signal 11 (Segmentation fault); last "
-                            "lines of its log:\n  line 92\n"));
+  EXPECT_THAT(result.message,
+              ::testing::StartsWith("rank 0 ended by signal 11 (SIGSEGV); last "
+                                    "lines of its log:\n  line 92\n"));
   EXPECT_THAT(result.message, ::testing::EndsWith("line 99"));
   EXPECT_THAT(judge(exited(9)).message,
               HasSubstr("rank 0 ended with exit status 9; last"));
 }
 
 TEST_F(Judge, WithoutALogTheEndAloneIs) {
-  EXPECT_EQ(judge(killed(SIGABRT)).message, "rank 0 ended by signal 6 (Aborted)");
+  EXPECT_EQ(judge(killed(SIGABRT)).message, "rank 0 ended by signal 6 (SIGABRT)");
 }
 
 TEST_F(Judge, AKillFromOutsideIsAFailureAndAGuessSaysWhy) {
@@ -254,15 +253,15 @@ TEST_F(Judge, TheFirstByTimeIsNamedAndTheOthersAreSummedUp) {
   EXPECT_EQ(result.exit, 139);
   EXPECT_THAT(result.message, ::testing::MatchesRegex(
                                   "rank 2 \\(pid 102 on .+\\) ended by signal 11 "
-                                  "\\(Segmentation fault\\); last lines of its log:\n"
+                                  "\\(SIGSEGV\\); last lines of its log:\n"
                                   "  last words\n"
-                                  "rank 0 \\(pid 100\\) told to end, exit status 143\n"
+                                  "rank 0 \\(pid 100\\) got SIGTERM, exit status 143\n"
                                   "rank 1 \\(pid 101\\) ended with exit status 7\n"
-                                  "rank 3 \\(pid 103\\) told to end, did not, and was "
+                                  "rank 3 \\(pid 103\\) got SIGTERM, did not exit, was "
                                   "killed\n"
-                                  "rank 4 \\(pid 104\\) had ended well\n"
-                                  "rank 5 \\(pid 105\\) told to end, signal 15 "
-                                  "\\(Terminated\\)"));
+                                  "rank 4 \\(pid 104\\) exited 0\n"
+                                  "rank 5 \\(pid 105\\) got SIGTERM, signal 15 "
+                                  "\\(SIGTERM\\)"));
 }
 
 TEST_F(Judge, ALostPeerIsAConsequenceEvenWhenItIsSeenFirst) {

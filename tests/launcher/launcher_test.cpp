@@ -159,7 +159,7 @@ TEST_F(Launcher, ACrashIsReportedWithTheEndOfTheLog) {
   EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_EQ(result.exit, 139);
   EXPECT_EQ(result.message,
-            "rank 0 ended by signal 11 (Segmentation fault); last lines of its log:\n"
+            "rank 0 ended by signal 11 (SIGSEGV); last lines of its log:\n"
             "  I am doomed");
 }
 

@@ -38,7 +38,7 @@ TEST_F(Restart, AllRanksStartAgainAndSeeTheirAttempt) {
   EXPECT_EQ(value(restarts[0], "of"), "3");
   EXPECT_THAT(
       value(restarts[0], "reason"),
-      AllOf(StartsWith("rank 1 (pid "), HasSubstr("ended by signal 9 (Killed)")));
+      AllOf(StartsWith("rank 1 (pid "), HasSubstr("ended by signal 9 (SIGKILL)")));
   EXPECT_EQ(value(restarts[0], "after_seconds"), "0.001");
   EXPECT_EQ(value(restarts[1], "after_seconds"), "0.002");
   EXPECT_THAT(value(restarts[1], "reason"), HasSubstr("exit status 5 (comm): lost"));

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/config/eval.h"
 #include "lockstep/monitor/system_probe.h"
 #include "tests/hardware/fake_machine.h"
 #include "tests/support/support.h"
@@ -80,6 +81,17 @@ TEST(Catalogue, HasTheFieldsOfMetricsJsonl) {
   }
 }
 
+TEST(Catalogue, EveryMetricHasAHelpOfItsOwn) {
+  for (const auto& metric : monitor::catalogue()) {
+    EXPECT_THAT(monitor::help_of(metric.name), ::testing::EndsWith("."));
+  }
+  for (const auto name : config::names_of(config::EvalMetric{})) {
+    EXPECT_THAT(monitor::help_of(name), HasSubstr("(eval.metrics).")) << name;
+  }
+  EXPECT_EQ(monitor::help_of("my_metric"),
+            "Metric 'my_metric' of the run's task or program.");
+}
+
 TEST(Dashboard, AsksOnlyForMetricsThatExist) {
   const auto text = test::read_file(test::source_root() / "docs/grafana/lockstep.json");
   const auto board = nlohmann::json::parse(text);
@@ -104,6 +116,10 @@ TEST(Dashboard, AsksOnlyForMetricsThatExist) {
     }
   }
   EXPECT_GT(asked, 10);
+  for (const auto* wanted : {"lockstep_mfu_ratio", "lockstep_step_seconds",
+                             "lockstep_straggler_rank", "lockstep_straggler_seconds"}) {
+    EXPECT_THAT(text, ::testing::HasSubstr(wanted));
+  }
   for (const auto& variable : board.at("templating").at("list")) {
     if (variable.at("type") != "query") continue;
     const std::string query = variable.at("query");

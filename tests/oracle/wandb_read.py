@@ -46,6 +46,7 @@ assert run.project == "my project" and run.entity == "us"
 assert run.display_name == "0001" and run.host == "testhost"
 config = {item.key: json.loads(item.value_json) for item in run.config.update}
 assert config["optim"]["name"] == "adamw" and "batch" in config, config.keys()
+assert isinstance(config["monitor"]["sinks"], list), config["monitor"]["sinks"]
 assert run.start_time.seconds > 1.6e9
 
 history = []

@@ -149,15 +149,24 @@ TEST(MemoryCost, AnEvaluationMayTakeMoreThanAStep) {
   EXPECT_DOUBLE_EQ(world.memory({}).activations + world.memory({}).transient, 10 << 20);
 }
 
-TEST(MemoryCost, TheLimitIsAShareOfTheDeviceOrTheHost) {
+TEST(MemoryCost, ASearchForTheMicroBatchAllowsLess) {
   const auto gpu = on_gpu();
+  const planner::CostInputs inputs{gpu.config, gpu.machine, gpu.model, {}};
+  EXPECT_EQ(memory_limit(inputs, {.ranks = 2}).because, "0.8 x 80.0 GiB");
+  const auto limited = on_cpu({{"memory.host_limit", "1GiB"}});
+  const planner::CostInputs few{limited.config, limited.machine, limited.model, {}};
+  EXPECT_EQ(memory_limit(few, {}).because, "0.8 x memory.host_limit 1.0 GiB");
+}
+
+TEST(MemoryCost, TheLimitIsAShareOfTheDeviceOrTheHost) {
+  const auto gpu = on_gpu({{"batch.micro", "1"}});
   const planner::CostInputs inputs{gpu.config, gpu.machine, gpu.model, {}};
   EXPECT_EQ(memory_limit(inputs, {.ranks = 2}).because, "0.9 x 80.0 GiB");
   const auto cpu = on_cpu();
   const planner::CostInputs host{cpu.config, cpu.machine, cpu.model, {}};
   EXPECT_EQ(memory_limit(host, {.ranks = 2}).because,
             "0.9 x 1.0 TiB of the host / 2 ranks");
-  const auto limited = on_cpu({{"memory.host_limit", "1GiB"}});
+  const auto limited = on_cpu({{"memory.host_limit", "1GiB"}, {"batch.micro", "1"}});
   const planner::CostInputs few{limited.config, limited.machine, limited.model, {}};
   EXPECT_DOUBLE_EQ(memory_limit(few, {.method = Method::ddp, .ranks = 2}).bytes,
                    1 << 30);

@@ -108,8 +108,8 @@ TEST(History, ACorrectedPlanShowsItsErrorBar) {
   const auto plain = shipped_plan("gpt2-124m", "1xrtx3090", {{"batch.global", "64"}});
   EXPECT_GT(plan.prediction->time.step(), 1.9 * plain.prediction->time.step());
   EXPECT_THAT(planner::report(plan, machine, false),
-              HasSubstr("time +-25 %, memory +-0 %: the spread of 3 runs before"));
-  EXPECT_THAT(planner::summary(plan), HasSubstr("(+-25 % by 3 runs before)"));
+              HasSubstr(" memory within 0 % of it: spread of 3 earlier runs"));
+  EXPECT_THAT(planner::summary(plan), HasSubstr(" a step by 3 earlier runs)"));
 }
 
 TEST(PlanEnvironment, HoldsWhatIsNotSet) {

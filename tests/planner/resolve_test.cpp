@@ -135,16 +135,14 @@ TEST(Planner, ANewGpuComputesInBf16) {
   EXPECT_EQ(plan.config.config.parallel.device, config::Device::cuda);
   EXPECT_EQ(plan.config.config.precision.mode, config::Precision::bf16);
   EXPECT_EQ(reason(plan, "precision.mode"),
-            "compute 9.0 >= 8.0 has fast bf16; the weights stay fp32");
+            "compute 9.0 >= 8.0 has fast bf16; fp32 weights");
 }
 
 TEST(Planner, AGpuWithoutBf16ComputesInFp16) {
   const auto plan = plan_for({}, kV100);
   EXPECT_EQ(plan.config.config.precision.mode, config::Precision::fp16);
-  EXPECT_EQ(
-      reason(plan, "precision.mode"),
-      "compute 7.0 has fast fp16 and no bf16; the loss is scaled, the weights stay "
-      "fp32");
+  EXPECT_EQ(reason(plan, "precision.mode"),
+            "compute 7.0 has fast fp16 and no bf16; loss scaling, fp32 weights");
   for (const auto* mode : {"bf16", "tf32", "bf16_params"}) {
     EXPECT_EQ(refusal({{"precision.mode", mode}}, kV100, Fault::hardware),
               std::string("override 'precision.mode=") + mode +
@@ -186,11 +184,10 @@ TEST(Planner, KeepsWhatWasAskedFor) {
 }
 
 TEST(Planner, RefusesAGpuThatIsNotThere) {
-  EXPECT_EQ(
-      refusal({{"parallel.device", "cuda"}}, kTwoCores, Fault::hardware),
-      "override 'parallel.device=cuda': parallel.device: cuda was asked for, but "
-      "there is no GPU: libnvidia-ml.so.1 is not there; set parallel.device=cpu or "
-      "auto");
+  EXPECT_EQ(refusal({{"parallel.device", "cuda"}}, kTwoCores, Fault::hardware),
+            "override 'parallel.device=cuda': parallel.device: requested cuda, found "
+            "no GPU: libnvidia-ml.so.1 is not there; set parallel.device=cpu or "
+            "auto");
 }
 
 TEST(Planner, RefusesTf32OnTheCpu) {
@@ -228,7 +225,7 @@ TEST(Planner, DataParallelHasARankForEachDeviceItNames) {
   EXPECT_THAT(
       refusal({{"parallel.strategy", "data_parallel"}, {"parallel.device_ids", "[4]"}},
               machine, Fault::hardware),
-      HasSubstr("GPU 4 was asked for, but there are 4, counted from 0"));
+      HasSubstr("requested GPU 4, found 4 GPUs (numbered from 0)"));
 }
 
 TEST(Planner, BucketsHaveTwoNamesForOneSize) {
@@ -372,7 +369,7 @@ TEST(Planner, FindsTheMicroBatchByTryingWhereMemoryHasALimit) {
        {Wanted{{"batch.micro", "32"}}, Wanted{{"batch.accumulation", "2"}}}) {
     const auto plan = plan_for(named, kH100);
     EXPECT_FALSE(plan.config.config.memory.find_micro.value());
-    EXPECT_THAT(reason(plan, "memory.find_micro"), HasSubstr("was named"));
+    EXPECT_THAT(reason(plan, "memory.find_micro"), HasSubstr("is set"));
   }
   EXPECT_THAT(refusal({{"memory.find_micro", "true"}}, kTwoCores),
               HasSubstr("memory.host_limit"));

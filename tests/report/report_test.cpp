@@ -216,10 +216,9 @@ TEST(RunReport, PutsPredictedBesideMeasured) {
   test::write_file(rig.run.record_file(), record.dump());
   auto page = report_html({rig.run});
   EXPECT_THAT(page, HasSubstr("<h2>Predicted and measured</h2>"));
-  EXPECT_THAT(page,
-              HasSubstr("<td>2.0 GiB</td><td>-</td><td>3.0 GiB</td><td>+50.0 %<"));
+  EXPECT_THAT(page, HasSubstr("<td>2.0 GiB</td><td>-</td><td>3.0 GiB</td><td>-33 %<"));
   EXPECT_THAT(page, HasSubstr("<td>10 ms</td><td>8 ms to 12 ms</td><td>9 ms</td>"
-                              "<td>-10.0 %<"));
+                              "<td>+11 %<"));
   record["prediction"] = {{"memory_bytes", {{"predicted", 5}, {"measured", nullptr}}},
                           {"step_seconds", 7}};
   test::write_file(rig.run.record_file(), record.dump());

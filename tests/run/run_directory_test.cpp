@@ -303,7 +303,26 @@ TEST(RunDirectory, KeepsWhatWasPredictedAndWhatItCameTo) {
   EXPECT_EQ(kept->step_predicted_seconds, 0.5);
   EXPECT_EQ(kept->step_measured_seconds, 0.25);
   EXPECT_EQ(kept->step_spread, 0.125);
-  EXPECT_THAT(test::read_file(run.record_file()), HasSubstr("\"high\": 0.5625"));
+  const auto text = test::read_file(run.record_file());
+  EXPECT_THAT(text, HasSubstr("\"high\": 0.5625"));
+  EXPECT_THAT(text, HasSubstr("\"error\": 1.0")) << "twice what was measured";
+}
+
+// A spread of more than all is no reason to expect a negative time.
+TEST(RunDirectory, NoIntervalOfAPredictionIsBelowZero) {
+  const files::TemporaryDirectory parent;
+  const auto run = RunDirectory::create(parent.path(), new_run("x"));
+  auto record = run.read_record();
+  record.comparison = run::Comparison{
+      .step_predicted_seconds = 0.5, .step_measured_seconds = 0.25, .step_spread = 1.5};
+  EXPECT_THAT(run::to_json(record), HasSubstr("\"low\": 0.2,"));
+  EXPECT_THAT(run::to_json(record), HasSubstr("\"high\": 1.25"));
+}
+
+TEST(RunDirectory, AnErrorIsOfWhatWasMeasured) {
+  EXPECT_DOUBLE_EQ(run::prediction_error(110, 100), 110.0 / 100 - 1);
+  EXPECT_DOUBLE_EQ(run::prediction_error(50, 100), -0.5);
+  EXPECT_DOUBLE_EQ(run::prediction_error(1, 0), 0) << "not known";
 }
 
 TEST(RunDirectory, TextThatIsNotUtf8DoesNotBreakTheRecord) {

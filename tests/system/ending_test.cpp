@@ -125,7 +125,7 @@ TEST_F(RunEnding, CtrlCEndsWithTheCommandThatGoesOn) {
   ::kill(child.pid(), SIGINT);
   const auto said = all_of(child);
   EXPECT_EQ(child.wait().exit_status, 130);
-  const std::string before = "; this goes on from there:\n  ";
+  const std::string before = "; resume with:\n  ";
   const auto at = said.find(before);
   ASSERT_NE(at, std::string::npos) << said;
   EXPECT_THAT(said, HasSubstr("its last checkpoint is runs/0001/checkpoints/step_"));

@@ -164,7 +164,7 @@ TEST_F(Nodes, BothLaunchersRestartWhenARankOfOneDies) {
     EXPECT_TRUE((*job)->is_gone());
   }
   EXPECT_THAT(first->text(), HasSubstr("(comm): "));
-  EXPECT_THAT(second->text(), HasSubstr("ended by signal 9 (Killed)"));
+  EXPECT_THAT(second->text(), HasSubstr("ended by signal 9 (SIGKILL)"));
   EXPECT_EQ(test::record_of(run_).state, run::RunStatus::done);
 }
 

@@ -70,7 +70,7 @@ TEST_F(Strategies, DataParallelStopsAtASignalAsOne) {
   const auto end = job.wait_for(test::kJobPatience);
   ASSERT_TRUE(end.has_value()) << job.text();
   EXPECT_TRUE(job.is_gone());
-  EXPECT_THAT(job.text(), HasSubstr("stopped by Terminated"));
+  EXPECT_THAT(job.text(), HasSubstr("stopped by SIGTERM"));
 }
 
 TEST_F(Strategies, SeveralProcessesOfDataParallelAreRefused) {

@@ -103,7 +103,7 @@ TEST(TerminalRun, CtrlCOnceEndsTheRunCleanly) {
   ASSERT_TRUE(terminal.shows("step 1/")) << terminal.screen();
   terminal.type("\x03");
   EXPECT_EQ(terminal.end(), 130) << terminal.screen();
-  EXPECT_THAT(terminal.screen(), HasSubstr("stopped by Interrupt"));
+  EXPECT_THAT(terminal.screen(), HasSubstr("stopped by SIGINT"));
   EXPECT_EQ(run::RunDirectory::open(folder.path() / "r").read_record().state,
             run::RunStatus::stopped);
 }

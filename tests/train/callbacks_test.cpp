@@ -103,7 +103,7 @@ TEST(Callbacks, OneThatHasSeenEnoughEndsAllRanks) {
       train_replicas(test::resolved(config),
                      {run, {torch::kCPU, torch::kCPU}, console, stop}, with(diary));
   EXPECT_EQ(result.steps, 4) << "it is asked during the step after the third";
-  EXPECT_EQ(result.ended_early, "a callback wanted no more steps");
+  EXPECT_EQ(result.ended_early, "stopped by a callback");
   EXPECT_TRUE(result.eval) << "the end is evaluated all the same";
 }
 

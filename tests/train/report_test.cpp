@@ -75,7 +75,7 @@ TEST(Report, OfAnAverageBothFilesAreNamed) {
 TEST(Report, AStoppedRunSaysSo) {
   auto result = some_result();
   result.stopped_by = SIGINT;
-  EXPECT_THAT(to_table(result), HasSubstr("stopped by Interrupt after step 2345"));
+  EXPECT_THAT(to_table(result), HasSubstr("stopped by SIGINT after step 2345"));
 }
 
 TEST(Report, JsonHasTheSameNumbers) {

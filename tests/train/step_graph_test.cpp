@@ -244,10 +244,9 @@ TEST(StepGraphGpu, WhatCanNotBeCapturedIsLaunchedByHandUnlessAGraphWasAskedFor) 
   memory::empty_cache(torch::Device(torch::kCUDA, 0));
   EXPECT_LT(reserved(), before);
   config.train.graph = config::Graph::on;
-  EXPECT_THAT(
-      test::error_text(Fault::config,
-                       [&] { run_graph(config, with_model_that_reads()); }),
-      testing::HasSubstr("train.graph: on was asked for, but a graph can not hold"));
+  EXPECT_THAT(test::error_text(Fault::config,
+                               [&] { run_graph(config, with_model_that_reads()); }),
+              testing::HasSubstr("train.graph: on, but a graph can not hold"));
 }
 
 // A model that decides on the host what it computes.
@@ -292,7 +291,7 @@ TEST(StepGraph, IsRefusedWithoutAGpu) {
   auto config = test::quick_config();
   config.train.graph = config::Graph::on;
   EXPECT_THAT(test::error_text(Fault::config, [&] { run_graph(config); }),
-              testing::HasSubstr("train.graph: on was asked for, but a graph can not "
+              testing::HasSubstr("train.graph: on, but a graph can not "
                                  "hold the steps: there is no GPU"));
 }
 

@@ -30,6 +30,9 @@ struct Screen {
   bool utf8 = true;  // else only ASCII
 };
 
+// Returns that of standard output, or the usual one where that is no terminal.
+Screen screen_of(const Context& context);
+
 // Returns the lines of one picture: at most `rows`, none wider than `columns`.
 std::vector<std::string> top_frame(const TopState& state, const Screen& screen);
 

@@ -48,5 +48,7 @@ Knobs knobs_of(ServerConfig& config);
 std::string unknown_key(const Knobs& knobs, std::string_view section,
                         std::string_view name);
 std::string unknown_section(const Knobs& knobs, std::string_view name);
+// Returns "; that is 'optim.lr' here" of a name that another tool has for it, else "".
+std::string foreign_hint(const Knobs& knobs, std::string_view name);
 
 }  // namespace lockstep::config::detail

@@ -57,6 +57,12 @@ class Resolver {
   std::set<std::string> open_;
 };
 
+// Fills in data.workers, when the rest of a step is known, and data.prefetch.
+void resolve_workers(Resolver& r, const hardware::Machine& machine,
+                     const Knowledge& knowledge);
+void resolve_prefetch(Resolver& r, const hardware::Machine& machine,
+                      const Knowledge& knowledge);
+
 // Fills in global, per_rank, micro, accumulation, eval and memory.find_micro.
 void resolve_batch(Resolver& r, const Preference& preference);
 
@@ -68,10 +74,6 @@ struct PolicyAnswer {
 // Asks planner.policy; device and precision are known.
 PolicyAnswer ask_policy(const Resolver& r, const hardware::Machine& machine,
                         const Knowledge& knowledge);
-
-// Adds predictions, hints and notes to a plan in which no knob is open.
-void add_predictions(Plan& plan, const hardware::Machine& machine,
-                     const Knowledge& knowledge);
 
 std::vector<Variable> variables_for(const config::Config& config,
                                     const hardware::Machine& machine,

@@ -1,0 +1,87 @@
+// What a run teaches the next prediction, and when it teaches nothing.
+#include "lockstep/jobs/compare.h"
+
+#include "lockstep/jobs/host_load.h"
+#include "lockstep/monitor/metrics.h"
+#include "lockstep/planner/shipped.h"
+#include "tests/support/support.h"
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+namespace lockstep::test {
+
+class Compared : public ::testing::Test {
+ protected:
+  // Compares a run of three steps that others disturbed by so much.
+  std::optional<run::Comparison> compare(double others_share, const char* learn) {
+    const std::vector<config::Override> knobs{{"batch.global", "8"},
+                                              {"planner.learn", learn}};
+    const auto machine = planner::shipped_machine("cpu-16");
+    const planner::Knowledge knowledge{.model = planner::shipped_model("gpt2-124m")};
+    const auto plan = planner::resolve(config::defaults(knobs, {}), machine, knowledge);
+    run::NewRun wanted;
+    wanted.record = run::record_of_this_process();
+    const auto run = run::RunDirectory::create(folder_.path() / "runs", wanted);
+    monitor::MetricsWriter metrics(run.metrics());
+    for (int step = 1; step <= 3; ++step) {
+      metrics.write(
+          {.step = step, .more = {{"step_seconds", 2.0}, {"memory_peak_bytes", 1e9}}});
+    }
+    jobs::Caller caller;
+    caller.environment = {{"XDG_STATE_HOME", (folder_.path() / "state").string()}};
+    caller.say = [this](std::string_view text) { said_.emplace_back(text); };
+    return jobs::compare_with_plan({.plan = plan,
+                                    .knowledge = knowledge,
+                                    .machine = machine,
+                                    .others_share = others_share},
+                                   run, caller);
+  }
+
+  bool learnt() const { return std::filesystem::exists(folder_.path() / "state"); }
+
+  files::TemporaryDirectory folder_;
+  std::vector<std::string> said_;
+};
+
+TEST_F(Compared, ARunOnAnIdleMachineTeachesTheNextPrediction) {
+  EXPECT_TRUE(compare(0.1, "idle"));
+  EXPECT_TRUE(learnt());
+  EXPECT_THAT(said_, IsEmpty());
+}
+
+TEST_F(Compared, ARunOnABusyMachineTeachesNothingAndSaysSo) {
+  EXPECT_TRUE(compare(0.6, "idle")) << "it is compared all the same";
+  EXPECT_FALSE(learnt());
+  EXPECT_THAT(said_, Contains(HasSubstr("other processes took 60 % of the cores")));
+}
+
+TEST_F(Compared, AUserDecidesWhetherItIsRemembered) {
+  compare(0, "never");
+  EXPECT_FALSE(learnt());
+  compare(0.9, "always");
+  EXPECT_TRUE(learnt());
+}
+
+TEST(OtherLoad, IsCountedOnTheCpusThatWeMayUse) {
+  const std::string stat =
+      "cpu  900 0 100 9000 0 0 0 0 0 0\n"
+      "cpu0 100 10 20 1000 500 5 5 0 0 0\n"
+      "cpu1 200 0 0 1000 0 0 0 0 0 0\n"
+      "cpu10 400 0 0 1000 0 0 0 0 0 0\n"
+      "intr 1 2 3\n";
+  EXPECT_DOUBLE_EQ(jobs::busy_seconds(stat, {0}, 100), 1.4) << "not idle, not waiting";
+  EXPECT_DOUBLE_EQ(jobs::busy_seconds(stat, {0, 1}, 100), 3.4);
+  EXPECT_DOUBLE_EQ(jobs::busy_seconds(stat, {}, 100), 0);
+  EXPECT_DOUBLE_EQ(jobs::busy_seconds("torn cpu0", {0}, 100), 0);
+}
+
+TEST(OtherLoad, IsAShare) {
+  const jobs::OtherLoad load;
+  const double share = load.share();
+  EXPECT_GE(share, 0);
+  EXPECT_LE(share, 1);
+}
+
+}  // namespace lockstep::test
