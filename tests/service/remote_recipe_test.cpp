@@ -60,6 +60,7 @@ TEST(RemoteRecipe, EveryKnobOfFreeTextIsMarkedOrKnownToBeHarmless) {
                                        "data.chat_template",
                                        "checkpoint.allow_missing",
                                        "checkpoint.ignore",
+                                       "monitor.mlflow_experiment",
                                        "monitor.wandb_project",
                                        "monitor.wandb_entity",
                                        "profile.steps",
