@@ -190,7 +190,7 @@ TEST(FinishedRun, TheCommandThatGoesOnHasTheVariablesThatSetKnobs) {
   const auto line =
       "LOCKSTEP_OPTIM_LR=0.25 LOCKSTEP_TRAIN_STEPS=7 ./bin/lockstep train recipe.yaml "
       "--run-dir one";
-  EXPECT_THAT(output.err, HasSubstr(str("from there:\n  ", line, "\n")));
+  EXPECT_THAT(output.err, HasSubstr(str("resume with:\n  ", line, "\n")));
   const auto run = run::RunDirectory::open(rig.path("one"));
   EXPECT_EQ(run.read_record().command, line);
   auto again = rig.command({});

@@ -123,7 +123,7 @@ TEST(GpusCommand, FewerThanAskedForIsAWarningOrAStatus) {
   const auto lenient = on(machine, {"gpus", "--free", "--count", "4"});
   EXPECT_EQ(lenient.end.exit_status, 0);
   EXPECT_EQ(lenient.out, "1,2,3\n");
-  EXPECT_THAT(lenient.err, HasSubstr("4 GPUs were asked for, 3 will do"));
+  EXPECT_THAT(lenient.err, HasSubstr("requested 4 GPUs, found 3"));
   EXPECT_THAT(lenient.err, HasSubstr("GPU 0: 1 process on it"));
   const auto strict = on(machine, {"gpus", "--free", "--count", "4", "--strict"});
   EXPECT_EQ(strict.end.exit_status, 3);
@@ -142,7 +142,7 @@ TEST(GpusCommand, NoneIsAnErrorAndExportsNothing) {
       const auto output = on(*place, words);
       EXPECT_EQ(output.end.exit_status, 3) << output.err;
       EXPECT_EQ(output.out, "");
-      EXPECT_THAT(output.err, HasSubstr("asked for, 0 will do"));
+      EXPECT_THAT(output.err, HasSubstr(", found 0"));
     }
   }
 }

@@ -64,7 +64,7 @@ TEST(PlanCommand, PlansAShippedModelForAShippedMachine) {
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("plan for gpt2-1.5b on 8 x NVIDIA H100"),
                                  HasSubstr("parallel.strategy = ddp"),
-                                 HasSubstr("no faster, and more can go wrong"),
+                                 HasSubstr("% faster, but shards for less than 5 %"),
                                  HasSubstr("what if"), HasSubstr("two more GPUs")));
 }
 
@@ -90,7 +90,7 @@ TEST(PlanCommand, JsonHoldsChoicesCandidatesAndPredictions) {
   EXPECT_GT(document["prediction"]["time"]["step_seconds"], 0);
   EXPECT_DOUBLE_EQ(document["efficiency"]["peak_flops"], 4 * 121e12);
   EXPECT_GT(document["efficiency"]["flops_per_sample"], 6e11);
-  EXPECT_EQ(document["scaling"].size(), 4U);
+  EXPECT_EQ(document["scaling"].size(), 3U);
   EXPECT_EQ(document["correction"]["runs"], 0);
 }
 
@@ -220,7 +220,8 @@ TEST(TrainPrediction, ReplicasOnACpuShareWhatTheirProcessTakes) {
                                    "batch.global=4",
                                    "parallel.device=cpu",
                                    "parallel.strategy=data_parallel",
-                                   "parallel.ranks=2"};
+                                   "parallel.ranks=2",
+                                   "planner.learn=always"};
     if (limited) words.emplace_back("memory.host_limit=16GiB");
     const auto output = rig->run(words);
     EXPECT_EQ(output.end.exit_status, 0) << output.err;

@@ -83,7 +83,8 @@ TEST_F(Runs, SweepsTagsAndTypedKnobsAreShown) {
     auto all = words;
     all.insert(all.begin(), {"runs", dir(), "--json"});
     std::string ids;
-    for (const auto& run : json::parse(lockstep_in_process(all).out).at("runs")) {
+    const auto report = json::parse(lockstep_in_process(all).out);
+    for (const auto& run : report.at("runs")) {
       ids += run.at("id").get<std::string>() + " ";
     }
     return ids;

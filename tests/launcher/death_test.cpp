@@ -9,6 +9,7 @@
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 
+#include "lockstep/base/process.h"
 #include "tests/launcher/job_rig.h"
 
 namespace lockstep {
@@ -270,10 +271,9 @@ TEST_F(Death, ASignalToTheLauncherStopsAllRanks) {
     });
     EXPECT_EQ(result.state, RunStatus::stopped) << number;
     EXPECT_EQ(result.exit, 128 + number);
-    EXPECT_EQ(result.message, "stopped by " + launcher::signal_name(number));
+    EXPECT_EQ(result.message, "stopped by " + process::signal_name(number));
     expect_nothing_left();
-    EXPECT_EQ(value(events("stopping").back(), "signal"),
-              launcher::signal_name(number));
+    EXPECT_EQ(value(events("stopping").back(), "signal"), process::signal_name(number));
   }
 }
 

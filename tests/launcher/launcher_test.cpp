@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lockstep/base/process.h"
 #include "lockstep/base/text.h"
 #include "lockstep/launcher/job.h"
 #include "lockstep/run/error_file.h"
@@ -345,8 +346,8 @@ TEST(Signals, AreDataWhileItLivesAndOrdinaryAfterwards) {
   sigset_t after;
   ::sigprocmask(SIG_SETMASK, nullptr, &after);
   EXPECT_EQ(::sigismember(&after, SIGTERM), ::sigismember(&before, SIGTERM));
-  EXPECT_EQ(launcher::signal_name(SIGTERM), "SIGTERM");
-  EXPECT_EQ(launcher::signal_name(999), "signal 999");
+  EXPECT_EQ(process::signal_name(SIGTERM), "SIGTERM");
+  EXPECT_EQ(process::signal_name(999), "signal 999");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // chooses. The seed is fixed: a failure can be looked at again.
 #include <random>
 
+#include "lockstep/base/process.h"
 #include "tests/launcher/job_rig.h"
 
 namespace lockstep {
@@ -46,7 +47,7 @@ TEST_F(Soak, TwoHundredRandomKillsLeaveNothing) {
     const auto when = moment();
     const int number = signal();
     SCOPED_TRACE(str("round ", round, ": rank ", rank, " gets ",
-                     launcher::signal_name(number), " at '", when, "'"));
+                     process::signal_name(number), " at '", when, "'"));
     const auto result = run(job, [&] {
       EXPECT_TRUE(noted("victim "));
       // On a busy machine a rank may be late, and the job has ended before.

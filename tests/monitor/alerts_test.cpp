@@ -194,7 +194,8 @@ TEST_F(AlertRules, WaitingForDataIsAShareOfTheTime) {
   for (int i = 0; i < 3; ++i) EXPECT_THAT(report(5), IsEmpty());
   const auto told = report(5);
   ASSERT_EQ(told.size(), 1U);
-  EXPECT_THAT(told[0].text, HasSubstr("50 % of the time is spent waiting for data"));
+  EXPECT_THAT(told[0].text,
+              HasSubstr("50 % of the step time is spent waiting for data"));
   for (int i = 0; i < 3; ++i) EXPECT_THAT(report(1), IsEmpty());
   EXPECT_FALSE(report(1).at(0).raised);
 }

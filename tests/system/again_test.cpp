@@ -47,7 +47,7 @@ TEST_F(Again, MoreRanksThanBeforeGoOnAndEndWell) {
   const auto second = test::run(command(3, {"train.steps=8", "watch.startup=30s"}));
   EXPECT_EQ(second.end.shell_status(), 0) << second.err;
   EXPECT_EQ(test::record_of(run_).state, RunStatus::done);
-  EXPECT_THAT(second.out + second.err, HasSubstr("going on after step 4"));
+  EXPECT_THAT(second.out + second.err, HasSubstr("resuming from step 4"));
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(test::beat_of(run_, rank)->step, 8);
 }
 
@@ -69,7 +69,7 @@ TEST_F(Again, NeverBeginsAtTheBeginningAndKeepsWhatThereWas) {
   EXPECT_EQ(anew.end.shell_status(), 0) << anew.err;
   EXPECT_THAT(anew.err,
               AllOf(HasSubstr("it begins again"), HasSubstr("its checkpoints are in "),
-                    Not(HasSubstr("going on after step"))));
+                    Not(HasSubstr("resuming from step"))));
   EXPECT_EQ(test::beat_of(run_, 0)->step, 2);
   const auto steps = storage::list_steps(run_ / "checkpoints");
   ASSERT_EQ(steps.size(), 1u);

@@ -56,8 +56,8 @@ TEST_F(RunEnding, AFinishedRunIsExportedExtendedAndNotRepeated) {
   EXPECT_EQ(test::read_file(run_ / "model.safetensors"), before[2]);
   const auto more = train(2, {"train.steps=6"});
   EXPECT_EQ(more.end.shell_status(), 0) << more.err;
-  EXPECT_THAT(more.err, HasSubstr("going on after step 4, from "));
-  EXPECT_THAT(more.out, HasSubstr(" s since it was resumed, of it training "));
+  EXPECT_THAT(more.err, HasSubstr("resuming from step 4: "));
+  EXPECT_THAT(more.out, HasSubstr(" s since resuming, training time "));
 }
 
 TEST_F(RunEnding, APreparedRunThatIsOverEndsWellOnEveryRank) {
@@ -138,7 +138,7 @@ TEST_F(RunEnding, CtrlCEndsWithTheCommandThatGoesOn) {
   ASSERT_TRUE(test::eventually(
       [&] { return run::count_events(runs / "events.jsonl", "started") == 2; }));
   ::kill(next.pid(), SIGTERM);
-  EXPECT_THAT(all_of(next), HasSubstr("going on after step "));
+  EXPECT_THAT(all_of(next), HasSubstr("resuming from step "));
   EXPECT_EQ(next.wait().exit_status, kExitStopped);
 }
 

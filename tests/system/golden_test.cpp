@@ -168,7 +168,7 @@ TEST(GoldenCheckpoint, OfTheVersionBeforeTasksGoesOnToTheSameBits) {
       lockstep_command({"train", fixture("system/golden/before_tasks.yaml").string(),
                         "--run-dir", place.string(), "--resume", saved.string()});
   ASSERT_EQ(output.end.shell_status(), 0) << output.err;
-  EXPECT_THAT(output.out + output.err, testing::HasSubstr("going on after step 6"));
+  EXPECT_THAT(output.out + output.err, testing::HasSubstr("resuming from step 6"));
   expect_recorded(fixture("system/golden/before_tasks.txt"), golden_lines(place));
 }
 

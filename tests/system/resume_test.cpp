@@ -18,10 +18,10 @@ TEST(Resume, SaysFromWhereAndWhichKnobsDifferNow) {
       run, 1, test::joined(few, {"train.steps=4", "optim.lr=0.002"})));
   ASSERT_EQ(second.end.shell_status(), 0) << second.err;
   const auto said = second.out + second.err;
-  EXPECT_THAT(said, HasSubstr("going on after step 2, from "));
+  EXPECT_THAT(said, HasSubstr("resuming from step 2: "));
   EXPECT_THAT(said, HasSubstr("step_2\n"));
-  EXPECT_THAT(said, HasSubstr("not as it was when this was saved: optim.lr=0.002 (it "
-                              "was 0.001), train.steps=4 (it was 2)\n"));
+  EXPECT_THAT(said, HasSubstr("config changed since the checkpoint: optim.lr 0.001 "
+                              "-> 0.002, train.steps 2 -> 4\n"));
 }
 
 TEST(Resume, OneThatIsRefusedLeavesTheConfigOfItsCheckpoints) {

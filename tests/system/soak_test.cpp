@@ -7,6 +7,7 @@
 
 #include <signal.h>
 
+#include "lockstep/base/process.h"
 #include "lockstep/launcher/signals.h"
 #include "tests/system/ranks.h"
 
@@ -23,7 +24,7 @@ struct Kill {
   std::chrono::milliseconds after;  // it was there
 
   std::string describe() const {
-    return str(launcher::signal_name(signal), " to ",
+    return str(process::signal_name(signal), " to ",
                victim == kSoakRanks ? "the launcher" : str("rank ", victim), " after ",
                after.count(), " ms");
   }

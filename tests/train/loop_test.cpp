@@ -200,7 +200,7 @@ TEST(Loop, StepsWithoutFiniteGradientsAreSkippedUpToALimit) {
   config.train.on_nonfinite = config::OnNonfinite::skip;
   config.train.max_skipped = 3;
   EXPECT_THAT(test::error_text(Fault::diverged, [&] { run_loop(config); }),
-              HasSubstr("not finite in 3 steps in a row"));
+              HasSubstr("NaN or inf gradients in 3 steps in a row"));
 }
 
 TEST(Loop, HalfPrecisionFindsItsLossScale) {

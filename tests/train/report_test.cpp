@@ -41,7 +41,7 @@ TEST(Report, TheResultTableSaysWhatCameOfIt) {
 TEST(Report, AResumedRunSaysWhatThisAttemptTookAndWhatAllDid) {
   auto result = some_result();
   EXPECT_THAT(to_table(result),
-              HasSubstr("time           111.0 s, of it training 100.0 s\n"));
+              HasSubstr("time           111.0 s, training time 100.0 s\n"));
   result.seconds = 11;
   result.earlier_train_seconds = 91;
   result.resumed_at = 2245;
@@ -49,8 +49,8 @@ TEST(Report, AResumedRunSaysWhatThisAttemptTookAndWhatAllDid) {
   result.backward_seconds = 0.4;
   EXPECT_THAT(
       to_table(result),
-      HasSubstr("time           11.0 s since it was resumed, of it training 9.0 "
-                "s; 100.0 s of training in all\n"));
+      HasSubstr("time           11.0 s since resuming, training time 9.0 s; 100.0 "
+                "s over all attempts\n"));
   EXPECT_THAT(to_table(result), HasSubstr("forward 2.00 ms, backward 4.00 ms a step"));
   const auto json = nlohmann::json::parse(to_json(result));
   EXPECT_EQ(json["train_seconds"], 100);
