@@ -103,8 +103,7 @@ std::vector<std::string> model_names() {
 Command plan_command() {
   return {
       .name = "plan",
-      .summary =
-          "Show how a recipe would be trained, what it takes, and why.",
+      .summary = "Show how a recipe would be trained, what it takes, and why.",
       .usage = "lockstep plan [RECIPE] [options] [section.key=value]...",
       .details =
           "  lockstep plan recipes/resnet18_cifar10.yaml\n"
