@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include "lockstep/base/log.h"
+#include "lockstep/data/open.h"
 #include "lockstep/data/tensor_dataset.h"
 #include "lockstep/train/early_stop.h"
 #include "lockstep/train/shared.h"
@@ -23,7 +24,9 @@ std::optional<task::Means> evaluate_alone(models::Model& model,
   const auto task = test::task_for(data.spec());
   return evaluate(
       model, data,
-      {.config = config,
+      {.loader = data::eval_options(config, {}),
+       .batch = config.batch.eval.value(),
+       .retries = config.memory.on_out_of_memory == config::OnOutOfMemory::retry,
        .policy = policy,
        .world = world,
        .task = *task,
