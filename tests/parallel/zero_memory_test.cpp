@@ -1,7 +1,6 @@
 // The memory of every stage is that of its formula, from the model's constructor to the
 // last step: everything that is allocated for tensors is counted.
 #include <atomic>
-#include <iostream>
 
 #include "lockstep/memory/memory_meter.h"
 #include "lockstep/models/deferred_init.h"
@@ -101,9 +100,6 @@ TEST_P(ZeroMemory, IsThatOfTheFormulaFromTheFirstMomentOn) {
       EXPECT_LE(gathered, static_cast<std::int64_t>(3 * layer));
       RecordProperty(::lockstep::str("bytes_stage", stage, halves ? "_bf16" : "_fp32"),
                      ::lockstep::str(peak / parameters));
-      std::cout << "stage " << stage << (halves ? " bf16_params " : " fp32 ") << ranks
-                << " ranks: " << peak / parameters << " bytes a parameter, formula "
-                << bytes << " + live " << live / parameters << std::endl;
     }
   }
 }

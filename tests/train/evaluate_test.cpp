@@ -9,6 +9,7 @@
 #include "lockstep/data/tensor_dataset.h"
 #include "lockstep/train/early_stop.h"
 #include "lockstep/train/shared.h"
+#include "lockstep/train/stop.h"
 #include "tests/support/support.h"
 #include "tests/train/small_data.h"
 
