@@ -217,7 +217,7 @@ TEST_F(Judge, AKillFromOutsideIsAFailureAndAGuessSaysWhy) {
   const auto result = judge(killed(SIGKILL));
   EXPECT_EQ(result.state, RunStatus::failed);
   EXPECT_EQ(result.exit, 137);
-  EXPECT_THAT(result.message, HasSubstr("want of memory"));
+  EXPECT_THAT(result.message, HasSubstr("out-of-memory killer"));
 }
 
 TEST_F(Judge, AKillByUsIsStopped) {

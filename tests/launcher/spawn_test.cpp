@@ -79,7 +79,7 @@ TEST_F(Spawn, CrashesAndExitStatusesAreGathered) {
   auto output = run(2, {"segfault"});
   EXPECT_EQ(output.end.shell_status(), 128 + SIGSEGV);
   EXPECT_THAT(output.err, HasSubstr("rank 1"));
-  EXPECT_THAT(output.err, HasSubstr("Segmentation fault"));
+  EXPECT_THAT(output.err, HasSubstr("SIGSEGV"));
   output = run(2, {"exit", "9"});
   EXPECT_NE(output.end.shell_status(), 0);
   EXPECT_THAT(output.err, HasSubstr("exit status 9"));

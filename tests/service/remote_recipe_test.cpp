@@ -57,6 +57,7 @@ TEST(RemoteRecipe, AMarkedKnobIsRefusedInEverySpelling) {
 // A new knob of free text has to be looked at: does it name something of this machine?
 TEST(RemoteRecipe, EveryKnobOfFreeTextIsMarkedOrKnownToBeHarmless) {
   const std::set<std::string> harmless{"run.name",  // the server sets it
+                                       "run.tags",  // words of a list
                                        "data.chat_template",
                                        "checkpoint.allow_missing",
                                        "checkpoint.ignore",
