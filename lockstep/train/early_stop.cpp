@@ -101,7 +101,8 @@ void Divergence::load(const std::map<std::string, double>& state) {
 }
 
 std::string Divergence::because() const {
-  if (!std::isfinite(now_)) return "loss is NaN (early_stop.divergence)";
+  if (std::isnan(now_)) return "loss is NaN (early_stop.divergence)";
+  if (std::isinf(now_)) return "loss is infinite (early_stop.divergence)";
   return fmt::format(
       "smoothed loss {:.4g} exceeds {} x its minimum {:.4g} (early_stop.divergence)",
       now_, ratio_, best_);

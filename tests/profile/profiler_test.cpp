@@ -295,10 +295,13 @@ TEST(Divergence, IsALossFarAboveItsLeastOrNone) {
   EXPECT_FALSE(four.observe(1));
   EXPECT_FALSE(four.observe(4));
   EXPECT_TRUE(four.observe(1000));
-  EXPECT_THAT(four.because(), HasSubstr("more than 4 times its least"));
+  EXPECT_THAT(four.because(), HasSubstr("exceeds 4 x its minimum"));
   Divergence none(4);
   EXPECT_TRUE(none.observe(std::nan("")));
-  EXPECT_THAT(none.because(), HasSubstr("is no number"));
+  EXPECT_THAT(none.because(), HasSubstr("loss is NaN"));
+  Divergence beyond(4);
+  EXPECT_TRUE(beyond.observe(std::numeric_limits<double>::infinity()));
+  EXPECT_THAT(beyond.because(), HasSubstr("loss is infinite"));
   Divergence off(0);
   EXPECT_FALSE(off.observe(1));
   EXPECT_FALSE(off.observe(1e9));
