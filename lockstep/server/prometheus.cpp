@@ -7,6 +7,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/base/version.h"
 #include "lockstep/monitor/metrics.h"
+#include "lockstep/service/as_owner.h"
 
 namespace lockstep::server {
 namespace {
@@ -57,9 +58,10 @@ std::string prometheus_text(service::Service& service, const service::Identity& 
   for (const auto& job : service.jobs(who, {.limit = kMost})) {
     ++states[job.state];
     if (job.state != JobState::running) continue;
-    const auto run = service.folder(who, job.id).run();
+    const auto folder = service.folder(who, job.id);
+    const service::AsOwner owner(folder.path());
     const auto last =
-        monitor::last_metrics(run / "metrics.jsonl", monitor::Split::train);
+        monitor::last_metrics(folder.run() / "metrics.jsonl", monitor::Split::train);
     if (!last) continue;
     steps.add(job_labels(job), static_cast<double>(last->step));
     losses.add(job_labels(job), last->loss);

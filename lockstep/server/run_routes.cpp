@@ -10,6 +10,7 @@
 #include "lockstep/run/events.h"
 #include "lockstep/server/detail/route.h"
 #include "lockstep/server/sse.h"
+#include "lockstep/service/as_owner.h"
 #include "lockstep/storage/catalog.h"
 
 namespace lockstep::server {
@@ -248,11 +249,43 @@ std::vector<Parameter> log_parameters() {
           {"attempt", "Of this attempt; the last.", whole_number()}};
 }
 
+// A stream of a file in a folder, as the folder's owner would read it.
+class OwnersStream : public Stream {
+ public:
+  OwnersStream(std::unique_ptr<Stream> stream, files::Path folder)
+      : stream_(std::move(stream)), folder_(std::move(folder)) {}
+
+  std::string next() override {
+    const service::AsOwner owner(folder_);
+    return stream_->next();
+  }
+  bool is_over() const override { return stream_->is_over(); }
+  std::string ping() const override { return stream_->ping(); }
+
+ private:
+  const std::unique_ptr<Stream> stream_;
+  const files::Path folder_;
+};
+
+void read_as_owner(Route& route, service::Service& service) {
+  route.answer = [&service, inner = std::move(route.answer)](Call& call) {
+    const auto folder = service.folder(call.who, call.id()).path();
+    const service::AsOwner owner(folder);
+    auto response = inner(call);
+    if (response.stream) {
+      response.stream =
+          std::make_unique<OwnersStream>(std::move(response.stream), folder);
+    }
+    return response;
+  };
+}
+
 }  // namespace
 
 // What is read from the run directory, without its place on this machine.
 Json run_json(const service::JobFolder& folder) {
   try {
+    const service::AsOwner owner(folder.path());
     const auto view = jobs::view_of(run::RunDirectory::open(folder.run()));
     auto json = Json::parse(jobs::to_json(view));
     for (const auto* key : {"path", "recipe", "command", "host", "pid"}) {
@@ -328,6 +361,9 @@ std::vector<Route> run_routes(service::Service& service) {
   final.response_type = "application/octet-stream";
   final.response = {{"type", "string"}, {"format", "binary"}};
   routes.push_back(std::move(final));
+  for (auto& route : routes) {
+    if (route.path != "/v1/runs") read_as_owner(route, service);
+  }
   return routes;
 }
 

@@ -5,12 +5,14 @@
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json_problem.h"
 #include "lockstep/base/str.h"
+#include "lockstep/service/as_owner.h"
 
 namespace lockstep::service {
 namespace {
@@ -104,6 +106,7 @@ std::int64_t bytes_below(const files::Path& folder) {
 }
 
 void write_order(const JobFolder& folder, const Order& order) {
+  const AsOwner owner(folder.path());
   const Json json = {{"job", order.job},
                      {"recipe", order.recipe},
                      {"overrides", order.overrides},
@@ -160,6 +163,7 @@ bool begin_attempt(const JobFolder& folder, int attempt) {
 }
 
 bool end_unbegun(const JobFolder& folder, int attempt) {
+  const AsOwner owner(folder.path());
   std::filesystem::create_directories(folder.path() / "attempts");
   const auto lock = JobLock::take(folder);
   if (!lock || !begin_attempt(folder, attempt)) return false;
@@ -171,6 +175,7 @@ bool end_unbegun(const JobFolder& folder, int attempt) {
 }
 
 AttemptView look_at_attempt(const JobFolder& folder, int attempt) {
+  const AsOwner owner(folder.path());
   AttemptView view;
   // In this order: the end is written before the lock is given back.
   const bool locked = is_locked(folder);
@@ -198,6 +203,10 @@ bool signal_supervisor(const run::LockHolder& supervisor, int signal) {
   record.pid = supervisor.pid;
   record.process_start = supervisor.process_start;
   if (!run::may_be_alive(record)) return false;
+  // Whoever may write the folder may not name the process of somebody else.
+  struct stat info {};
+  const auto place = str("/proc/", supervisor.pid);
+  if (::stat(place.c_str(), &info) != 0 || info.st_uid != acting_user()) return false;
   return ::syscall(SYS_pidfd_send_signal, process.get(), signal, nullptr, 0) == 0;
 }
 

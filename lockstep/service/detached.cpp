@@ -11,12 +11,14 @@
 #include <pwd.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/service/as_owner.h"
 
 namespace lockstep::service {
 namespace {
@@ -44,6 +46,7 @@ constexpr std::array<std::string_view, 5> kPassedPrefixes{"NCCL_", "GLOO_", "LC_
 struct Account {
   uid_t user = 0;
   gid_t group = 0;
+  std::string home;
   std::vector<gid_t> groups;
 };
 
@@ -56,7 +59,7 @@ std::optional<Account> account_of(const std::string& name) {
       found == nullptr) {
     throw Error(Fault::config, "user: this machine has no Unix user '", name, "'");
   }
-  Account account{.user = entry.pw_uid, .group = entry.pw_gid};
+  Account account{.user = entry.pw_uid, .group = entry.pw_gid, .home = entry.pw_dir};
   int count = 64;
   account.groups.resize(static_cast<std::size_t>(count));
   if (::getgrouplist(name.c_str(), account.group, account.groups.data(), &count) < 0) {
@@ -95,6 +98,8 @@ Prepared prepare_start(const Detached& wanted) {
   prepared.envp = pointers(prepared.variables);
   prepared.account = account_of(wanted.unix_user);
   prepared.null = files::Descriptor(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  std::optional<AsOwner> owner;
+  if (!wanted.folder.empty()) owner.emplace(wanted.folder);
   prepared.log = files::Descriptor(
       ::open(wanted.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW,
              0600));
@@ -168,6 +173,31 @@ void start_detached(const Detached& wanted) {
   if (got == sizeof(reason) || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     throw Error(Fault::io, "can not start '", wanted.arguments.at(0),
                 "': ", std::strerror(reason));
+  }
+}
+
+void become_home_of(const std::string& unix_user,
+                    std::vector<std::pair<std::string, std::string>>& environment) {
+  const auto account = account_of(unix_user);
+  std::erase_if(environment, [](const auto& variable) {
+    const auto& name = variable.first;
+    return name == "HOME" || name == "USER" || name == "LOGNAME" ||
+           text::starts_with(name, "XDG_");
+  });
+  environment.emplace_back("HOME", account->home);
+  environment.emplace_back("USER", unix_user);
+  environment.emplace_back("LOGNAME", unix_user);
+}
+
+void give_to(const std::string& unix_user, const files::Path& folder) {
+  const auto account = account_of(unix_user);
+  constexpr mode_t kPassable = 0711;
+  for (const auto& above : {folder.parent_path(), folder.parent_path().parent_path()}) {
+    if (::chmod(above.c_str(), kPassable) != 0) files::fail("open", above, errno);
+  }
+  if (::chmod(folder.c_str(), 0700) != 0 ||
+      ::lchown(folder.c_str(), account->user, account->group) != 0) {
+    files::fail("hand over", folder, errno);
   }
 }
 

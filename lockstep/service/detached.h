@@ -14,6 +14,7 @@ struct Detached {
   // All that it gets: nothing is inherited.
   std::vector<std::pair<std::string, std::string>> environment;
   files::Path log;             // its standard output and error are appended here
+  files::Path folder = {};     // whose owner makes the log; empty: we
   std::vector<int> cpus = {};  // that it and its children may run on; empty: all
   std::string unix_user = {};  // runs as this user; "": as we do
 };
@@ -21,6 +22,15 @@ struct Detached {
 // Starts it as the leader of a session of its own, with no open files but its log.
 // Throws Fault::io if it can not be started, Fault::config for an unknown user.
 void start_detached(const Detached& wanted);
+
+// Replaces what a process of another Unix user would take for its own: HOME, USER,
+// LOGNAME and the folders of XDG. Throws Fault::config for an unknown user.
+void become_home_of(const std::string& unix_user,
+                    std::vector<std::pair<std::string, std::string>>& environment);
+
+// Gives a folder that we have just made to a Unix user, and lets that one reach it:
+// the two folders above it can be passed through, not read.
+void give_to(const std::string& unix_user, const files::Path& folder);
 
 // Returns the variables of a supervisor: what finds programs, libraries and devices,
 // and nothing else of ours, which may hold secrets.

@@ -8,6 +8,8 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/service/access.h"
+#include "lockstep/service/as_owner.h"
+#include "lockstep/service/detached.h"
 
 namespace lockstep::service {
 namespace {
@@ -31,12 +33,19 @@ Milliseconds retry_delay(const config::QueueConfig& queue, int retries) {
   return queue.retry_delay.count() << std::min(retries, kMostDoublings);
 }
 
-bool trains(const files::Path& run) {
+bool trains(const JobFolder& folder) {
   try {
-    return run::RunDirectory::open(run).read_record().state == run::RunStatus::running;
+    const AsOwner owner(folder.path());
+    return run::RunDirectory::open(folder.run()).read_record().state ==
+           run::RunStatus::running;
   } catch (const Error&) {
     return false;  // not made yet
   }
+}
+
+void make_attempts(const JobFolder& folder) {
+  const AsOwner owner(folder.path());
+  std::filesystem::create_directories(folder.path() / "attempts");
 }
 
 }  // namespace
@@ -144,7 +153,7 @@ void Dispatcher::follow(const Job& job) {
 void Dispatcher::follow_living(const Job& job, const AttemptView& view) {
   static_cast<void>(view);
   const auto folder = folder_of(job.id);
-  if (job.state == JobState::planning && trains(folder.run())) {
+  if (job.state == JobState::planning && trains(folder)) {
     store_.move(job.id, {JobState::planning, JobState::running});
   }
   if (job.state != JobState::stopping && job.state != JobState::pausing) return;
@@ -309,7 +318,13 @@ void Dispatcher::spawn(const Job& job, const Pool& pool) {
     if (lease.job == job.id) mine.push_back(lease);
   }
   try {
-    std::filesystem::create_directories(folder.path() / "attempts");
+    const auto user = find_user(store_, job.user);
+    const auto unix_user = user ? user->unix_user : "";
+    // Given away once, when it is new: later on it is not ours to say what is in it.
+    if (std::filesystem::create_directories(folder.path()) && !unix_user.empty()) {
+      give_to(unix_user, folder.path());
+    }
+    make_attempts(folder);
     Order order{.job = job.id, .recipe = job.recipe, .overrides = job.overrides};
     order.only_plans = job.kind == JobKind::plan;
     order.grace = milliseconds(config().queue.grace.count());
@@ -319,12 +334,11 @@ void Dispatcher::spawn(const Job& job, const Pool& pool) {
     }
     write_order(folder, order);
     store_.set_attempt(job.id, job.attempt, store_.now());
-    const auto user = find_user(store_, job.user);
     executor_.start({.folder = folder,
                      .job = job,
                      .attempt = job.attempt,
                      .leases = mine,
-                     .unix_user = user ? user->unix_user : ""},
+                     .unix_user = unix_user},
                     pool);
   } catch (const Error& error) {
     log::error("service", str(job.id, ": ", error.what()));

@@ -1,7 +1,9 @@
 #include <signal.h>
 
 #include "lockstep/base/str.h"
+#include "lockstep/base/text.h"
 #include "lockstep/hardware/choose_gpus.h"
+#include "lockstep/service/as_owner.h"
 #include "lockstep/service/detached.h"
 #include "lockstep/service/executor.h"
 
@@ -29,7 +31,9 @@ class LocalExecutor : public Executor {
                         "--attempt", str(start.attempt)};
     wanted.environment = environment_;
     wanted.log = start.folder.log(start.attempt);
+    wanted.folder = start.folder.path();
     wanted.unix_user = start.unix_user;
+    if (!start.unix_user.empty()) become_home_of(start.unix_user, wanted.environment);
     std::vector<int> gpus;
     for (const auto& lease : start.leases) {
       (lease.is_gpu ? gpus : wanted.cpus).push_back(lease.unit);
@@ -47,6 +51,7 @@ class LocalExecutor : public Executor {
   }
 
   void stop(const JobFolder& folder, int attempt, bool now) override {
+    const AsOwner owner(folder.path());
     const auto view = look_at_attempt(folder, attempt);
     if (view.status == AttemptStatus::absent) end_unbegun(folder, attempt);
     if (view.status != AttemptStatus::alive) return;

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "lockstep/base/units.h"
+#include "lockstep/service/as_owner.h"
 #include "lockstep/service/refusal.h"
 #include "lockstep/service/service.h"
 
@@ -36,7 +37,9 @@ void Service::check_disk(const std::string& user, std::int64_t more_bytes) {
 }
 
 std::optional<std::string> Service::plan(const Identity& who, const std::string& id) {
-  const auto place = folder(who, id).plan();
+  const auto of_job = folder(who, id);
+  const AsOwner owner(of_job.path());
+  const auto place = of_job.plan();
   std::error_code ignored;
   if (!std::filesystem::exists(place, ignored)) return std::nullopt;
   constexpr std::int64_t kLargestPlan = 16 << 20;

@@ -13,6 +13,7 @@
 #include "lockstep/hf/model_folders.h"
 #include "lockstep/jobs/settle_model.h"
 #include "lockstep/jobs/state_directory.h"
+#include "lockstep/service/detached.h"
 #include "lockstep/service/secrets.h"
 
 namespace lockstep::service {
@@ -166,7 +167,11 @@ std::optional<std::string> Service::find_input(const Identity& who,
     if (!upload.complete) {
       throw Refusal(Refused::conflict, name, " is not complete yet");
     }
-    return uploads_.path_of(upload).string();
+    const auto path = uploads_.path_of(upload);
+    const auto user = find_user(store_, upload.user);
+    // Its own, and in a folder of ours, in which it can not be replaced.
+    if (user && !user->unix_user.empty()) give_to(user->unix_user, path);
+    return path.string();
   }
   const auto models = model_names();
   if (knob == "model.weights" &&

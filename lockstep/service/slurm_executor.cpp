@@ -69,6 +69,11 @@ class SlurmExecutor : public Executor {
 
   void start(const Start& start, const Pool&) override {
     if (number_of(start.folder, start.attempt)) return;
+    if (!start.unix_user.empty()) {
+      throw Error(Fault::config, "user: Slurm runs jobs as the user of the server; ",
+                  "take the Unix user '", start.unix_user, "' away, or use ",
+                  "queue.executor: local");
+    }
     const auto name = slurm_name(start.folder, start.attempt);
     is_known_ = false;
     const auto there = queued_as(name);

@@ -3,8 +3,13 @@
 #include <csignal>
 #include <random>
 
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "lockstep/monitor/metrics.h"
 #include "lockstep/run/events.h"
+#include "lockstep/service/as_owner.h"
 #include "tests/service/rig.h"
 
 namespace lockstep::service {
@@ -287,6 +292,38 @@ TEST_F(JobsTest, ASupervisorHasNothingOfTheServersEnvironment) {
                                        {"LD_PRELOAD", "x"}});
   EXPECT_EQ(kept, (std::vector<std::pair<std::string, std::string>>{
                       {"PATH", "/bin"}, {"NCCL_DEBUG", "INFO"}}));
+}
+
+// Only root can start a process as somebody else.
+TEST_F(JobsTest, AJobRunsAsTheUnixUserOfItsUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  installation_.open_to_all();
+  add_user(service_->store(), "ada", "nobody");
+  const auto id = submit_held(30);
+  ASSERT_TRUE(test::eventually([&] { return steps_of(id) == 10; }));
+  struct stat info {};
+  ASSERT_EQ(::stat((folder(id).run() / "metrics.jsonl").c_str(), &info), 0);
+  EXPECT_EQ(info.st_uid, ::getpwnam("nobody")->pw_uid);
+  service_->pause(ada_, id);
+  ASSERT_TRUE(reaches(id, JobState::paused)) << job(id).reason;
+  test::let_go(folder(id));
+  service_->resume(ada_, id, {});
+  ASSERT_TRUE(reaches(id, JobState::done)) << job(id).reason;
+  expect_whole(id, 30);
+  // What it has may be a link to what only the server may read.
+  const auto secret = state_.path() / "secret";
+  test::write_file(secret, "{}");
+  std::filesystem::permissions(secret, std::filesystem::perms(0600));
+  std::filesystem::create_symlink(secret, folder(id).path() / "link");
+  const auto can_read = [&] {
+    return !test::error_of([&] { files::read(folder(id).path() / "link", 10); });
+  };
+  EXPECT_TRUE(can_read());
+  {
+    const AsOwner owner(folder(id).path());
+    EXPECT_FALSE(can_read());
+  }
+  EXPECT_TRUE(can_read());
 }
 
 TEST_F(JobsTest, WhatCanNeverRunHereIsRefused) {

@@ -51,6 +51,11 @@ class FakeInstallation {
         folder_.path() / "lockstep_worker");
   }
 
+  // Other Unix users may run it, too.
+  void open_to_all() const {
+    std::filesystem::permissions(folder_.path(), std::filesystem::perms(0755));
+  }
+
   std::string program() const { return (folder_.path() / "lockstep").string(); }
 
  private:
