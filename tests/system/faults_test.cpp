@@ -226,7 +226,7 @@ class FaultyRun {
     EXPECT_EQ(leftovers(), std::vector<std::string>());
     EXPECT_FALSE(is_saving());
     if (from == 0) return;
-    EXPECT_THAT(again.err, testing::HasSubstr("after step " + std::to_string(from)));
+    EXPECT_THAT(again.err, testing::HasSubstr("from step " + std::to_string(from)));
   }
 
   const FaultCell cell_;
