@@ -3,8 +3,13 @@
 #include <cstdint>
 
 #include "lockstep/kernels/add_relu.h"
+#include "lockstep/kernels/cross_entropy.h"
 #include "lockstep/kernels/dropout.h"
+#include "lockstep/kernels/embedding.h"
+#include "lockstep/kernels/gelu.h"
+#include "lockstep/kernels/layer_norm.h"
 #include "lockstep/kernels/norm.h"
+#include "lockstep/kernels/pack_columns.h"
 #include "lockstep/kernels/update.h"
 
 struct CUstream_st;  // cudaStream_t, without the CUDA headers
@@ -53,5 +58,13 @@ void dropout_cuda(const Dropout& args, CUstream_st* stream);
 void update_cuda(const UpdateArgs& update, CUstream_st* stream);
 void squared_norm_cuda(const SquaredNormArgs& args, CUstream_st* stream);
 void clip_factor_cuda(const ClipFactor& args, CUstream_st* stream);
+void layer_norm_cuda(const LayerNorm& args, CUstream_st* stream);
+void layer_norm_backward_cuda(const LayerNormBackward& args, CUstream_st* stream);
+void gelu_cuda(const Gelu& args, CUstream_st* stream);
+void gelu_backward_cuda(const GeluBackward& args, CUstream_st* stream);
+void cross_entropy_cuda(const CrossEntropy& args, CUstream_st* stream);
+void embedding_cuda(const Embedding& args, CUstream_st* stream);
+void embedding_backward_cuda(const EmbeddingBackward& args, CUstream_st* stream);
+void pack_columns_cuda(const PackColumns& args, CUstream_st* stream);
 
 }  // namespace lockstep::kernels

@@ -47,4 +47,36 @@ void clip_factor_cuda(const ClipFactor&, CUstream_st*) {
   refuse();
 }
 
+void layer_norm_cuda(const LayerNorm&, CUstream_st*) {
+  refuse();
+}
+
+void layer_norm_backward_cuda(const LayerNormBackward&, CUstream_st*) {
+  refuse();
+}
+
+void gelu_cuda(const Gelu&, CUstream_st*) {
+  refuse();
+}
+
+void gelu_backward_cuda(const GeluBackward&, CUstream_st*) {
+  refuse();
+}
+
+void cross_entropy_cuda(const CrossEntropy&, CUstream_st*) {
+  refuse();
+}
+
+void embedding_cuda(const Embedding&, CUstream_st*) {
+  refuse();
+}
+
+void embedding_backward_cuda(const EmbeddingBackward&, CUstream_st*) {
+  refuse();
+}
+
+void pack_columns_cuda(const PackColumns&, CUstream_st*) {
+  refuse();
+}
+
 }  // namespace lockstep::kernels
