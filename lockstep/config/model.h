@@ -84,10 +84,10 @@ void describe(ModelConfig& c, Visitor& v) {
            .range = from_to_below(0, 1),
            .needs = "model.name=cnn|gpt|mlp|resnet9"});
   v.field("own_backward", c.own_backward,
-          {.help = "mlp: gradients by a backward pass that is written out, instead of "
-                   "autograd's.",
+          {.help = "gpt and mlp: gradients by a backward pass that is written out, "
+                   "instead of autograd's.",
            .affects = Affects::speed,
-           .needs = "model.name=mlp"});
+           .needs = "model.name=gpt|mlp"});
   v.field("weights", c.weights,
           {.help = "The weights to begin with: a safetensors file, the folder of a "
                    "Hugging Face GPT-2, or a name of `lockstep models list`; empty: "

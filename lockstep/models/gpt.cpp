@@ -1,10 +1,11 @@
 // A decoder-only transformer as GPT-2 is one, of LibTorch's operators: any size. It is
-// the reference for faster ones.
+// the reference for its own backward pass, GptPass.
 #include <cmath>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/models/dropout.h"
+#include "lockstep/models/gpt_pass.h"
 #include "lockstep/models/linear.h"
 #include "lockstep/models/model.h"
 
@@ -81,9 +82,9 @@ class AttentionImpl : public nn::Module {
 };
 TORCH_MODULE(Attention);
 
-class MlpImpl : public nn::Module {
+class FeedForwardImpl : public nn::Module {
  public:
-  explicit MlpImpl(const Sizes& sizes) {
+  explicit FeedForwardImpl(const Sizes& sizes) {
     c_fc_ = register_module("c_fc", Linear(sizes.hidden, 4 * sizes.hidden));
     c_proj_ = register_module("c_proj", Linear(4 * sizes.hidden, sizes.hidden));
   }
@@ -93,7 +94,7 @@ class MlpImpl : public nn::Module {
  private:
   Linear c_fc_{nullptr}, c_proj_{nullptr};
 };
-TORCH_MODULE(Mlp);
+TORCH_MODULE(FeedForward);
 
 class LayerImpl : public nn::Module {
  public:
@@ -102,7 +103,7 @@ class LayerImpl : public nn::Module {
     ln_1_ = register_module("ln_1", nn::LayerNorm(norm));
     attn_ = register_module("attn", Attention(sizes));
     ln_2_ = register_module("ln_2", nn::LayerNorm(norm));
-    mlp_ = register_module("mlp", Mlp(sizes));
+    mlp_ = register_module("mlp", FeedForward(sizes));
     register_module("dropout", dropout_);
   }
   Tensor forward(const Tensor& input, const Tensor& mask) {
@@ -118,14 +119,21 @@ class LayerImpl : public nn::Module {
   Dropout dropout_;
   nn::LayerNorm ln_1_{nullptr}, ln_2_{nullptr};
   Attention attn_{nullptr};
-  Mlp mlp_{nullptr};
+  FeedForward mlp_{nullptr};
 };
 TORCH_MODULE(Layer);
 
-class Gpt : public Model {
+class Gpt : public Model, public OwnBackward {
  public:
-  Gpt(const Sizes& sizes, bool packed)
-      : sizes_(sizes), packed_(packed), dropout_(sizes.dropout) {
+  struct Kind {
+    bool packed = false;
+    bool own_backward = false;
+  };
+  Gpt(const Sizes& sizes, const Kind& kind)
+      : sizes_(sizes),
+        packed_(kind.packed),
+        writes_backward_(kind.own_backward),
+        dropout_(sizes.dropout) {
     wte_ = register_module("wte", make_embedding(sizes));
     wpe_ = register_module("wpe", nn::Embedding(sizes.context, sizes.hidden));
     register_module("dropout", dropout_);
@@ -161,7 +169,35 @@ class Gpt : public Model {
     return {{"output", logits(inputs.at("input"), inputs.at("position"))}};
   }
 
+  OwnBackward* own_backward() noexcept override {
+    return writes_backward_ ? this : nullptr;
+  }
+
+  Named forward_kept(const Named& inputs) override {
+    const auto& tokens = inputs.at("input");
+    check_length(tokens);
+    // Not before: parameters move and are converted until training begins.
+    if (!pass_) {
+      pass_ = std::make_unique<GptPass>(gpt_parameters(*this), sizes_.heads,
+                                        sizes_.vocabulary);
+    }
+    return {{"output", pass_->forward(tokens, {})
+                           .view({tokens.size(0), tokens.size(1), sizes_.rows})
+                           .narrow(2, 0, sizes_.vocabulary)}};
+  }
+
+  void backward(const Named& gradients, GradientSink& sink) override {
+    pass_->set_gradients(gradients.at("output"));
+    pass_->backward(sink);
+  }
+
  private:
+  void check_length(const Tensor& tokens) const {
+    if (tokens.size(1) <= sizes_.context) return;
+    throw Error(Fault::config, "model: a sequence has ", tokens.size(1),
+                " tokens, the model was built for ", sizes_.context);
+  }
+
   // Rows of no token are zeros, and draw no numbers: with or without them, a model
   // begins with the same weights.
   static nn::Embedding make_embedding(const Sizes& sizes) {
@@ -184,10 +220,7 @@ class Gpt : public Model {
   }
 
   Tensor logits(const Tensor& tokens, const Tensor& positions) {
-    if (tokens.size(1) > sizes_.context) {
-      throw Error(Fault::config, "model: a sequence has ", tokens.size(1),
-                  " tokens, the model was built for ", sizes_.context);
-    }
+    check_length(tokens);
     const auto x = run_blocks(dropout_(wte_(tokens) + wpe_(positions)));
     // The head is the embedding once more. Rows of no token are multiplied, since that
     // is faster, and are part of no loss and of no choice.
@@ -217,8 +250,9 @@ class Gpt : public Model {
   }
 
   const Sizes sizes_;
-  const bool packed_;
+  const bool packed_, writes_backward_;
   Dropout dropout_;
+  std::unique_ptr<GptPass> pass_;
   nn::Embedding wte_{nullptr}, wpe_{nullptr};
   nn::LayerNorm ln_f_{nullptr};
   Tensor mask_;  // of the pass
@@ -243,6 +277,26 @@ void check_size(const config::ModelConfig& config) {
               ", layers=", size->layers, ", heads=", size->heads,
               ", but the knobs say hidden=", config.hidden, ", layers=", config.layers,
               ", heads=", config.heads, "; leave one of them out");
+}
+
+void check_own_backward(const config::ModelConfig& config, const Sizes& sizes,
+                        bool packed) {
+  if (!config.own_backward) return;
+  if (sizes.dropout > 0) {
+    throw Error(Fault::config,
+                "model.own_backward: the gpt's has no dropout, but model.dropout is ",
+                sizes.dropout, "; set one of them to its default");
+  }
+  if (packed) {
+    throw Error(Fault::config,
+                "model.own_backward: the gpt's knows no documents within a sample; set "
+                "it to false, or data.pack to false");
+  }
+  if (sizes.hidden > kernels::kWidestLayerNorm) {
+    throw Error(Fault::config,
+                "model.own_backward: the gpt's is for model.hidden up to ",
+                kernels::kWidestLayerNorm, ", not ", sizes.hidden, "; set it to false");
+  }
 }
 
 std::int64_t context_length(const config::ModelConfig& config, const Shape& shape) {
@@ -277,7 +331,10 @@ std::shared_ptr<Model> make_gpt(const config::ModelConfig& config, const Shape& 
                     .layers = config.layers,
                     .heads = config.heads,
                     .dropout = config.dropout};
-  return std::make_shared<Gpt>(sizes, has_field(shape, "segment"));
+  const bool packed = has_field(shape, "segment");
+  check_own_backward(config, sizes, packed);
+  return std::make_shared<Gpt>(
+      sizes, Gpt::Kind{.packed = packed, .own_backward = config.own_backward});
 }
 
 }  // namespace lockstep::models

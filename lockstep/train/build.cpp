@@ -108,7 +108,21 @@ void check_own_task(const config::Config& config) {
 void check_own_backward(const config::Config& config, models::Model& model) {
   const auto mode = config.precision.mode;
   const bool casts = mode == config::Precision::bf16 || mode == config::Precision::fp16;
-  if (model.own_backward() == nullptr || !casts) return;
+  if (model.own_backward() == nullptr) return;
+  const auto& parallel = config.parallel;
+  if (model.num_blocks() > 0 && parallel.strategy == config::Strategy::zero &&
+      parallel.zero_stage.value() == 3) {
+    throw Error(Fault::config,
+                "parallel.zero_stage: 3 gathers parameters block by block, and the "
+                "model's own backward pass needs all of them; set it to 2, or "
+                "model.own_backward=false");
+  }
+  if (config.memory.recompute_every.value() > 0) {
+    throw Error(Fault::config,
+                "memory.recompute_every: the model's own backward pass "
+                "computes no blocks again; set it to 0, or model.own_backward=false");
+  }
+  if (!casts) return;
   throw Error(Fault::config, "precision.mode: ", config::name_of(mode),
               " lets autograd cast weights, which a backward pass of the model's own "
               "does not; set precision.mode to fp32, fp64 or bf16_params, or "
