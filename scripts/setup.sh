@@ -151,6 +151,16 @@ provide_nvcc() {
   nvcc_root="$cache/nvcc-13.0/nvidia/cu13"
 }
 
+# Sets $cudnn_frontend: headers through which our attention reaches cuDNN; "" where no
+# kernels are built.
+provide_cudnn_frontend() {
+  cudnn_frontend=""
+  [[ "$preset" == cuda ]] || gpu_present || return 0
+  fetch_wheels "$cache/cudnn-frontend-1.32.0" 1 "the headers of cuDNN's frontend (3 MB)" \
+    --no-deps --python-version 3.11 'nvidia-cudnn-frontend==1.32.0'
+  cudnn_frontend="$cache/cudnn-frontend-1.32.0"
+}
+
 # Built in place, because a virtual environment holds its own path; the stamp comes last,
 # so an interrupted one is completed. One that works is kept: pip fetches what it lacks.
 provide_oracle() {
@@ -207,11 +217,11 @@ fetch_promtool() {
 
 # Configures when something that CMake can not notice by itself has changed.
 configure() {
-  local settings="source=$root libtorch=$libtorch nvcc=$nvcc_root preset=$preset unity=$unity"
+  local settings="source=$root libtorch=$libtorch nvcc=$nvcc_root cudnn_frontend=$cudnn_frontend preset=$preset unity=$unity"
   ! gpu_present || settings+=" gpu"
   [[ -f "$build/build.ninja" && "$(cat "$build/setup.stamp" 2>/dev/null)" == "$settings" ]] && return
   worked=yes
-  local options=(--preset "$preset" "-DLOCKSTEP_LIBTORCH=$libtorch" "-DLOCKSTEP_NVCC_ROOT=$nvcc_root" "-DLOCKSTEP_UNITY=$unity")
+  local options=(--preset "$preset" "-DLOCKSTEP_LIBTORCH=$libtorch" "-DLOCKSTEP_NVCC_ROOT=$nvcc_root" "-DLOCKSTEP_CUDNN_FRONTEND=$cudnn_frontend" "-DLOCKSTEP_UNITY=$unity")
   # A build folder that came along with a moved or copied checkout is of no use.
   if [[ -f "$build/CMakeCache.txt" ]] &&
     ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt"; then
@@ -235,6 +245,7 @@ mapfile -t packages < <(sed -e 's/#.*//' -e 's/[[:space:]]//g' -e '/^$/d' "$root
 install_packages "${packages[@]}"
 provide_libtorch
 provide_nvcc
+provide_cudnn_frontend
 provide_oracle
 provide_vocabulary
 configure

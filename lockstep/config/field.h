@@ -72,8 +72,8 @@ struct Field {
   Affects affects = Affects::results;
   std::span<const std::string_view> choices = {};  // of a string; enums bring their own
   std::optional<Word> word = {};
-  // True if its `auto` stays until the data set is open and the task is made; all
-  // others are the planner's to fill in.
+  // True if its `auto` stays until the data set is open and task and model are made;
+  // all others are the planner's to fill in.
   bool task_decides = false;
   // Conditions on other knobs, without which this one does nothing (config/needs.h says
   // how they are written); empty: it is always used.

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/config/auto.h"
 #include "lockstep/config/field.h"
 #include "lockstep/config/gpt_sizes.h"
 
@@ -37,7 +38,7 @@ struct ModelConfig {
   std::int64_t context = 0;
   std::int64_t pad_vocabulary = 1;
   double dropout = 0.0;
-  bool own_backward = false;
+  Auto<bool> own_backward;
   std::string weights;
   std::string file;
   std::vector<std::string> inputs = {"input"};
@@ -84,9 +85,12 @@ void describe(ModelConfig& c, Visitor& v) {
            .range = from_to_below(0, 1),
            .needs = "model.name=cnn|gpt|mlp|resnet9"});
   v.field("own_backward", c.own_backward,
-          {.help = "gpt and mlp: gradients by a backward pass that is written out, "
-                   "instead of autograd's.",
+          {.help = "gpt and mlp: gradients by passes that are written out, instead of "
+                   "autograd's. auto: those of the gpt on a GPU, with "
+                   "precision.mode=bf16_params, where they can be used; decided at "
+                   "start.",
            .affects = Affects::speed,
+           .task_decides = true,
            .needs = "model.name=gpt|mlp"});
   v.field("weights", c.weights,
           {.help = "The weights to begin with: a safetensors file, the folder of a "

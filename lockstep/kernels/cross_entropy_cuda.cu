@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kRowThreads, 2)
   }
   const float right = wide(logits[target]);
   Running own;
-#pragma unroll 2
+#pragma unroll 4
   for (int j = first; j < columns; j += kRowThreads * kCount) {
     const auto read = load<kCount>(logits + j);
     if constexpr (kKeeps) store<kCount>(kept + j, read);
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kRowThreads, 2)
       args.scale_at != nullptr ? args.scale * *args.scale_at : args.scale;
   const float factor = scale / all.sum;
   const float shift = all.most * kLog2E;
-#pragma unroll 2
+#pragma unroll 4
   for (int j = first; j < columns; j += kRowThreads * kCount) {
     const auto read = load<kCount>((kKeeps ? kept : logits) + j);
     Vector<T, kCount> out;

@@ -24,6 +24,8 @@ namespace lockstep::kernels {
 bool cuda_available() noexcept;
 
 CUstream_st* current_stream(int device);
+// Returns whether launches on it become part of a CUDA graph.
+bool is_capturing(CUstream_st* stream);
 
 inline constexpr int kMostChannels = 16;
 

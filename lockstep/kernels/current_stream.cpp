@@ -13,4 +13,10 @@ CUstream_st* current_stream(int device) {
       .stream();
 }
 
+bool is_capturing(CUstream_st* stream) {
+  auto status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
+         status != cudaStreamCaptureStatusNone;
+}
+
 }  // namespace lockstep::kernels

@@ -17,8 +17,9 @@ using detail::LtCall;
 
 constexpr int kMostGuesses = 64;   // that cuBLASLt is asked for
 constexpr int kMostVaried = 6;     // the fastest of them are varied
-constexpr int kQuickRuns = 3;      // to sort out
-constexpr int kThoroughRuns = 12;  // to choose
+constexpr float kQuickMs = 1;      // to sort out
+constexpr float kThoroughMs = 12;  // to choose
+constexpr int kMostRuns = 12;      // in that time
 constexpr int kMostThorough = 8;
 
 struct Candidate {
@@ -95,12 +96,19 @@ struct Gemms::Impl {
     return call.run({handle, &algo, workspace, bytes, stream}) == CUBLAS_STATUS_SUCCESS;
   }
 
-  // Returns nothing if it does not run.
+  // Returns the time of one of several runs, after one that does not count; nothing if
+  // it does not run.
+  std::optional<float> time(const Trial& trial, const cublasLtMatmulAlgo_t& algo,
+                            float budget_ms) const {
+    const auto first = time(trial, algo, 1);
+    if (!first) return first;
+    const auto runs = static_cast<int>(budget_ms / std::max(*first, 1e-3F));
+    return runs < 1 ? first : time(trial, algo, std::min(runs, kMostRuns));
+  }
   std::optional<float> time(const Trial& trial, const cublasLtMatmulAlgo_t& algo,
                             int runs) const {
     const auto& [call, stream] = trial;
     const Events events;
-    if (!launch(call, algo, stream)) return std::nullopt;
     cudaEventRecord(events.begin, stream);
     for (int i = 0; i < runs; ++i) {
       if (!launch(call, algo, stream)) return std::nullopt;
@@ -144,7 +152,7 @@ struct Gemms::Impl {
   // Times from `first` on, drops what does not run, and sorts all by time.
   void sort(std::vector<Candidate>& all, const Trial& trial, std::size_t first) const {
     for (auto i = first; i < all.size(); ++i) {
-      all[i].ms = time(trial, all[i].algo, kQuickRuns).value_or(-1);
+      all[i].ms = time(trial, all[i].algo, kQuickMs).value_or(-1);
     }
     std::erase_if(all, [](const Candidate& one) { return one.ms < 0; });
     std::stable_sort(
@@ -175,6 +183,19 @@ Gemms::~Gemms() {
 void Gemms::run(const Gemm& gemm, CUstream_st* stream) {
   const LtCall call(gemm);
   auto* choice = impl_->find(gemm.shape);
+  if (choice == nullptr && gemm.shape.adds) {
+    // What is the fastest without the sum is so with it.
+    auto without = gemm.shape;
+    without.adds = false;
+    const auto* measured = impl_->find(without);
+    cublasLtMatmulHeuristicResult_t result{};
+    if (measured != nullptr && measured->tuned &&
+        call.check(impl_->handle, measured->algo, result) &&
+        result.workspaceSize <= impl_->bytes) {
+      impl_->choices.push_back({gemm.shape, measured->algo, false});
+      choice = &impl_->choices.back();
+    }
+  }
   if (choice == nullptr) {
     const auto guesses = call.guesses(impl_->handle, 1, impl_->bytes);
     impl_->choices.push_back({gemm.shape, guesses.at(0), false});
@@ -203,11 +224,11 @@ Gemms::Tuned Gemms::tune(const Gemm& gemm, CUstream_st* stream) {
   const auto tried = static_cast<int>(all.size());
   all.resize(std::min<std::size_t>(all.size(), kMostThorough));
   for (auto& one : all) {
-    one.ms = impl_->time(trial, one.algo, kThoroughRuns).value_or(one.ms);
+    one.ms = impl_->time(trial, one.algo, kThoroughMs).value_or(one.ms);
   }
   const auto best = *std::min_element(
       all.begin(), all.end(), [](const auto& a, const auto& b) { return a.ms < b.ms; });
-  const auto guess_ms = impl_->time(trial, guess, kThoroughRuns).value_or(0);
+  const auto guess_ms = impl_->time(trial, guess, kThoroughMs).value_or(0);
   if (auto* choice = impl_->find(gemm.shape)) {
     *choice = {gemm.shape, best.algo, true};
   } else {

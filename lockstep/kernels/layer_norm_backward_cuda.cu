@@ -13,6 +13,9 @@ constexpr int kMostGroups = 8;
 constexpr int kMostThreads = 448;  // of a block: two groups of the widest rows
 constexpr int kMostWarps = kMostThreads / kWarp;
 constexpr int kMostElements = 16;  // of a row, that a thread has
+// A row of up to this many elements is one warp's: nobody waits at a barrier, and a
+// warp has enough loads under way.
+constexpr int kWarpRow = 1024;
 
 // Waits for the threads of one group, which are whole warps.
 __device__ void wait_for_group(int group, int threads) {
@@ -21,6 +24,16 @@ __device__ void wait_for_group(int group, int threads) {
 
 struct Pair {
   float sum, product;
+};
+
+// How many threads a block may have, and how many blocks share a multiprocessor.
+template <int kElements>
+struct Occupancy {
+  static constexpr bool kOneWarp = kElements > kMostElements;
+  // Such a block has a multiprocessor and its registers to itself.
+  static constexpr int kRowWarps = kElements > 24 ? 8 : 12;
+  static constexpr int kThreads = kOneWarp ? kRowWarps * kWarp : kMostThreads;
+  static constexpr int kBlocks = kElements <= 8 ? 2 : 1;
 };
 
 // A group of threads works on a row, kVectors vectors of kCount elements each; a block
@@ -34,27 +47,33 @@ class BackwardGroup {
   __device__ void add_row(std::int64_t row, Pair (*shared)[kMostWarps]) {
     const std::int64_t first = row * args_.width;
     const float mean = args_.mean[row], inverse = args_.inverse[row];
-    Vector<T, kCount> gradient[kVectors], through[kVectors];
-    float normal[kVectors][kCount];
+    Vector<T, kCount> in[kVectors], gradient[kVectors], through[kVectors];
     Pair own{0, 0};
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int column = column_of(v);
       if (column >= args_.width) continue;
-      const auto in = load<kCount>(static_cast<const T*>(args_.in) + first + column);
+      in[v] = load<kCount>(static_cast<const T*>(args_.in) + first + column);
       gradient[v] =
           load<kCount>(static_cast<const T*>(args_.gradient) + first + column);
       if (args_.through != nullptr) {
         through[v] =
             load<kCount>(static_cast<const T*>(args_.through) + first + column);
       }
+    }
+    const auto normal = [&](int v, int k) {
+      return (wide(in[v].at[k]) - mean) * inverse;
+    };
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const int column = column_of(v);
+      if (column >= args_.width) continue;
       const auto weight = load<kCount>(static_cast<const T*>(args_.weight) + column);
 #pragma unroll
       for (int k = 0; k < kCount; ++k) {
-        normal[v][k] = (wide(in.at[k]) - mean) * inverse;
         const float g = wide(gradient[v].at[k]) * wide(weight.at[k]);
         own.sum += g;
-        own.product += g * normal[v][k];
+        own.product += g * normal(v, k);
       }
     }
     const Pair all = over_group(own, shared[row_parity_ ^= 1]);
@@ -67,10 +86,10 @@ class BackwardGroup {
 #pragma unroll
       for (int k = 0; k < kCount; ++k) {
         const float g = wide(gradient[v].at[k]);
-        float total =
-            inverse * (g * wide(weight.at[k]) - all.sum - normal[v][k] * all.product);
+        const float x = normal(v, k);
+        float total = inverse * (g * wide(weight.at[k]) - all.sum - x * all.product);
         if (args_.through != nullptr) total += wide(through[v].at[k]);
-        sums_[0][v][k] += g * normal[v][k];
+        sums_[0][v][k] += g * x;
         sums_[1][v][k] += g;
         sums_[2][v][k] += total;
         out.at[k] = narrow<T>(total);
@@ -82,6 +101,7 @@ class BackwardGroup {
   // `shared` has room for a row of sums of every group.
   __device__ void leave_sums(float* shared) {
     auto* part = args_.workspace + std::int64_t{blockIdx.x} * 3 * args_.width;
+#pragma unroll
     for (int which = 0; which < 3; ++which) {
       __syncthreads();
 #pragma unroll
@@ -115,6 +135,10 @@ class BackwardGroup {
   // barrier is enough.
   __device__ Pair over_group(Pair own, Pair* shared) const {
     own = {warp_sum(own.sum), warp_sum(own.product)};
+    const auto width = static_cast<float>(args_.width);
+    if constexpr (Occupancy<kCount * kVectors>::kOneWarp) {
+      return {own.sum / width, own.product / width};
+    }
     const int warps = blockDim.x / kWarp, first = threadIdx.y * warps;
     if (threadIdx.x % kWarp == 0) shared[first + threadIdx.x / kWarp] = own;
     wait_for_group(threadIdx.y, blockDim.x);
@@ -123,7 +147,6 @@ class BackwardGroup {
       all.sum += shared[first + warp].sum;
       all.product += shared[first + warp].product;
     }
-    const auto width = static_cast<float>(args_.width);
     return {all.sum / width, all.product / width};
   }
 
@@ -133,7 +156,8 @@ class BackwardGroup {
 };
 
 template <typename T, int kCount, int kVectors>
-__global__ void __launch_bounds__(kMostThreads, kCount* kVectors <= 8 ? 2 : 1)
+__global__ void __launch_bounds__(Occupancy<kCount * kVectors>::kThreads,
+                                  Occupancy<kCount * kVectors>::kBlocks)
     backward_kernel(LayerNormBackward args) {
   extern __shared__ float columns[];
   __shared__ Pair pairs[2][kMostWarps];
@@ -147,6 +171,7 @@ __global__ void __launch_bounds__(kMostThreads, kCount* kVectors <= 8 ? 2 : 1)
 
 template <typename T, int kCount, int kVectors>
 void launch_fitting(const LayerNormBackward& args, CUstream_st* stream) {
+  using Fits = Occupancy<kCount * kVectors>;
   // A group has at most 256 threads.
   if constexpr (kCount * kVectors < kMostElements) {
     if (args.width > std::int64_t{256} * kCount * kVectors) {
@@ -157,10 +182,13 @@ void launch_fitting(const LayerNormBackward& args, CUstream_st* stream) {
       static_cast<int>(blocks_for(args.width, kCount * kVectors * kWarp)) * kWarp;
   // The rows of sums of the groups have to fit into 48 KiB.
   const auto most = std::min<std::int64_t>(
-      {kMostGroups, kMostThreads / threads, (48 * 1024 - 1024) / (4 * args.width)});
+      {Fits::kOneWarp ? Fits::kRowWarps : kMostGroups, Fits::kThreads / threads,
+       (48 * 1024 - 1024) / (4 * args.width)});
   const dim3 block(threads, static_cast<unsigned>(std::max<std::int64_t>(most, 1)));
-  const auto parts =
-      std::min<std::int64_t>(kLayerNormParts, blocks_for(args.rows, block.y));
+  const auto parts = std::min<std::int64_t>(
+      Fits::kOneWarp ? std::min<std::int64_t>(kLayerNormParts, num_processors())
+                     : kLayerNormParts,
+      blocks_for(args.rows, block.y));
   backward_kernel<T, kCount, kVectors>
       <<<static_cast<unsigned>(parts), block, block.y * args.width * sizeof(float),
          stream>>>(args);
@@ -178,7 +206,13 @@ void launch(const LayerNormBackward& args, CUstream_st* stream) {
   const bool aligned = args.width % kVector<T> == 0 && is_aligned(args.in) &&
                        is_aligned(args.gradient) && is_aligned(args.through) &&
                        is_aligned(args.out) && is_aligned(args.weight);
-  if (aligned) {
+  constexpr int kWide = kVector<T> * kWarp;  // of a warp, at once
+  if (aligned && sizeof(T) == 2 && args.width > 2 * kWide && args.width <= 3 * kWide) {
+    launch_fitting<T, kVector<T>, 3>(args, stream);
+  } else if (aligned && sizeof(T) == 2 && args.width > 3 * kWide &&
+             args.width <= kWarpRow) {
+    launch_fitting<T, kVector<T>, 4>(args, stream);
+  } else if (aligned) {
     launch_fitting<T, kVector<T>, 1>(args, stream);
   } else {
     launch_fitting<T, 1, 1>(args, stream);

@@ -8,6 +8,10 @@ CUstream_st* Runner::stream() const {
   return current_stream(device_.index());
 }
 
+bool Runner::is_capturing() const {
+  return !device_.is_cpu() && kernels::is_capturing(stream());
+}
+
 void Runner::operator()(const LayerNorm& args) const {
   if (device_.is_cpu()) return layer_norm_cpu(args);
   layer_norm_cuda(args, stream());

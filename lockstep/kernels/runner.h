@@ -16,6 +16,8 @@ class Runner {
   explicit Runner(const c10::Device& device);
 
   const c10::Device& device() const noexcept { return device_; }
+  // Returns whether launches become part of a CUDA graph.
+  bool is_capturing() const;
   void operator()(const LayerNorm& args) const;
   void operator()(const LayerNormBackward& args) const;
   void operator()(const Gelu& args) const;

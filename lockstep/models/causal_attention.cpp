@@ -1,5 +1,7 @@
 #include "lockstep/models/causal_attention.h"
 
+#include "lockstep/kernels/cuda.h"
+
 namespace lockstep::models {
 
 using torch::Tensor;
@@ -7,7 +9,18 @@ using torch::Tensor;
 std::vector<CausalAttention::Kind> CausalAttention::kinds_for(const Tensor& like) {
   if (like.device().is_cpu()) return {Kind::cpu};
   if (like.scalar_type() == torch::kFloat32) return {Kind::efficient};
+  if (like.scalar_type() == torch::kBFloat16 && kernels::Attention::is_available()) {
+    return {Kind::packed, Kind::cudnn, Kind::flash};
+  }
   return {Kind::cudnn, Kind::flash};
+}
+
+CausalAttention::CausalAttention(const Sizes& sizes, Kind kind)
+    : sizes_(sizes), kind_(kind) {
+  if (kind_ != Kind::packed) return;
+  packed_ = std::make_shared<kernels::Attention>(sizes);
+  workspace_ = torch::empty({static_cast<std::int64_t>(packed_->workspace_bytes())},
+                            torch::dtype(torch::kUInt8).device(torch::kCUDA));
 }
 
 CausalAttention::Parts CausalAttention::split(const Tensor& qkv) const {
@@ -16,14 +29,31 @@ CausalAttention::Parts CausalAttention::split(const Tensor& qkv) const {
   return {parts[0].transpose(1, 2), parts[1].transpose(1, 2), parts[2].transpose(1, 2)};
 }
 
-Tensor CausalAttention::matrix(const Tensor& out) const {
-  return out.transpose(1, 2).reshape(
+Tensor CausalAttention::matrix(const Tensor& heads) const {
+  return heads.transpose(1, 2).reshape(
       {sizes_.batch * sizes_.length, sizes_.heads * sizes_.width});
 }
 
-CausalAttention::Kept CausalAttention::forward(const Tensor& qkv) const {
+Tensor CausalAttention::by_heads(const Tensor& matrix) const {
+  const auto& [batch, length, heads, width] = sizes_;
+  return matrix.view({batch, length, heads, width}).transpose(1, 2);
+}
+
+void CausalAttention::forward(const Tensor& qkv, Kept& kept) const {
+  const auto& [batch, length, heads, width] = sizes_;
+  if (kind_ == Kind::packed) {
+    if (!kept.out.defined()) {
+      kept.out = torch::empty({batch * length, heads * width}, qkv.options());
+      kept.statistics =
+          torch::empty({batch, heads, length}, qkv.options().dtype(torch::kFloat32));
+    }
+    return packed_->forward({.qkv = qkv.const_data_ptr(),
+                             .out = kept.out.mutable_data_ptr(),
+                             .sums = kept.statistics.mutable_data_ptr<float>(),
+                             .workspace = workspace_.mutable_data_ptr()},
+                            kernels::current_stream(qkv.device().index()));
+  }
   const auto [q, k, v] = split(qkv);
-  Kept kept;
   switch (kind_) {
     case Kind::cpu:
       std::tie(kept.out, kept.statistics) =
@@ -33,8 +63,7 @@ CausalAttention::Kept CausalAttention::forward(const Tensor& qkv) const {
       std::tie(kept.out, kept.statistics, kept.seed, kept.offset) =
           at::_scaled_dot_product_efficient_attention(q, k, v, {}, true, 0, true);
       break;
-    case Kind::cudnn:
-    case Kind::flash: {
+    default: {
       const auto all =
           kind_ == Kind::cudnn
               ? at::_scaled_dot_product_cudnn_attention(q, k, v, {}, true, 0, true)
@@ -50,40 +79,49 @@ CausalAttention::Kept CausalAttention::forward(const Tensor& qkv) const {
       break;
     }
   }
-  return kept;
+  kept.out = matrix(kept.out);
 }
 
 CausalAttention::Gradients CausalAttention::backward(const Tensor& qkv,
-                                                     const Kept& kept,
-                                                     const Tensor& gradient) const {
+                                                     const Backward& step) const {
+  const auto& [kept, gradient, by_qkv] = step;
+  if (kind_ == Kind::packed) {
+    packed_->backward({.qkv = qkv.const_data_ptr(),
+                       .out = kept.out.mutable_data_ptr(),
+                       .sums = kept.statistics.mutable_data_ptr<float>(),
+                       .by_out = gradient.const_data_ptr(),
+                       .by_qkv = by_qkv.mutable_data_ptr(),
+                       .workspace = workspace_.mutable_data_ptr()},
+                      kernels::current_stream(qkv.device().index()));
+    return {.parts = {by_qkv}, .num_parts = 1};
+  }
   const auto [q, k, v] = split(qkv);
-  const auto& [batch, length, heads, width] = sizes_;
-  const auto by_out = gradient.view({batch, length, heads, width}).transpose(1, 2);
+  const auto out = by_heads(kept.out), by_out = by_heads(gradient);
   Tensor by_q, by_k, by_v, by_bias;
   switch (kind_) {
     case Kind::cpu:
       std::tie(by_q, by_k, by_v) =
           at::_scaled_dot_product_flash_attention_for_cpu_backward(
-              by_out, q, k, v, kept.out, kept.statistics, 0, true);
+              by_out, q, k, v, out, kept.statistics, 0, true);
       break;
     case Kind::efficient:
       std::tie(by_q, by_k, by_v, by_bias) =
           at::_scaled_dot_product_efficient_attention_backward(
-              by_out, q, k, v, {}, kept.out, kept.statistics, kept.seed, kept.offset, 0,
+              by_out, q, k, v, {}, out, kept.statistics, kept.seed, kept.offset, 0,
               {true, true, true, false}, true);
       break;
     case Kind::cudnn:
       std::tie(by_q, by_k, by_v) = at::_scaled_dot_product_cudnn_attention_backward(
-          by_out, q, k, v, kept.out, kept.statistics, kept.seed, kept.offset, {},
+          by_out, q, k, v, out, kept.statistics, kept.seed, kept.offset, {},
           kept.starts_q, kept.starts_k, kept.longest_q, kept.longest_k, 0, true);
       break;
-    case Kind::flash:
+    default:
       std::tie(by_q, by_k, by_v) = at::_scaled_dot_product_flash_attention_backward(
-          by_out, q, k, v, kept.out, kept.statistics, kept.starts_q, kept.starts_k,
+          by_out, q, k, v, out, kept.statistics, kept.starts_q, kept.starts_k,
           kept.longest_q, kept.longest_k, 0, true, kept.seed, kept.offset);
       break;
   }
-  return {matrix(by_q), matrix(by_k), matrix(by_v)};
+  return {.parts = {matrix(by_q), matrix(by_k), matrix(by_v)}};
 }
 
 }  // namespace lockstep::models

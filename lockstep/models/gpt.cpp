@@ -175,13 +175,8 @@ class Gpt : public Model, public OwnBackward {
 
   Named forward_kept(const Named& inputs) override {
     const auto& tokens = inputs.at("input");
-    check_length(tokens);
-    // Not before: parameters move and are converted until training begins.
-    if (!pass_) {
-      pass_ = std::make_unique<GptPass>(gpt_parameters(*this), sizes_.heads,
-                                        sizes_.vocabulary);
-    }
-    return {{"output", pass_->forward(tokens, {})
+    return {{"output", pass_over(tokens)
+                           .forward(tokens, {})
                            .view({tokens.size(0), tokens.size(1), sizes_.rows})
                            .narrow(2, 0, sizes_.vocabulary)}};
   }
@@ -191,7 +186,34 @@ class Gpt : public Model, public OwnBackward {
     pass_->backward(sink);
   }
 
+  bool has_loss() const noexcept override { return true; }
+
+  Tensor forward_loss(const Named& inputs, const ClassLoss& loss) override {
+    const auto& tokens = inputs.at("input");
+    auto& pass = pass_over(tokens);
+    pass.forward(tokens, {});
+    return pass.cross_entropy(loss.targets, {.scale_at = loss.scale}).sum();
+  }
+
+  void backward_loss(GradientSink& sink) override { pass_->backward(sink); }
+
+  std::string choices() const override { return pass_ ? pass_->choices() : choices_; }
+  void use_choices(const std::string& text) override { choices_ = text; }
+
  private:
+  // Returns the pass, ready for a batch of this shape.
+  GptPass& pass_over(const Tensor& tokens) {
+    check_length(tokens);
+    // Not before: parameters move and are converted until training begins.
+    if (!pass_) {
+      pass_ = std::make_unique<GptPass>(gpt_parameters(*this), sizes_.heads,
+                                        sizes_.vocabulary);
+      pass_->use_choices(choices_);
+    }
+    pass_->prepare(tokens.size(0), tokens.size(1));
+    return *pass_;
+  }
+
   void check_length(const Tensor& tokens) const {
     if (tokens.size(1) <= sizes_.context) return;
     throw Error(Fault::config, "model: a sequence has ", tokens.size(1),
@@ -253,6 +275,7 @@ class Gpt : public Model, public OwnBackward {
   const bool packed_, writes_backward_;
   Dropout dropout_;
   std::unique_ptr<GptPass> pass_;
+  std::string choices_;  // of algorithms, for the pass
   nn::Embedding wte_{nullptr}, wpe_{nullptr};
   nn::LayerNorm ln_f_{nullptr};
   Tensor mask_;  // of the pass
@@ -281,7 +304,7 @@ void check_size(const config::ModelConfig& config) {
 
 void check_own_backward(const config::ModelConfig& config, const Sizes& sizes,
                         bool packed) {
-  if (!config.own_backward) return;
+  if (!config.own_backward.value_or(false)) return;
   if (sizes.dropout > 0) {
     throw Error(Fault::config,
                 "model.own_backward: the gpt's has no dropout, but model.dropout is ",
@@ -334,7 +357,8 @@ std::shared_ptr<Model> make_gpt(const config::ModelConfig& config, const Shape& 
   const bool packed = has_field(shape, "segment");
   check_own_backward(config, sizes, packed);
   return std::make_shared<Gpt>(
-      sizes, Gpt::Kind{.packed = packed, .own_backward = config.own_backward});
+      sizes,
+      Gpt::Kind{.packed = packed, .own_backward = config.own_backward.value_or(false)});
 }
 
 }  // namespace lockstep::models

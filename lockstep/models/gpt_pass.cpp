@@ -1,5 +1,7 @@
 #include "lockstep/models/gpt_pass.h"
 
+#include <algorithm>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 
@@ -10,6 +12,7 @@ using kernels::Epilogue;
 using torch::Tensor;
 
 constexpr std::int64_t kGemmWorkspace = std::int64_t{64} << 20;
+constexpr std::size_t kMostPlans = 8;  // more shapes than that vary
 
 kernels::Number number_of(const Tensor& tensor) {
   if (tensor.scalar_type() == torch::kBFloat16) return kernels::Number::bf16;
@@ -92,63 +95,100 @@ GptPass::GptPass(GptParameters parameters, std::int64_t heads, std::int64_t voca
 
 GptPass::~GptPass() = default;
 
-void GptPass::plan(std::int64_t batch, std::int64_t length) {
-  if (batch == batch_ && length == length_) return;
-  batch_ = batch, length_ = length, count_ = batch * length;
-  arena_ = Arena();
-  layers_.clear();
+GptPass::Plan GptPass::make_plan(std::int64_t batch, std::int64_t length) {
+  Plan plan{.batch = batch, .length = length, .count = batch * length};
   const auto num_layers = static_cast<int>(parameters_.layers.size());
   const Moments moments{num_layers};
   const auto element = static_cast<std::int64_t>(parameters_.wte.element_size());
   const auto add = [&](std::string name, std::int64_t columns, int first, int last) {
-    return arena_.add({std::move(name), count_ * columns * element, first, last});
+    return plan.arena.add(
+        {std::move(name), plan.count * columns * element, first, last});
   };
   const auto floats = parameters_.wte.options().dtype(torch::kFloat32);
-  embedded_ = add("embeddings", hidden_, 0, moments.attention_backward(0));
+  plan.embedded = add("embeddings", hidden_, 0, moments.attention_backward(0));
   for (int i = 0; i < num_layers; ++i) {
     const auto begin = moments.forward(i), mlp = moments.mlp_backward(i);
     const auto end = moments.attention_backward(i);
     const auto next = i + 1 < num_layers ? moments.attention_backward(i + 1)
                                          : moments.head_backward();
     const auto name = [&](const char* what) { return str("h.", i, ".", what); };
-    layers_.push_back({.ln_1 = add(name("ln_1"), hidden_, begin, end),
-                       .qkv = add(name("qkv"), 3 * hidden_, begin, end),
-                       .attention_sum = add(name("attention sum"), hidden_, begin, mlp),
-                       .ln_2 = add(name("ln_2"), hidden_, begin, mlp),
-                       .before_gelu = add(name("before gelu"), 4 * hidden_, begin, mlp),
-                       .gelu = add(name("gelu"), 4 * hidden_, begin, mlp),
-                       .sum = add(name("sum"), hidden_, begin, next),
-                       .statistics = torch::empty({4, count_}, floats),
-                       .attention = {}});
+    plan.layers.push_back(
+        {.ln_1 = add(name("ln_1"), hidden_, begin, end),
+         .qkv = add(name("qkv"), 3 * hidden_, begin, end),
+         .attention_sum = add(name("attention sum"), hidden_, begin, mlp),
+         .ln_2 = add(name("ln_2"), hidden_, begin, mlp),
+         .before_gelu = add(name("before gelu"), 4 * hidden_, begin, mlp),
+         .gelu = add(name("gelu"), 4 * hidden_, begin, mlp),
+         .sum = add(name("sum"), hidden_, begin, next),
+         .statistics = torch::empty({4, plan.count}, floats),
+         .attention = {}});
   }
-  last_norm_ = add("ln_f", hidden_, moments.head(), moments.head_backward());
-  logits_ = add("logits", rows_, moments.head(), moments.head_backward());
+  plan.last_norm = add("ln_f", hidden_, moments.head(), moments.head_backward());
+  plan.logits = add("logits", rows_, moments.head(), moments.head_backward());
   const auto back = moments.head_backward();
-  residual_ = add("gradient by the sums", hidden_, back, moments.end());
-  small_ = add("gradient by a norm", hidden_, back, moments.end());
-  wide_ = add("gradient within a layer", 4 * hidden_, back + 1, moments.end() - 1);
-  arena_.place();
-  memory_ = torch::Tensor();  // before the new one is there
-  memory_ = torch::empty({arena_.bytes()}, floats.dtype(torch::kUInt8));
-  last_statistics_ = torch::empty({2, count_}, floats);
-  losses_ = torch::empty({count_}, floats);
-  const auto index = torch::arange(count_, floats.dtype(torch::kInt64));
-  row_order_ = index.view({batch, length}).t().contiguous().flatten();
-  row_keys_ = index.floor_divide(batch);
-  const CausalAttention::Sizes sizes{batch, length, heads_, hidden_ / heads_};
-  const auto kind = kind_.value_or(CausalAttention::kinds_for(parameters_.wte).front());
-  attention_.emplace(sizes, kind);
+  plan.residual = add("gradient by the sums", hidden_, back, moments.end());
+  plan.small = add("gradient by a norm", hidden_, back, moments.end());
+  plan.wide = add("gradient within a layer", 4 * hidden_, back + 1, moments.end() - 1);
+  plan.arena.place();
+  plan.last_statistics = torch::empty({2, plan.count}, floats);
+  plan.losses = torch::empty({plan.count}, floats);
+  const auto index = torch::arange(plan.count, floats.dtype(torch::kInt64));
+  plan.row_order = index.view({batch, length}).t().contiguous().flatten();
+  plan.row_keys = index.floor_divide(batch);
+  plan.attention = make_attention({batch, length, heads_, hidden_ / heads_});
+  return plan;
+}
+
+CausalAttention GptPass::make_attention(const CausalAttention::Sizes& sizes) const {
+  const auto kinds = CausalAttention::kinds_for(parameters_.wte);
+  if (kind_) return {sizes, *kind_};
+  for (const auto kind : kinds) {
+    try {
+      return {sizes, kind};
+    } catch (const Error& error) {
+      // cuDNN may be there and still have no kernel for a size or a GPU.
+      if (error.fault() != Fault::hardware || kind == kinds.back()) throw;
+    }
+  }
+  throw Error(Fault::internal, "models: no attention for ", parameters_.wte.options());
+}
+
+void GptPass::take_plan(std::int64_t batch, std::int64_t length) {
+  const auto found = std::find_if(plans_.begin(), plans_.end(), [&](const Plan& plan) {
+    return plan.batch == batch && plan.length == length;
+  });
+  if (found != plans_.end()) {
+    plans_.splice(plans_.begin(), plans_, found);
+  } else {
+    // The oldest goes: its tensors are few, but not none.
+    if (plans_.size() >= kMostPlans && !plans_.back().is_held) plans_.pop_back();
+    plans_.push_front(make_plan(batch, length));
+  }
+  plan_ = &plans_.front();
+  take_memory();
+  if (!run_.is_capturing()) return;
+  plan_->is_held = true;
+  memory_is_held_ = true;
+}
+
+void GptPass::take_memory() {
+  if (memory_.defined() && memory_.numel() >= plan_->arena.bytes()) return;
+  if (memory_is_held_) outgrown_.push_back(memory_);
+  memory_ = Tensor();  // before the new one is there
+  memory_is_held_ = false;
+  memory_ = torch::empty({plan_->arena.bytes()},
+                         parameters_.wte.options().dtype(torch::kUInt8));
 }
 
 Tensor GptPass::view(std::size_t buffer, std::int64_t columns) const {
-  const auto bytes = count_ * columns * parameters_.wte.element_size();
-  return memory_.narrow(0, arena_.at(buffer).offset, bytes)
+  const auto bytes = plan_->count * columns * parameters_.wte.element_size();
+  return memory_.narrow(0, plan_->arena.at(buffer).offset, bytes)
       .view(parameters_.wte.scalar_type())
-      .view({count_, columns});
+      .view({plan_->count, columns});
 }
 
 Tensor GptPass::input_of(std::size_t layer) const {
-  return view(layer == 0 ? embedded_ : layers_[layer - 1].sum, hidden_);
+  return view(layer == 0 ? plan_->embedded : plan_->layers[layer - 1].sum, hidden_);
 }
 
 kernels::Gemm GptPass::gemm_of(const Product& product) const {
@@ -192,13 +232,13 @@ void GptPass::normalize(const NormForward& step) {
                           .mean = statistics[0].mutable_data_ptr<float>(),
                           .inverse = statistics[1].mutable_data_ptr<float>(),
                           .number = number_,
-                          .rows = count_,
+                          .rows = plan_->count,
                           .width = hidden_});
 }
 
 void GptPass::forward_layer(std::size_t index, const Tensor& in) {
   const auto& own = parameters_.layers[index];
-  auto& buffers = layers_[index];
+  auto& buffers = plan_->layers[index];
   const auto ln_1 = view(buffers.ln_1, hidden_), ln_2 = view(buffers.ln_2, hidden_);
   const auto qkv = view(buffers.qkv, 3 * hidden_);
   const auto sum = view(buffers.attention_sum, hidden_);
@@ -210,9 +250,9 @@ void GptPass::forward_layer(std::size_t index, const Tensor& in) {
             .b_transposed = true,
             .epilogue = Epilogue::bias,
             .vector = own.c_attn.bias});
-  buffers.attention = attention_->forward(qkv);
+  plan_->attention->forward(qkv, buffers.attention);
   multiply({.out = sum,
-            .a = attention_->matrix(buffers.attention.out),
+            .a = buffers.attention.out,
             .b = own.attn_proj.weight,
             .b_transposed = true,
             .epilogue = Epilogue::bias,
@@ -240,7 +280,7 @@ Tensor GptPass::forward(const Tensor& tokens, const Tensor& positions) {
   const c10::DeviceGuard guard(run_.device());
   LOCKSTEP_CHECK(tokens.dim() == 2 && tokens.scalar_type() == torch::kInt64 &&
                  tokens.size(1) <= parameters_.wpe.size(0));
-  plan(tokens.size(0), tokens.size(1));
+  take_plan(tokens.size(0), tokens.size(1));
   tokens_ = tokens.contiguous();
   positions_ = positions.defined() ? positions.contiguous() : positions;
   run_(kernels::Embedding{.out = input_of(0).mutable_data_ptr(),
@@ -251,38 +291,40 @@ Tensor GptPass::forward(const Tensor& tokens, const Tensor& positions) {
                           .tokens_weight = parameters_.wte.const_data_ptr(),
                           .positions_weight = parameters_.wpe.const_data_ptr(),
                           .number = number_,
-                          .count = count_,
-                          .length = length_,
+                          .count = plan_->count,
+                          .length = plan_->length,
                           .width = hidden_});
-  for (std::size_t i = 0; i < layers_.size(); ++i) forward_layer(i, input_of(i));
-  const auto last = view(last_norm_, hidden_), logits = view(logits_, rows_);
-  normalize({parameters_.ln_f, input_of(layers_.size()), last, last_statistics_});
+  for (std::size_t i = 0; i < plan_->layers.size(); ++i) forward_layer(i, input_of(i));
+  const auto last = view(plan_->last_norm, hidden_),
+             logits = view(plan_->logits, rows_);
+  normalize(
+      {parameters_.ln_f, input_of(plan_->layers.size()), last, plan_->last_statistics});
   multiply({.out = logits, .a = last, .b = parameters_.wte, .b_transposed = true});
   return logits;
 }
 
 Tensor GptPass::cross_entropy(const Tensor& targets, const LossOptions& options) {
   const c10::DeviceGuard guard(run_.device());
-  LOCKSTEP_CHECK(targets.numel() == count_ && targets.is_contiguous() &&
+  LOCKSTEP_CHECK(targets.numel() == plan_->count && targets.is_contiguous() &&
                  targets.scalar_type() == torch::kInt64);
-  run_(kernels::CrossEntropy{.logits = view(logits_, rows_).mutable_data_ptr(),
+  run_(kernels::CrossEntropy{.logits = view(plan_->logits, rows_).mutable_data_ptr(),
                              .targets = targets.const_data_ptr<std::int64_t>(),
-                             .losses = losses_.mutable_data_ptr<float>(),
+                             .losses = plan_->losses.mutable_data_ptr<float>(),
                              .number = number_,
-                             .rows = count_,
+                             .rows = plan_->count,
                              .columns = rows_,
                              .classes = vocabulary_,
                              .scale = static_cast<float>(options.scale),
                              .scale_at = options.scale_at.defined()
                                              ? options.scale_at.const_data_ptr<float>()
                                              : nullptr});
-  return losses_;
+  return plan_->losses;
 }
 
 void GptPass::set_gradients(const Tensor& by_logits) {
   const torch::NoGradGuard no_grad;
-  auto all = view(logits_, rows_);
-  const auto given = by_logits.reshape({count_, -1});
+  auto all = view(plan_->logits, rows_);
+  const auto given = by_logits.reshape({plan_->count, -1});
   all.narrow(1, 0, given.size(1)).copy_(given);
   if (given.size(1) < rows_) {
     all.narrow(1, given.size(1), rows_ - given.size(1)).zero_();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -73,13 +74,35 @@ class GptPass {
   };
   Tuned tune(std::int64_t batch, std::int64_t length);
 
-  const Arena& arena() const noexcept { return arena_; }
+  // Calls tune() if there are products of this shape that have not been measured; not
+  // while a CUDA graph is captured.
+  void prepare(std::int64_t batch, std::int64_t length);
+
+  // The algorithms that tune() has chosen, as text, to be kept for this machine, and
+  // read back before the first pass.
+  std::string choices() const;
+  void use_choices(const std::string& text);
+
+  const Arena& arena() const noexcept { return plan_->arena; }  // of the last pass
 
  private:
   struct LayerBuffers {
     std::size_t ln_1, qkv, attention_sum, ln_2, before_gelu, gelu, sum;
     torch::Tensor statistics;  // of both LayerNorms: (4, tokens)
     CausalAttention::Kept attention;
+  };
+  // The layout of a pass over batches of one shape. Its tensors stay where they are,
+  // for CUDA graphs.
+  struct Plan {
+    std::int64_t batch = 0, length = 0, count = 0;  // of tokens
+    Arena arena;
+    std::vector<LayerBuffers> layers;
+    std::size_t embedded = 0, last_norm = 0, logits = 0;
+    std::size_t residual = 0, small = 0, wide = 0;  // gradients of activations
+    torch::Tensor last_statistics, losses;
+    torch::Tensor row_keys, row_order;  // the positions 0, 1, ... of each row, sorted
+    std::optional<CausalAttention> attention;
+    bool is_held = false;  // by a CUDA graph
   };
   // Which matrices a product gets, and what follows it.
   struct Product {
@@ -89,7 +112,11 @@ class GptPass {
     torch::Tensor added = {}, vector = {}, aux = {};
   };
 
-  void plan(std::int64_t batch, std::int64_t length);
+  // Makes plan_ and memory_ those of the shape.
+  void take_plan(std::int64_t batch, std::int64_t length);
+  Plan make_plan(std::int64_t batch, std::int64_t length);
+  void take_memory();
+  CausalAttention make_attention(const CausalAttention::Sizes& sizes) const;
   torch::Tensor view(std::size_t buffer, std::int64_t columns) const;
   kernels::Gemm gemm_of(const Product& product) const;
   void multiply(const Product& product);
@@ -123,6 +150,7 @@ class GptPass {
   };
   void add_embedding(const torch::Tensor& weight, const SortedKeys& sorted,
                      GradientSink& sink);
+  void tune_attention(Tuned& tuned);
   float* workspace() const;  // for sums over rows; null on a CPU
   torch::Tensor input_of(std::size_t layer) const;
 
@@ -133,18 +161,15 @@ class GptPass {
   std::unique_ptr<kernels::Gemms> gemms_;
   torch::Tensor gemm_workspace_, sums_workspace_;
 
-  std::int64_t batch_ = 0, length_ = 0, count_ = 0;  // of tokens
-  std::optional<CausalAttention> attention_;
+  std::list<Plan> plans_;  // the last used first
+  Plan* plan_ = nullptr;   // of the pass
   std::optional<CausalAttention::Kind> kind_;
-  Arena arena_;
-  torch::Tensor memory_;
-  std::vector<LayerBuffers> layers_;
-  std::size_t embedded_ = 0, last_norm_ = 0, logits_ = 0;
-  std::size_t residual_ = 0, small_ = 0, wide_ = 0;  // gradients of activations
-  torch::Tensor last_statistics_, losses_;
-  torch::Tensor tokens_, positions_;    // of the pass
-  torch::Tensor row_keys_, row_order_;  // the positions 0, 1, ... of each row, sorted
-  Tuned* tuning_ = nullptr;             // while tune() runs
+  torch::Tensor memory_;                 // of all plans, which take turns
+  bool memory_is_held_ = false;          // by a CUDA graph
+  std::vector<torch::Tensor> outgrown_;  // memory that CUDA graphs still hold
+  torch::Tensor tokens_, positions_;     // of the pass
+  std::vector<std::pair<std::int64_t, std::int64_t>> prepared_;  // shapes
+  Tuned* tuning_ = nullptr;                                      // while tune() runs
 };
 
 }  // namespace lockstep::models

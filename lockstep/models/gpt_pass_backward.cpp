@@ -40,7 +40,7 @@ void GptPass::backward_norm(const NormBackward& step, GradientSink& sink) {
   const auto bias = sink.destination_of(norm.bias);
   const auto out_bias = step.out_bias.defined() ? sink.destination_of(step.out_bias)
                                                 : GradientSink::Destination{};
-  auto* out = view(residual_, hidden_).mutable_data_ptr();
+  auto* out = view(plan_->residual, hidden_).mutable_data_ptr();
   run_(kernels::LayerNormBackward{.out = out,
                                   .gradient = step.gradient.const_data_ptr(),
                                   .through = step.has_through ? out : nullptr,
@@ -53,7 +53,7 @@ void GptPass::backward_norm(const NormBackward& step, GradientSink& sink) {
                                   .out_sums = sums_at(out_bias),
                                   .workspace = workspace(),
                                   .number = number_,
-                                  .rows = count_,
+                                  .rows = plan_->count,
                                   .width = hidden_});
   if (weight.memory.defined()) sink.ready(norm.weight);
   if (bias.memory.defined()) sink.ready(norm.bias);
@@ -61,14 +61,14 @@ void GptPass::backward_norm(const NormBackward& step, GradientSink& sink) {
 }
 
 void GptPass::backward_head(GradientSink& sink) {
-  const auto logits = view(logits_, rows_), small = view(small_, hidden_);
+  const auto logits = view(plan_->logits, rows_), small = view(plan_->small, hidden_);
   // The embedding's own part of this gradient comes last, so it is not ready yet.
-  add_weight({parameters_.wte, logits, view(last_norm_, hidden_)}, sink);
+  add_weight({parameters_.wte, logits, view(plan_->last_norm, hidden_)}, sink);
   multiply({.out = small, .a = logits, .b = parameters_.wte});
   backward_norm({.norm = parameters_.ln_f,
                  .gradient = small,
-                 .in = input_of(layers_.size()),
-                 .statistics = last_statistics_,
+                 .in = input_of(plan_->layers.size()),
+                 .statistics = plan_->last_statistics,
                  .has_through = false,
                  .out_bias = parameters_.layers.back().mlp_proj.bias},
                 sink);
@@ -76,9 +76,10 @@ void GptPass::backward_head(GradientSink& sink) {
 
 void GptPass::backward_layer(std::size_t index, GradientSink& sink) {
   const auto& own = parameters_.layers[index];
-  auto& buffers = layers_[index];
-  const auto residual = view(residual_, hidden_), small = view(small_, hidden_);
-  const auto wide = view(wide_, 4 * hidden_);
+  auto& buffers = plan_->layers[index];
+  const auto residual = view(plan_->residual, hidden_),
+             small = view(plan_->small, hidden_);
+  const auto wide = view(plan_->wide, 4 * hidden_);
 
   add_whole_weight({own.mlp_proj.weight, residual, view(buffers.gelu, 4 * hidden_)},
                    sink);
@@ -90,7 +91,7 @@ void GptPass::backward_layer(std::size_t index, GradientSink& sink) {
       .gradient = wide.const_data_ptr(),
       .in = view(buffers.before_gelu, 4 * hidden_).const_data_ptr(),
       .number = number_,
-      .rows = count_,
+      .rows = plan_->count,
       .width = 4 * hidden_,
       .sums = sums_at(fc_bias),
       .workspace = workspace()});
@@ -104,23 +105,24 @@ void GptPass::backward_layer(std::size_t index, GradientSink& sink) {
                  .out_bias = own.attn_proj.bias},
                 sink);
 
-  add_whole_weight(
-      {own.attn_proj.weight, residual, attention_->matrix(buffers.attention.out)},
-      sink);
+  add_whole_weight({own.attn_proj.weight, residual, buffers.attention.out}, sink);
   multiply({.out = small, .a = residual, .b = own.attn_proj.weight});
-  const auto qkv = view(buffers.qkv, 3 * hidden_), by_qkv = view(wide_, 3 * hidden_);
-  const auto [q, k, v] = attention_->backward(qkv, buffers.attention, small);
-  buffers.attention = {};
+  const auto qkv = view(buffers.qkv, 3 * hidden_),
+             by_qkv = view(plan_->wide, 3 * hidden_);
+  const auto gradients =
+      plan_->attention->backward(qkv, {buffers.attention, small, by_qkv});
   const auto place = sink.destination_of(own.c_attn.bias);
-  run_(kernels::PackColumns{
-      .out = by_qkv.mutable_data_ptr(),
-      .parts = {q.const_data_ptr(), k.const_data_ptr(), v.const_data_ptr()},
-      .num_parts = 3,
-      .sums = sums_at(place),
-      .workspace = workspace(),
-      .number = number_,
-      .rows = count_,
-      .width = hidden_});
+  kernels::PackColumns pack{.out = by_qkv.mutable_data_ptr(),
+                            .num_parts = gradients.num_parts,
+                            .sums = sums_at(place),
+                            .workspace = workspace(),
+                            .number = number_,
+                            .rows = plan_->count,
+                            .width = 3 * hidden_ / gradients.num_parts};
+  for (int i = 0; i < pack.num_parts; ++i) {
+    pack.parts[i] = gradients.parts[static_cast<std::size_t>(i)].const_data_ptr();
+  }
+  run_(pack);
   if (place.memory.defined()) sink.ready(own.c_attn.bias);
   add_whole_weight({own.c_attn.weight, by_qkv, view(buffers.ln_1, hidden_)}, sink);
   multiply({.out = small, .a = by_qkv, .b = own.c_attn.weight});
@@ -141,14 +143,15 @@ void GptPass::add_embedding(const Tensor& weight, const SortedKeys& sorted,
   // The token embedding holds the head's part already, whatever came before this pass.
   const bool is_head = weight.is_same(parameters_.wte);
   if (!is_head && !place.adds) place.memory.zero_();
-  run_(kernels::EmbeddingBackward{.weight_gradient = place.memory.mutable_data_ptr(),
-                                  .gradient = view(residual_, hidden_).const_data_ptr(),
-                                  .keys = keys.const_data_ptr<std::int64_t>(),
-                                  .order = order.const_data_ptr<std::int64_t>(),
-                                  .adds = is_head || place.adds,
-                                  .number = number_,
-                                  .count = count_,
-                                  .width = hidden_});
+  run_(kernels::EmbeddingBackward{
+      .weight_gradient = place.memory.mutable_data_ptr(),
+      .gradient = view(plan_->residual, hidden_).const_data_ptr(),
+      .keys = keys.const_data_ptr<std::int64_t>(),
+      .order = order.const_data_ptr<std::int64_t>(),
+      .adds = is_head || place.adds,
+      .number = number_,
+      .count = plan_->count,
+      .width = hidden_});
   sink.ready(weight);
 }
 
@@ -160,7 +163,7 @@ void GptPass::backward_embeddings(GradientSink& sink) {
     const auto [keys, order] = sorted(positions_);
     add_embedding(parameters_.wpe, {keys, order}, sink);
   } else {
-    add_embedding(parameters_.wpe, {row_keys_, row_order_}, sink);
+    add_embedding(parameters_.wpe, {plan_->row_keys, plan_->row_order}, sink);
   }
   const auto [keys, order] = sorted(tokens_);
   add_embedding(parameters_.wte, {keys, order}, sink);
@@ -170,7 +173,7 @@ void GptPass::backward(GradientSink& sink) {
   const torch::NoGradGuard no_grad;
   const c10::DeviceGuard guard(run_.device());
   backward_head(sink);
-  for (auto i = layers_.size(); i-- > 0;) backward_layer(i, sink);
+  for (auto i = plan_->layers.size(); i-- > 0;) backward_layer(i, sink);
   backward_embeddings(sink);
 }
 

@@ -16,7 +16,8 @@ using torch::Tensor;
 class Mlp : public Model, public OwnBackward {
  public:
   Mlp(const config::ModelConfig& config, const Shape& shape)
-      : dropout_(config.dropout), writes_backward_(config.own_backward) {
+      : dropout_(config.dropout),
+        writes_backward_(config.own_backward.value_or(false)) {
     std::int64_t width = 1;
     for (const auto size : shape.input) width *= size;
     for (std::int64_t i = 0; i < config.layers; ++i) {
@@ -93,7 +94,7 @@ class Mlp : public Model, public OwnBackward {
 }  // namespace
 
 std::shared_ptr<Model> make_mlp(const config::ModelConfig& config, const Shape& shape) {
-  if (config.own_backward && config.dropout > 0) {
+  if (config.own_backward.value_or(false) && config.dropout > 0) {
     throw Error(Fault::config,
                 "model.own_backward: the mlp's has no dropout, but "
                 "model.dropout is ",

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "lockstep/data/named.h"
 #include "lockstep/models/gradient_sink.h"
 
@@ -18,6 +20,24 @@ class OwnBackward {
   // `gradients` are those of the loss by each output of the last forward_kept(). Every
   // trained parameter's goes into the sink.
   virtual void backward(const Named& gradients, GradientSink& sink) = 0;
+
+  // A model that computes a plain cross-entropy in its pass, too, so that no outputs
+  // leave it: forward_loss() and backward_loss() then take the place of the two above,
+  // where the task has such a loss.
+  virtual bool has_loss() const noexcept { return false; }
+  struct ClassLoss {
+    torch::Tensor targets;  // int64, one after the other; no class: it does not count
+    torch::Tensor scale;    // one float on the device: what the loss is multiplied by
+  };
+  // Returns the sum over the targets that count, in float and without the scale.
+  virtual torch::Tensor forward_loss(const Named& inputs, const ClassLoss& loss);
+  virtual void backward_loss(GradientSink& sink);
+
+  // Algorithms that were chosen by measuring, as text to be kept for this machine.
+  // Given before the first pass, they are not measured again: so a second run has the
+  // bits of the first. "": there are none.
+  virtual std::string choices() const { return ""; }
+  virtual void use_choices(const std::string&) {}
 };
 
 }  // namespace lockstep::models

@@ -73,6 +73,18 @@ Sums ClassLoss::sums(const Named& outputs, const Named& batch, const Pass& pass)
                             options_for(pass, logits.device()), right.counted)};
 }
 
+torch::Tensor ClassLoss::plain_targets(const Named& batch) const {
+  const auto& [smoothing, gamma, class_weights, ignore_index] = options_;
+  const auto right = class_targets(batch, where());
+  if (right.soft() || right.counted.weights.defined() || smoothing != 0 || gamma != 0 ||
+      class_weights.defined()) {
+    return {};
+  }
+  const auto valid = valid_classes(right.targets, ignore_index, right.counted.mask);
+  return valid.defined() ? right.targets.masked_fill(valid.bitwise_not(), -1)
+                         : right.targets;
+}
+
 Sums ClassLoss::weights(const Named& batch, const Pass& pass) const {
   const auto right = class_targets(batch, where());
   return Sums{cross_entropy_weight(

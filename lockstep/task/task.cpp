@@ -6,6 +6,10 @@ Sums Task::weights(const Named&, const Pass&) const {
   return Sums(losses().size());
 }
 
+torch::Tensor Task::plain_targets(const Named&) const {
+  return {};
+}
+
 double Task::coefficient(std::size_t loss, std::int64_t) const {
   return losses()[loss].coefficient;
 }

@@ -69,6 +69,11 @@ class Task {
   // of the tensors only, so that all ranks come to the same.
   virtual Sums weights(const Named& batch, const Pass& pass) const;
 
+  // Returns the targets, int64 and one after the other, if the only loss is a plain
+  // cross-entropy of classes: a model may compute that one itself. Those that do not
+  // count are -1. Undefined: the loss is another one, or has weights.
+  virtual torch::Tensor plain_targets(const Named& batch) const;
+
   // Returns the part of a loss in what is trained, in a step that counts from 0.
   virtual double coefficient(std::size_t loss, std::int64_t step) const;
 

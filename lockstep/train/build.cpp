@@ -23,6 +23,7 @@
 #include "lockstep/models/lora.h"
 #include "lockstep/task/build.h"
 #include "lockstep/train/device.h"
+#include "lockstep/train/own_passes.h"
 #include "lockstep/train/step.h"
 
 namespace lockstep::train {
@@ -104,31 +105,6 @@ void check_own_task(const config::Config& config) {
               "and metrics; leave out what the recipe says of them");
 }
 
-// A model's own backward pass is written in the dtype of the parameters.
-void check_own_backward(const config::Config& config, models::Model& model) {
-  const auto mode = config.precision.mode;
-  const bool casts = mode == config::Precision::bf16 || mode == config::Precision::fp16;
-  if (model.own_backward() == nullptr) return;
-  const auto& parallel = config.parallel;
-  if (model.num_blocks() > 0 && parallel.strategy == config::Strategy::zero &&
-      parallel.zero_stage.value() == 3) {
-    throw Error(Fault::config,
-                "parallel.zero_stage: 3 gathers parameters block by block, and the "
-                "model's own backward pass needs all of them; set it to 2, or "
-                "model.own_backward=false");
-  }
-  if (config.memory.recompute_every.value() > 0) {
-    throw Error(Fault::config,
-                "memory.recompute_every: the model's own backward pass "
-                "computes no blocks again; set it to 0, or model.own_backward=false");
-  }
-  if (!casts) return;
-  throw Error(Fault::config, "precision.mode: ", config::name_of(mode),
-              " lets autograd cast weights, which a backward pass of the model's own "
-              "does not; set precision.mode to fp32, fp64 or bf16_params, or "
-              "model.own_backward=false");
-}
-
 void add_adapters(const config::Config& config, models::Model& model) {
   const auto layers = models::add_lora(model, config.lora);
   log::info("train",
@@ -157,6 +133,7 @@ void load_adapters(const config::Config& config, const checkpoint::LoadTarget& t
 // The parts that a model is made of.
 struct ModelParts {
   const config::Config& config;
+  const config::ModelConfig& model;  // with nothing left to decide
   const models::Shape& shape;
   Shared& shared;
 };
@@ -164,7 +141,7 @@ struct ModelParts {
 void build_whole(const ModelParts& parts, Built& built) {
   const auto& config = parts.config;
   const auto& own = parts.shared.hooks.build_model;
-  built.model = own ? own(parts.shape) : models::build(config.model, parts.shape);
+  built.model = own ? own(parts.shape) : models::build(parts.model, parts.shape);
   precision::convert(*built.model, built.policy);
   // Weights are loaded after the conversion: those in the run's dtype are not rounded.
   load_weights(config, *built.model, parts.shape.num_classes);
@@ -179,7 +156,7 @@ void build_deferred(const ModelParts& parts, Built& built) {
   auto generator = at::detail::getDefaultCPUGenerator();
   const auto before = generator.get_state();
   built.model = init->build([&] {
-    auto model = models::build(config.model, parts.shape);
+    auto model = models::build(parts.model, parts.shape);
     if (config.lora.rank > 0) add_adapters(config, *model);
     return model;
   });
@@ -205,7 +182,10 @@ Built build(const config::Config& config, comm::World& world, Shared& shared) {
   const auto shape = shape_of(shared.train_data->spec());
   const bool is_ours = !shared.hooks.build_model;
   if (is_ours) hf::check_settled(config);
-  const ModelParts parts{config, shape, shared};
+  const auto model = with_passes(config, {.shape = shape,
+                                          .is_cuda = built.policy.device.is_cuda(),
+                                          .tells = is_ours && world.rank() == 0});
+  const ModelParts parts{config, model, shape, shared};
   if (is_ours && config.model.name != "torchscript" &&
       parallel::defers_memory(config.parallel, world)) {
     build_deferred(parts, built);
@@ -213,7 +193,7 @@ Built build(const config::Config& config, comm::World& world, Shared& shared) {
     build_whole(parts, built);
   }
   use_layout(*built.model);
-  check_own_backward(config, *built.model);
+  check_own_passes(config, *built.model);
   check_torchscript(config);
   check_recompute(config, *built.model);
   built.model->recompute_every(config.memory.recompute_every.value());

@@ -47,6 +47,12 @@ Named Forward::kept(const Named& staged) {
   return leaves;
 }
 
+torch::Tensor Forward::loss(const Named& staged,
+                            const models::OwnBackward::ClassLoss& loss) {
+  const torch::NoGradGuard no_grad;
+  return model_.own_backward()->forward_loss(inputs_of(staged), loss);
+}
+
 void use_layout(models::Model& model) {
   for (auto& parameter : model.parameters()) {
     if (parameter.dim() != 4) continue;
@@ -65,6 +71,9 @@ Step::Step(Parts parts)
     : parts_(std::move(parts)),
       largest_(parts_.micro_batch),
       by_hand_(parts_.model->own_backward() != nullptr),
+      has_loss_(by_hand_ && parts_.model->own_backward()->has_loss() &&
+                parts_.task->losses().size() == 1 &&
+                parts_.task->num_training_sums() == 0),
       task_fields_(parts_.task->fields()),
       forward_(*parts_.model, parts_.policy),
       stage_({.spec = parts_.spec,
@@ -196,6 +205,14 @@ torch::Tensor Step::mean_of(const torch::Tensor& total, double count,
   return total * numbers_.select(0, 0).to(total.scalar_type());
 }
 
+torch::Tensor Step::scale_of(const Divisors& divisors, const Numbers& numbers) const {
+  const torch::NoGradGuard no_grad;
+  const auto one =
+      torch::ones({}, torch::dtype(torch::kFloat32).device(parts_.policy.device));
+  const auto total = total_of({weighed(one, 0, divisors)}, numbers.step);
+  return mean_of(total, divisors[0].count, numbers.loss_scale);
+}
+
 std::optional<std::vector<std::uint64_t>> Step::words_of(const data::Batch& batch,
                                                          const Numbers& numbers) const {
   const auto& [loss_scale, step, weights] = numbers;
@@ -241,9 +258,32 @@ std::int64_t Step::num_passes(const data::Batch& batch) const {
   return (samples + parts_.micro_batch - 1) / parts_.micro_batch;
 }
 
-void Step::propagate(const torch::Tensor& loss, const Named& outputs, bool last) {
+Step::MicroBatch Step::compute(const Named& staged, const torch::Tensor& scale) {
+  const auto& task = *parts_.task;
+  MicroBatch micro{.staged = staged, .scale = scale};
+  if (scale.defined()) micro.targets = task.plain_targets(staged);
+  const auto run = [&] {
+    const memory::Offload::Scope offloaded(parts_.offload.get());
+    if (micro.targets.defined()) {
+      micro.losses = {forward_.loss(staged, {micro.targets, scale})};
+      return;
+    }
+    micro.outputs = by_hand_ ? forward_.kept(staged) : forward_(staged);
+    micro.losses = task.sums(micro.outputs, staged, {true, parts_.policy.loss_dtype()});
+  };
+  parts_.strategy.forward(std::ref(run));  // by reference: nothing on the heap
+  return micro;
+}
+
+void Step::propagate(const torch::Tensor& loss, const MicroBatch& micro, bool last) {
   auto& strategy = parts_.strategy;
   if (!by_hand_) return strategy.backward(loss, last);
+  auto& own = *parts_.model->own_backward();
+  if (micro.targets.defined()) {
+    return strategy.backward_by([&](GradientSink& sink) { own.backward_loss(sink); },
+                                last);
+  }
+  const auto& outputs = micro.outputs;
   std::vector<torch::Tensor> leaves;
   for (const auto& output : outputs) leaves.push_back(output.tensor);
   const auto from_loss = torch::autograd::grad({loss}, leaves, /*grad_outputs=*/{},
@@ -256,11 +296,8 @@ void Step::propagate(const torch::Tensor& loss, const Named& outputs, bool last)
     const auto& gradient = from_loss[i++];
     gradients.set(name, gradient.defined() ? gradient : torch::zeros_like(tensor));
   }
-  strategy.backward_by(
-      [&](GradientSink& sink) {
-        parts_.model->own_backward()->backward(gradients, sink);
-      },
-      last);
+  strategy.backward_by([&](GradientSink& sink) { own.backward(gradients, sink); },
+                       last);
 }
 
 void Step::set_micro_batch(std::int64_t size) {
@@ -274,6 +311,7 @@ void Step::backward(const data::Batch& batch, task::Tally& tally,
   auto& strategy = parts_.strategy;
   const auto divisors = divisors_of(batch, weights);
   const auto& task = *parts_.task;
+  const auto scale = has_loss_ ? scale_of(divisors, numbers) : torch::Tensor();
   std::int64_t begin = 0;
   const bool match = strategy.passes_must_match();
   stage_.reserve(std::min(parts_.micro_batch, match ? batch.largest_size : batch.size));
@@ -284,19 +322,13 @@ void Step::backward(const data::Batch& batch, task::Tally& tally,
       continue;
     }
     const auto& staged = stage_.stage(batch, begin, count);
-    Named outputs;
-    task::Sums losses;
     tell(profile::PassEvent::forward_begins);
     if (parts_.pass) {
       parts_.pass->begin(batch.begin.epoch, batch.begin.consumed + batch.first + begin,
                          count);
     }
-    const auto compute = [&] {
-      const memory::Offload::Scope offloaded(parts_.offload.get());
-      outputs = by_hand_ ? forward_.kept(staged) : forward_(staged);
-      losses = task.sums(outputs, staged, {true, parts_.policy.loss_dtype()});
-    };
-    strategy.forward(std::ref(compute));  // by reference: nothing on the heap
+    auto micro = compute(staged, scale);
+    auto& losses = micro.losses;
     for (std::size_t i = 0; i < losses.size(); ++i) {
       losses[i] = weighed(losses[i], i, divisors);
     }
@@ -304,12 +336,12 @@ void Step::backward(const data::Batch& batch, task::Tally& tally,
     {
       const torch::NoGradGuard no_grad;
       tally.add(total, losses, count * task.losses()[0].per_sample);
-      task.add_training_sums(outputs, staged, tally.metrics());
+      task.add_training_sums(micro.outputs, staged, tally.metrics());
     }
     begin += count;
     const bool last = left == 1;
     tell(profile::PassEvent::backward_begins);
-    propagate(mean_of(total, divisors[0].count, loss_scale), outputs, last);
+    propagate(mean_of(total, divisors[0].count, loss_scale), micro, last);
     tell(profile::PassEvent::ends);
   }
 }

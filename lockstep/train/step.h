@@ -34,6 +34,8 @@ class Forward {
   Named operator()(const Named& staged);
   // For a model with its own backward: returns outputs from which a graph begins.
   Named kept(const Named& staged);
+  // For one that computes its loss, too: returns the sum.
+  torch::Tensor loss(const Named& staged, const models::OwnBackward::ClassLoss& loss);
 
  private:
   const Named& inputs_of(const Named& staged);
@@ -128,7 +130,18 @@ class Step {
   torch::Tensor mean_of(const torch::Tensor& total, double count,
                         double loss_scale) const;
   bool weighs() const;
-  void propagate(const torch::Tensor& loss, const Named& outputs, bool last);
+  // Returns what a sum of the only loss is multiplied by.
+  torch::Tensor scale_of(const Divisors& divisors, const Numbers& numbers) const;
+  // One micro-batch, while it is computed.
+  struct MicroBatch {
+    const Named& staged;
+    torch::Tensor targets;  // of a loss that the model computes; undefined: the task
+    torch::Tensor scale;    // of that loss
+    Named outputs;          // else
+    task::Sums losses;
+  };
+  MicroBatch compute(const Named& staged, const torch::Tensor& scale);
+  void propagate(const torch::Tensor& loss, const MicroBatch& micro, bool last);
 
   void tell(profile::PassEvent pass) const {
     if (parts_.observe) parts_.observe(pass);
@@ -137,6 +150,7 @@ class Step {
   Parts parts_;
   const std::int64_t largest_;  // micro-batch
   const bool by_hand_;          // the model computes its gradients itself
+  const bool has_loss_;         // and may compute the loss
   const std::vector<std::string> task_fields_;
   Forward forward_;
   data::BatchStage stage_;

@@ -72,6 +72,8 @@ bool Training::step() {
   account(batch, lr);
   // The first step of a process is no measure of the others.
   if (made_steps_++ > 0) step_seconds_ = seconds_between(step_begin, clock_.now());
+  // Algorithms are chosen in the first steps.
+  if (made_steps_ <= 2 && world_.rank() == 0) kernel_choices_.keep();
   profiler_.end_step(batch.size);
   check_agreed_finite(lr);
   if (reports || state_.steps == 1) report(lr);

@@ -30,6 +30,7 @@ Training::Training(const config::Config& config, const RunParts& parts, Shared& 
       length_(config::run_length(config, train_data_.size())),
       last_step_(length_.last_step),
       built_(build(config, world_, shared)),
+      kernel_choices_(*built_.model, kernel_choices_file()),
       schedule_(config.optim, with_goal(config.schedule, built_.task->primary()),
                 length_),
       checkpoints_({config.checkpoint, run_, world_, reporter_, parts.stop,

@@ -26,7 +26,7 @@ std::shared_ptr<Model> own_gpt(const GptSize& size, double dropout = 0) {
                       .heads = size.heads,
                       .pad_vocabulary = size.multiple,
                       .dropout = dropout,
-                      .own_backward = true},
+                      .own_backward = config::Auto<bool>(true)},
                      {{size.length}, size.vocabulary});
   const torch::NoGradGuard no_grad;
   // Not as they begin: norms of 1 and biases of 0 hide mistakes.

@@ -24,8 +24,11 @@ SinkSamples make_sink_samples(std::int64_t count) {
 
 // An mlp with the same values wherever it is made.
 std::shared_ptr<models::Model> make_sink_net(bool by_hand) {
-  auto model = models::build(
-      {.name = "mlp", .hidden = 16, .layers = 2, .own_backward = by_hand}, {{12}, 5});
+  auto model = models::build({.name = "mlp",
+                              .hidden = 16,
+                              .layers = 2,
+                              .own_backward = config::Auto<bool>(by_hand)},
+                             {{12}, 5});
   auto generator = at::detail::createCPUGenerator(17);
   const torch::NoGradGuard no_grad;
   for (auto& p : model->parameters()) p.uniform_(-0.5, 0.5, generator);

@@ -31,9 +31,7 @@ struct Strip {
 // As many parts as keep all blocks running at once: a few blocks that come after the
 // others would double the time.
 inline dim3 strip_grid(const Strip& strip, int count) {
-  int device = 0, processors = 1;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  const int processors = num_processors();
   const auto strips = blocks_for(strip.width, std::int64_t{kStripLanes} * count);
   const std::int64_t at_once = std::int64_t{processors} * (2048 / kStripThreads) / 2;
   const auto most = std::min<std::int64_t>(

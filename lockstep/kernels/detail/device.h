@@ -82,6 +82,13 @@ void with_device_element(Number number, const Body& body) {
   }
 }
 
+inline int num_processors() {
+  int device = 0, processors = 1;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  return processors;
+}
+
 inline unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
   return static_cast<unsigned>((items + per_block - 1) / per_block);
 }

@@ -48,6 +48,7 @@ class ClassLoss : public OneLoss {
 
   Sums sums(const Named& outputs, const Named& batch, const Pass& pass) const override;
   Sums weights(const Named& batch, const Pass& pass) const override;
+  torch::Tensor plain_targets(const Named& batch) const override;
 
  protected:
   const std::optional<std::int64_t>& ignore_index() const noexcept {

@@ -17,6 +17,7 @@
 #include "lockstep/train/callback_calls.h"
 #include "lockstep/train/checkpoints.h"
 #include "lockstep/train/evaluator.h"
+#include "lockstep/train/kernel_choices.h"
 #include "lockstep/train/progress.h"
 #include "lockstep/train/rank_state.h"
 #include "lockstep/train/step_graph.h"
@@ -161,6 +162,7 @@ class Training : public Loop {
   const optim::RunLength length_;
   const std::int64_t last_step_;
   const Built built_;
+  KernelChoices kernel_choices_;
   optim::Schedule schedule_;
   Checkpoints checkpoints_;
   const std::unique_ptr<parallel::Strategy> strategy_;
