@@ -40,6 +40,11 @@ struct EngineOptions {
   // these shards only (ZeRO-2), 3 shards the parameters, too (ZeRO-3).
   Stage stage = kStages[0];
   LayoutOptions layout;
+  // From stage 1 on: a whole lies in shards on so many ranks that follow each other, and
+  // every such group has one. Gradients are summed within the groups, then each shard
+  // over the groups; values travel within them only. The number of ranks is a multiple
+  // of it. 0: all ranks are one group.
+  int shard_group = 0;
   // The order in which gradients become ready, by index in trainable_parameters(), the
   // same on every rank (backward_order() finds it); buckets are cut along it. Empty:
   // last to first.
@@ -143,6 +148,10 @@ class Engine : public ExchangeMonitor {
   const std::vector<Group>& layout() const noexcept;
   const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
   comm::Communicator& data() noexcept { return data_; }
+  // Returns the ranks whose shards make a whole: all, or those of this rank's group.
+  comm::Communicator& sharers() noexcept { return within_ ? *within_ : data_; }
+  // Returns this rank's place among those that hold the same as it does.
+  RankIndex replica() const noexcept;
 
   // Runs a forward pass, `compute`. At stage 3 parameters are there in it only: units
   // in run_unit(), the others throughout. With gradients enabled the pass goes on until
@@ -299,7 +308,7 @@ class Engine : public ExchangeMonitor {
   void make_units(const std::vector<Group>& groups);
   void lay_out_frozen();
   void fill();
-  RankIndex rank_index() const { return {data_.rank(), data_.size()}; }
+  RankIndex rank_index() { return {sharers().rank(), sharers().size()}; }
   void start_sums_of(std::size_t unit);
   void free_full_bucket();
   void begin_units();
@@ -328,6 +337,8 @@ class Engine : public ExchangeMonitor {
   comm::Communicator& data_;
   comm::Communicator& cpu_;
   const EngineOptions options_;
+  // Where groups have shards: this rank's group, and the ranks with its shard.
+  std::unique_ptr<comm::Communicator> within_, across_;
   std::vector<Parameter> parameters_;
   const std::vector<torch::Tensor> tensors_;  // of the parameters
   std::unordered_map<const c10::TensorImpl*, std::size_t> index_of_;  // of tensors_

@@ -15,25 +15,32 @@ namespace lockstep::parallel {
 
 void Engine::lay_out() {
   auto layout = options_.layout;
-  layout.shards = shards_ ? data_.size() : 1;
+  layout.shards = shards_ ? sharers().size() : 1;
   auto groups = plan_layout(parameters_, order_, layout);
   if (gathers_values_) make_units(groups);
   owned_ = owned_shards(groups, options_.stage, rank_index());
   buffers_ = std::make_unique<detail::FlatBuffers>(
       parameters_, std::move(groups),
-      detail::FlatBuffers::Kind{.data = data_,
+      detail::FlatBuffers::Kind{.data = sharers(),
                                 .values_travel = shards_,
                                 .has_gradients = !pools_,
                                 .has_values = !gathers_values_});
   exchange_ = std::make_unique<detail::Exchange>(detail::Exchange::Parts{
       .buffers = *buffers_,
       .data = data_,
+      .sharers = sharers(),
+      .across = across_.get(),
       .order = order_,
       .options = options_,
       .collect = [this](const std::vector<std::size_t>& parameters) {
         collect(parameters);
       }});
   exchange_->tell_absences(use_->asks());
+}
+
+RankIndex Engine::replica() const noexcept {
+  if (!shards_) return {data_.rank(), data_.size()};
+  return across_ ? RankIndex{across_->rank(), across_->size()} : RankIndex{};
 }
 
 torch::Tensor Engine::owned_values(std::size_t index) {
@@ -132,9 +139,9 @@ void Engine::put_gradients_back() {
 
 // Gathers the bucket of which `shard` is this rank's part.
 comm::Pending Engine::gather(const torch::Tensor& flat, const Shard& shard) {
-  const auto begin = shard.offset - data_.rank() * shard.size;
-  const auto bucket = flat.narrow(0, begin, data_.size() * shard.size);
-  return data_.all_gather(bucket, shard.of(flat));
+  const auto begin = shard.offset - sharers().rank() * shard.size;
+  const auto bucket = flat.narrow(0, begin, sharers().size() * shard.size);
+  return sharers().all_gather(bucket, shard.of(flat));
 }
 
 void Engine::updated(std::size_t index) {
@@ -175,9 +182,9 @@ void Engine::visit_gradients(const Visit& visit) {
   }
   for (std::size_t index = 0; index < owned_.size(); ++index) {
     const auto own = owned_gradients(index);
-    const auto whole = torch::empty({data_.size() * own.numel()}, own.options());
-    data_.all_gather(whole, own).wait();
-    const auto begin = owned_[index].offset - data_.rank() * own.numel();
+    const auto whole = torch::empty({sharers().size() * own.numel()}, own.options());
+    sharers().all_gather(whole, own).wait();
+    const auto begin = owned_[index].offset - sharers().rank() * own.numel();
     for (const auto& slot : buffers_->groups()[owned_[index].group].slots) {
       if (slot.offset < begin || slot.offset >= begin + whole.numel()) continue;
       const auto& like = tensors_[slot.parameter];

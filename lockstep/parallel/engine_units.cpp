@@ -138,15 +138,16 @@ void Engine::lay_out_frozen() {
     return frozen_[a].unit < frozen_[b].unit;
   });
   auto layout = options_.layout;
-  layout.shards = data_.size();
+  layout.shards = sharers().size();
   layout.first_bucket_bytes = layout.bucket_bytes;
   frozen_layout_ = plan_layout(frozen_, order, layout);
   frozen_owned_ = owned_shards(frozen_layout_, options_.stage, rank_index());
 }
 
 void Engine::make_units(const std::vector<Group>& groups) {
-  gathers_ = data_.split(0);
-  values_ = std::make_unique<detail::ShardedValues>(*gathers_);
+  gathers_ = sharers().split(0);
+  values_ = std::make_unique<detail::ShardedValues>(
+      detail::ShardedValues::Ranks{.sharers = *gathers_, .all = data_});
   detail::UnitGathers::Options options{
       .names = {"parameters of no unit"},
       .buckets = std::vector<std::vector<std::size_t>>(plan_->num_units()),

@@ -54,6 +54,11 @@ EngineOptions engine_options(const StrategyParts& parts) {
   options.stage = kStages[stage_of(parallel, parts.world.data())];
   options.order = order_by_name(trainable_parameters(parts.module), parts.order);
   options.live_buckets = static_cast<std::size_t>(parallel.live_buckets);
+  // A run may be started with fewer ranks than it was planned for: they are one group.
+  const int group = parallel.shard_group.value_or(0);
+  if (parallel.strategy == config::Strategy::zero && group < parts.world.size()) {
+    options.shard_group = group;
+  }
   if (const auto* model = dynamic_cast<const models::Model*>(&parts.module)) {
     for (std::size_t i = 0; i < model->num_blocks(); ++i) {
       options.units.push_back(&model->block(i));
