@@ -149,7 +149,7 @@ void Engine::set_captured(bool captured) noexcept {
 void Engine::forget_captured() noexcept {
   running_ = false;
   finished_ = true;
-  travelling_.clear();
+  std::fill(travels_.begin(), travels_.end(), 0);
   set_captured(false);
 }
 

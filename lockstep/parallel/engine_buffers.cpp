@@ -36,6 +36,7 @@ void Engine::lay_out() {
         collect(parameters);
       }});
   exchange_->tell_absences(use_->asks());
+  find_values_of_uses();
 }
 
 RankIndex Engine::replica() const noexcept {
@@ -148,15 +149,55 @@ void Engine::updated(std::size_t index) {
   if (!shards_ || gathers_values_) return;
   const auto& shard = owned_[index];
   if (observer_ != nullptr) observer_->started({Parcel::Of::parameters, index});
-  travelling_.push_back(gather(buffers_->values(shard.group), shard));
+  travelling_.resize(owned_.size());
+  travelling_[index] = gather(buffers_->values(shard.group), shard);
+  travels_[index] = 1;
+}
+
+void Engine::wait_for_value(std::size_t index) {
+  if (travels_[index] == 0) return;
+  travels_[index] = 0;  // set first: a communicator that failed ends every wait
+  travelling_[index].wait();
+  if (observer_ != nullptr) observer_->arrived({Parcel::Of::parameters, index});
 }
 
 void Engine::wait_for_values() {
-  for (std::size_t i = 0; i < travelling_.size(); ++i) {
-    travelling_[i].wait();
-    if (observer_ != nullptr) observer_->arrived({Parcel::Of::parameters, i});
+  for (std::size_t i = 0; i < travels_.size(); ++i) wait_for_value(i);
+}
+
+void Engine::wait_for_values_of(std::size_t use) {
+  for (const auto index : values_of_use_[use]) wait_for_value(index);
+}
+
+// Buckets are cut along the backward pass, so several units may have a part of one.
+void Engine::find_values_of_uses() {
+  travels_.assign(owned_.size(), 0);
+  if (!shards_ || gathers_values_) return;
+  std::vector<std::vector<std::size_t>> pieces(parameters_.size());  // by parameter
+  std::size_t index = 0;
+  for (const auto& group : buffers_->groups()) {
+    for (const auto& bucket : group.buckets) {
+      for (auto s = bucket.first_slot; s < bucket.last_slot; ++s) {
+        pieces[group.slots[s].parameter].push_back(index);
+      }
+      ++index;
+    }
   }
-  travelling_.clear();
+  std::vector<char> has_unit(parameters_.size());
+  for (const auto* unit : options_.units) {
+    auto& needed = values_of_use_.emplace_back();
+    for (const auto& parameter : unit->parameters()) {
+      const auto found = index_of_.find(parameter.unsafeGetTensorImpl());
+      if (found == index_of_.end()) continue;
+      has_unit[found->second] = 1;
+      const auto& own = pieces[found->second];
+      needed.insert(needed.end(), own.begin(), own.end());
+    }
+  }
+  auto& rest = values_of_use_.emplace_back();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (has_unit[i] == 0) rest.insert(rest.end(), pieces[i].begin(), pieces[i].end());
+  }
 }
 
 void Engine::gather_gradients() {

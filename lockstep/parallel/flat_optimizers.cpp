@@ -140,6 +140,7 @@ optim::StepArguments FlatOptimizers::arguments_of(const Update& update) const {
 
 Updated FlatOptimizers::step(const Update& wanted) {
   const torch::NoGradGuard no_grad;
+  engine_.wait_for_values();  // a rank without samples has needed none
   Updated done;
   auto arguments = arguments_of(wanted);
   const bool clips = knobs_.optim.clip_norm > 0;
@@ -154,11 +155,12 @@ Updated FlatOptimizers::step(const Update& wanted) {
     return done;
   }
   for (const auto i : engine_.globally_unused()) ++behind_[i];
-  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+  // Buckets are in the order of the backward pass: the last is needed first.
+  for (std::size_t i = pieces_.size(); i-- > 0;) {
     update(pieces_[i], arguments);
     engine_.updated(i);
   }
-  engine_.wait_for_values();
+  if (!wanted.values_may_travel) engine_.wait_for_values();
   return done;
 }
 
@@ -233,6 +235,7 @@ torch::Tensor FlatOptimizers::norm(const Update& update) {
 
 void FlatOptimizers::use_average(bool on) {
   const torch::NoGradGuard no_grad;
+  engine_.wait_for_values();
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     auto values = engine_.owned_values(i);
     if (on) {

@@ -125,7 +125,7 @@ class Replicated : public Strategy, private HeldSteps {
       sync_batch_norm_.emplace(parts.module, parts.world.data());
     }
     auto* const model = dynamic_cast<models::Model*>(&parts.module);
-    if (model != nullptr && shards_values(parts.config.parallel)) {
+    if (model != nullptr && engine_.shards_update()) {
       model->run_blocks_by(
           [this](std::size_t block, const auto& compute, const torch::Tensor& input) {
             return engine_.run_unit(block, compute, input);
@@ -182,7 +182,13 @@ class Replicated : public Strategy, private HeldSteps {
 
   void finish(bool failed) override { engine_.finish(failed); }
 
-  Updated update(const Update& wanted) override { return optimizers_.step(wanted); }
+  // A graph that holds steps knows nothing of values that travel when it begins.
+  Updated update(const Update& wanted) override {
+    auto own = wanted;
+    own.values_may_travel &= !capture_obstacle_.empty();
+    return optimizers_.step(own);
+  }
+  void settle() override { engine_.wait_for_values(); }
 
   void empty_pass() override {
     if (sums_every_pass()) engine_.empty_pass();
@@ -212,6 +218,7 @@ class Replicated : public Strategy, private HeldSteps {
   std::string obstacle() const override { return capture_obstacle_; }
   void launch_passes(const std::function<void()>& passes,
                      std::int64_t number) override {
+    engine_.wait_for_values();
     engine_.set_captured(true);
     try {
       begin_step(number);

@@ -44,6 +44,7 @@ checkpoint::Pieces ReplicatedState::untrained() const {
 }
 
 checkpoint::Pieces ReplicatedState::to_save() const {
+  parts_.engine.wait_for_values();
   auto pieces = parts_.optimizers.pieces(/*to_save=*/true);
   for (auto& piece : frozen_shards(/*to_save=*/true)) pieces.push_back(std::move(piece));
   const auto rest = untrained();
@@ -56,6 +57,7 @@ checkpoint::Pieces ReplicatedState::to_save() const {
 }
 
 checkpoint::Pieces ReplicatedState::to_load() const {
+  parts_.engine.wait_for_values();
   auto pieces = parts_.optimizers.pieces(/*to_save=*/false);
   for (auto& piece : frozen_shards(/*to_save=*/false)) pieces.push_back(std::move(piece));
   for (auto& piece : untrained()) pieces.push_back(std::move(piece));
