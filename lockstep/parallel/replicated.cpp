@@ -107,6 +107,7 @@ class Replicated : public Strategy, private HeldSteps {
  public:
   explicit Replicated(const StrategyParts& parts)
       : name_(name_of(parts.config.parallel)),
+        is_zero_(parts.config.parallel.strategy == config::Strategy::zero),
         broadcasts_(parts.config.parallel.broadcast_buffers &&
                     !parts.module.buffers().empty()),
         capture_obstacle_(capture_obstacle(parts.config, parts.world)),
@@ -125,7 +126,7 @@ class Replicated : public Strategy, private HeldSteps {
       sync_batch_norm_.emplace(parts.module, parts.world.data());
     }
     auto* const model = dynamic_cast<models::Model*>(&parts.module);
-    if (model != nullptr && engine_.shards_update()) {
+    if (model != nullptr && is_zero_) {
       model->run_blocks_by(
           [this](std::size_t block, const auto& compute, const torch::Tensor& input) {
             return engine_.run_unit(block, compute, input);
@@ -182,10 +183,11 @@ class Replicated : public Strategy, private HeldSteps {
 
   void finish(bool failed) override { engine_.finish(failed); }
 
-  // A graph that holds steps knows nothing of values that travel when it begins.
+  // A graph that holds steps knows nothing of values that travel when it begins. Ranks
+  // of ddp have shards where they share memory, and nothing to wait for then.
   Updated update(const Update& wanted) override {
     auto own = wanted;
-    own.values_may_travel &= !capture_obstacle_.empty();
+    own.values_may_travel &= is_zero_ && !capture_obstacle_.empty();
     return optimizers_.step(own);
   }
   void settle() override { engine_.wait_for_values(); }
@@ -256,6 +258,7 @@ class Replicated : public Strategy, private HeldSteps {
   };
 
   const std::string name_;
+  const bool is_zero_;
   const bool broadcasts_;
   const std::string capture_obstacle_;  // "" if there is none
   Engine engine_;

@@ -21,8 +21,7 @@ std::string excluded(const Constraints& constraints, const Candidate& candidate)
   if (constraints.processes_only && candidate.method == Method::data_parallel) {
     return "comm.backend is one for processes";
   }
-  const bool sharded = stage_of(candidate.method) > 0 && candidate.ranks > 1;
-  if (constraints.shard_group && sharded) {
+  if (constraints.shard_group && stage_of(candidate.method) > 0) {
     const auto lack =
         config::lack_of_shard_group(*constraints.shard_group, candidate.ranks);
     if (!lack.empty()) return "parallel.shard_group: " + lack;

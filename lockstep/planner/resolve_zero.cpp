@@ -14,6 +14,7 @@ struct ShardGroup {
 // Returns the ranks of one node where the state fits in them, else all.
 ShardGroup usual_group(const config::Config& config, const ZeroFacts& facts) {
   const int ranks = config.parallel.ranks.value();
+  if (ranks == 1) return {ranks, "1 rank"};
   const auto& model = facts.knowledge.model;
   const run::ModelDescription none;
   const CostInputs inputs{config, facts.machine, model ? *model : none,

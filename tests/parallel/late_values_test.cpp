@@ -1,4 +1,5 @@
 // Values that still travel when the next forward pass begins.
+#include <algorithm>
 #include <memory>
 
 #include "tests/parallel/unit_rig.h"

@@ -33,7 +33,7 @@ run::ModelDescription million() {
 // What one rank of four takes and how long an exchange is, with a million parameters.
 struct CpuRanks {
   explicit CpuRanks(const std::string& backend)
-      : config(config::defaults({{"parallel.device", "cpu"},
+      : config(config::defaults(Knobs{{"parallel.device", "cpu"},
                                  {"precision.mode", "fp32"},
                                  {"memory.host_limit", "1GiB"},
                                  {"parallel.bucket_bytes", "400000"},
@@ -42,10 +42,10 @@ struct CpuRanks {
                    .config) {}
 
   planner::MemoryCost memory(Method method) const {
-    return memory_cost({config, machine, model, {}}, {.method = method, .ranks = 4});
+    return planner::memory_cost({config, machine, model, {}}, {.method = method, .ranks = 4});
   }
   double exchange(Method method) const {
-    return time_cost({config, machine, model, {}}, {.method = method, .ranks = 4})
+    return planner::time_cost({config, machine, model, {}}, {.method = method, .ranks = 4})
         .exchange;
   }
 
@@ -105,7 +105,7 @@ TEST(ZeroPlan, AGroupThatWasAskedForIsKeptOrRefused) {
 }
 
 TEST(ZeroPlan, MemoryIsThatOfAGroupAndTimeHasTheSumOverThem) {
-  const auto config = config::defaults({{"parallel.device", "cuda"},
+  const auto config = config::defaults(Knobs{{"parallel.device", "cuda"},
                                         {"precision.mode", "fp32"},
                                         {"parallel.bucket_bytes", "400000"}},
                                        {})
