@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "lockstep/config/checkpoint.h"
 #include "lockstep/config/comm.h"
 #include "lockstep/config/lora.h"
@@ -21,6 +23,10 @@ inline bool shards_update(const ParallelConfig& parallel, bool ranks_share_memor
   return ranks_share_memory && parallel.gradient_as_bucket_view;
 }
 
+// Returns why ranks can not shard within groups of so many, and what comes nearest; ""
+// if they can.
+std::string lack_of_shard_group(int group, int ranks);
+
 // Returns whether parameters may stay unused. One rank waits for nobody: a parameter
 // without a gradient is not a mistake there.
 inline bool finds_unused(const ParallelConfig& parallel) {
@@ -33,6 +39,12 @@ inline bool asks_for_threads(const CommConfig& comm) {
 }
 inline bool asks_for_processes(const CommConfig& comm) {
   return comm.backend != CommBackend::local && comm.backend != CommBackend::automatic;
+}
+
+// Returns whether CPU ranks of one machine exchange through memory that they share.
+inline bool shares_memory(const CommConfig& comm) {
+  return comm.backend == CommBackend::automatic || comm.backend == CommBackend::shm ||
+         comm.backend == CommBackend::shm_or_gloo;
 }
 
 // Returns whether checkpoints hold parameters that are not trained. Those under

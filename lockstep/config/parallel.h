@@ -49,6 +49,7 @@ struct ParallelConfig {
   Auto<int> ranks;
   std::vector<int> device_ids;
   Auto<int> zero_stage;
+  Auto<int> shard_group;
   int live_buckets = 2;
   int prefetch_units = 1;
   std::int64_t persist_below = 65536;
@@ -92,6 +93,14 @@ void describe(ParallelConfig& c, Visitor& v) {
           {.help = "What zero shards: 1 the optimizer's state, 2 gradients as well, 3 "
                    "parameters as well, which are gathered block by block.",
            .range = between(1, 3),
+           .affects = Affects::speed,
+           .needs = "parallel.strategy=zero"});
+  v.field("shard_group", c.shard_group,
+          {.help = "zero shards within groups of so many ranks that follow each other, "
+                   "and every group has the whole; the number of ranks is a multiple of "
+                   "it. 0: all ranks. auto: those of one node, or all where that does "
+                   "not fit.",
+           .range = between(0, 1024),
            .affects = Affects::speed,
            .needs = "parallel.strategy=zero"});
   v.field("live_buckets", c.live_buckets,

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "lockstep/base/str.h"
+#include "lockstep/config/decisions.h"
 #include "lockstep/config/detail/checker.h"
 #include "lockstep/config/load.h"
 
@@ -203,6 +204,10 @@ void check_zero(Checker& check, const ParallelConfig& parallel) {
                  "off, but sharding the update is what parallel.strategy=zero does; "
                  "leave it auto, or set parallel.strategy=ddp");
   }
+  if (parallel.shard_group.is_auto() || parallel.ranks.is_auto()) return;
+  const auto lack =
+      lack_of_shard_group(parallel.shard_group.value(), parallel.ranks.value());
+  if (!lack.empty()) check.refuse("parallel.shard_group", lack);
 }
 
 void check_strategy(Checker& check, const ParallelConfig& parallel) {

@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/same.h"
+#include "lockstep/config/decisions.h"
 #include "lockstep/parallel/detail/broadcast.h"
 #include "lockstep/parallel/detail/exchange.h"
 #include "lockstep/parallel/detail/flat_buffers.h"
@@ -35,6 +36,21 @@ std::vector<std::size_t> checked_order(std::vector<std::size_t> order,
   return order;
 }
 
+enum class Part { within_group, across_groups };
+
+// Returns null where all ranks are one group.
+std::unique_ptr<comm::Communicator> part_of(comm::Communicator& data,
+                                            const EngineOptions& options, Part part) {
+  const auto size = options.shard_group;
+  if (!options.stage.shards_update() || size == 0 || data.size() == 1) return nullptr;
+  if (const auto lack = config::lack_of_shard_group(size, data.size()); !lack.empty()) {
+    throw Error(Fault::config, "parallel.shard_group: ", lack);
+  }
+  if (size == data.size()) return nullptr;
+  return data.split(part == Part::within_group ? data.rank() / size
+                                               : data.rank() % size);
+}
+
 }  // namespace
 
 Engine::Engine(torch::nn::Module& module, const Communicators& ranks,
@@ -43,6 +59,8 @@ Engine::Engine(torch::nn::Module& module, const Communicators& ranks,
       data_(ranks.data),
       cpu_(ranks.cpu),
       options_(options),
+      within_(part_of(data_, options, Part::within_group)),
+      across_(part_of(data_, options, Part::across_groups)),
       parameters_(trainable_parameters(module)),
       tensors_(to_tensors(parameters_)),
       order_(checked_order(options.order, parameters_.size())),
@@ -131,7 +149,7 @@ void Engine::set_captured(bool captured) noexcept {
 void Engine::forget_captured() noexcept {
   running_ = false;
   finished_ = true;
-  travelling_.clear();
+  std::fill(travels_.begin(), travels_.end(), 0);
   set_captured(false);
 }
 

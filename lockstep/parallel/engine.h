@@ -40,14 +40,19 @@ struct EngineOptions {
   // these shards only (ZeRO-2), 3 shards the parameters, too (ZeRO-3).
   Stage stage = kStages[0];
   LayoutOptions layout;
+  // From stage 1 on: a whole lies in shards on so many ranks that follow each other, and
+  // every such group has one. Gradients are summed within the groups, then each shard
+  // over the groups; values travel within them only. The number of ranks is a multiple
+  // of it. 0: all ranks are one group.
+  int shard_group = 0;
   // The order in which gradients become ready, by index in trainable_parameters(), the
   // same on every rank (backward_order() finds it); buckets are cut along it. Empty:
   // last to first.
   std::vector<std::size_t> order = {};
   // Buckets of gradients that a rank has memory for at a time, from stage 2 on.
   std::size_t live_buckets = 2;
-  // Stage 3: the modules whose parameters are gathered together, in the order in which
-  // a forward pass comes to them (run_unit()). One that is used twice stands here
+  // The modules whose parameters are waited for together after an update, and at stage
+  // 3 gathered together, in the order in which a forward pass comes to them (run_unit()). One that is used twice stands here
   // twice, one inside of another behind it: what is left of the outer one is gathered
   // with it. A parameter of none, or of several beside each other, is whole for a whole
   // pass.
@@ -143,16 +148,21 @@ class Engine : public ExchangeMonitor {
   const std::vector<Group>& layout() const noexcept;
   const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
   comm::Communicator& data() noexcept { return data_; }
+  // Returns the ranks whose shards make a whole: all, or those of this rank's group.
+  comm::Communicator& sharers() noexcept { return within_ ? *within_ : data_; }
+  // Returns this rank's place among those that hold the same as it does.
+  RankIndex replica() const noexcept;
 
   // Runs a forward pass, `compute`. At stage 3 parameters are there in it only: units
   // in run_unit(), the others throughout. With gradients enabled the pass goes on until
-  // its backward pass ends. Before stage 3 it needs no call.
+  // its backward pass ends. Before stage 3 it needs no call, but after
+  // wait_for_values().
   void forward(const std::function<void()>& compute);
   // Takes part in a forward pass of other ranks that has no backward pass (evaluation),
   // for a rank that has no samples for it.
   void empty_forward();
   // Returns compute(input), where `use` is an index in EngineOptions::units. Before
-  // stage 3 that is all.
+  // stage 3 it waits for the unit's values, and that is all.
   using Compute = std::function<torch::Tensor(const torch::Tensor&)>;
   torch::Tensor run_unit(std::size_t use, const Compute& compute,
                          const torch::Tensor& input);
@@ -200,9 +210,11 @@ class Engine : public ExchangeMonitor {
   torch::Tensor owned_gradients(std::size_t index);
 
   // Call it when the values in owned()[index] have been changed: they start on their
-  // way to the ranks that do not change them themselves. In the order of owned().
+  // way to the ranks that do not change them themselves. In the same order on every
+  // rank.
   void updated(std::size_t index);
-  // Waits for them; call it before the next forward pass.
+  // Waits for them; call it before the next forward pass, unless that runs in forward()
+  // and its units in run_unit(): these wait for what they need.
   void wait_for_values();
 
   // Makes gradients whole where they are sums in shards only, for a caller that looks.
@@ -299,13 +311,16 @@ class Engine : public ExchangeMonitor {
   void make_units(const std::vector<Group>& groups);
   void lay_out_frozen();
   void fill();
-  RankIndex rank_index() const { return {data_.rank(), data_.size()}; }
+  RankIndex rank_index() { return {sharers().rank(), sharers().size()}; }
   void start_sums_of(std::size_t unit);
   void free_full_bucket();
   void begin_units();
   void end_units();
   comm::Pending gather(const torch::Tensor& flat, const Shard& shard);
   void broadcast_frozen();
+  void find_values_of_uses();
+  void wait_for_values_of(std::size_t use);
+  void wait_for_value(std::size_t index);
 
   void begin();
   void begin_by_gradient();
@@ -328,6 +343,8 @@ class Engine : public ExchangeMonitor {
   comm::Communicator& data_;
   comm::Communicator& cpu_;
   const EngineOptions options_;
+  // Where groups have shards: this rank's group, and the ranks with its shard.
+  std::unique_ptr<comm::Communicator> within_, across_;
   std::vector<Parameter> parameters_;
   const std::vector<torch::Tensor> tensors_;  // of the parameters
   std::unordered_map<const c10::TensorImpl*, std::size_t> index_of_;  // of tensors_
@@ -353,7 +370,11 @@ class Engine : public ExchangeMonitor {
   std::unique_ptr<detail::FlatBuffers> buffers_;
   std::unique_ptr<detail::Exchange> exchange_;
   std::vector<Shard> owned_;
-  std::vector<comm::Pending> travelling_;  // values
+  std::vector<comm::Pending> travelling_;  // values, by index in owned()
+  std::vector<char> travels_;              // whether these have not been waited for
+  // Before stage 3, by use, and at the end of what is in no unit: where values of the
+  // parameters are, by index in owned().
+  std::vector<std::vector<std::size_t>> values_of_use_;
   ExchangeObserver* observer_ = nullptr;
 
   bool sync_ = true;

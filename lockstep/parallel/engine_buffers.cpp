@@ -15,25 +15,33 @@ namespace lockstep::parallel {
 
 void Engine::lay_out() {
   auto layout = options_.layout;
-  layout.shards = shards_ ? data_.size() : 1;
+  layout.shards = shards_ ? sharers().size() : 1;
   auto groups = plan_layout(parameters_, order_, layout);
   if (gathers_values_) make_units(groups);
   owned_ = owned_shards(groups, options_.stage, rank_index());
   buffers_ = std::make_unique<detail::FlatBuffers>(
       parameters_, std::move(groups),
-      detail::FlatBuffers::Kind{.data = data_,
+      detail::FlatBuffers::Kind{.data = sharers(),
                                 .values_travel = shards_,
                                 .has_gradients = !pools_,
                                 .has_values = !gathers_values_});
   exchange_ = std::make_unique<detail::Exchange>(detail::Exchange::Parts{
       .buffers = *buffers_,
       .data = data_,
+      .sharers = sharers(),
+      .across = across_.get(),
       .order = order_,
       .options = options_,
       .collect = [this](const std::vector<std::size_t>& parameters) {
         collect(parameters);
       }});
   exchange_->tell_absences(use_->asks());
+  find_values_of_uses();
+}
+
+RankIndex Engine::replica() const noexcept {
+  if (!shards_) return {data_.rank(), data_.size()};
+  return across_ ? RankIndex{across_->rank(), across_->size()} : RankIndex{};
 }
 
 torch::Tensor Engine::owned_values(std::size_t index) {
@@ -132,24 +140,64 @@ void Engine::put_gradients_back() {
 
 // Gathers the bucket of which `shard` is this rank's part.
 comm::Pending Engine::gather(const torch::Tensor& flat, const Shard& shard) {
-  const auto begin = shard.offset - data_.rank() * shard.size;
-  const auto bucket = flat.narrow(0, begin, data_.size() * shard.size);
-  return data_.all_gather(bucket, shard.of(flat));
+  const auto begin = shard.offset - sharers().rank() * shard.size;
+  const auto bucket = flat.narrow(0, begin, sharers().size() * shard.size);
+  return sharers().all_gather(bucket, shard.of(flat));
 }
 
 void Engine::updated(std::size_t index) {
   if (!shards_ || gathers_values_) return;
   const auto& shard = owned_[index];
   if (observer_ != nullptr) observer_->started({Parcel::Of::parameters, index});
-  travelling_.push_back(gather(buffers_->values(shard.group), shard));
+  travelling_.resize(owned_.size());
+  travelling_[index] = gather(buffers_->values(shard.group), shard);
+  travels_[index] = 1;
+}
+
+void Engine::wait_for_value(std::size_t index) {
+  if (travels_[index] == 0) return;
+  travels_[index] = 0;  // set first: a communicator that failed ends every wait
+  travelling_[index].wait();
+  if (observer_ != nullptr) observer_->arrived({Parcel::Of::parameters, index});
 }
 
 void Engine::wait_for_values() {
-  for (std::size_t i = 0; i < travelling_.size(); ++i) {
-    travelling_[i].wait();
-    if (observer_ != nullptr) observer_->arrived({Parcel::Of::parameters, i});
+  for (std::size_t i = 0; i < travels_.size(); ++i) wait_for_value(i);
+}
+
+void Engine::wait_for_values_of(std::size_t use) {
+  for (const auto index : values_of_use_[use]) wait_for_value(index);
+}
+
+// Buckets are cut along the backward pass, so several units may have a part of one.
+void Engine::find_values_of_uses() {
+  travels_.assign(owned_.size(), 0);
+  if (!shards_ || gathers_values_) return;
+  std::vector<std::vector<std::size_t>> pieces(parameters_.size());  // by parameter
+  std::size_t index = 0;
+  for (const auto& group : buffers_->groups()) {
+    for (const auto& bucket : group.buckets) {
+      for (auto s = bucket.first_slot; s < bucket.last_slot; ++s) {
+        pieces[group.slots[s].parameter].push_back(index);
+      }
+      ++index;
+    }
   }
-  travelling_.clear();
+  std::vector<char> has_unit(parameters_.size());
+  for (const auto* unit : options_.units) {
+    auto& needed = values_of_use_.emplace_back();
+    for (const auto& parameter : unit->parameters()) {
+      const auto found = index_of_.find(parameter.unsafeGetTensorImpl());
+      if (found == index_of_.end()) continue;
+      has_unit[found->second] = 1;
+      const auto& own = pieces[found->second];
+      needed.insert(needed.end(), own.begin(), own.end());
+    }
+  }
+  auto& rest = values_of_use_.emplace_back();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (has_unit[i] == 0) rest.insert(rest.end(), pieces[i].begin(), pieces[i].end());
+  }
 }
 
 void Engine::gather_gradients() {
@@ -175,9 +223,9 @@ void Engine::visit_gradients(const Visit& visit) {
   }
   for (std::size_t index = 0; index < owned_.size(); ++index) {
     const auto own = owned_gradients(index);
-    const auto whole = torch::empty({data_.size() * own.numel()}, own.options());
-    data_.all_gather(whole, own).wait();
-    const auto begin = owned_[index].offset - data_.rank() * own.numel();
+    const auto whole = torch::empty({sharers().size() * own.numel()}, own.options());
+    sharers().all_gather(whole, own).wait();
+    const auto begin = owned_[index].offset - sharers().rank() * own.numel();
     for (const auto& slot : buffers_->groups()[owned_[index].group].slots) {
       if (slot.offset < begin || slot.offset >= begin + whole.numel()) continue;
       const auto& like = tensors_[slot.parameter];

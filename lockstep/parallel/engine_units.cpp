@@ -138,15 +138,16 @@ void Engine::lay_out_frozen() {
     return frozen_[a].unit < frozen_[b].unit;
   });
   auto layout = options_.layout;
-  layout.shards = data_.size();
+  layout.shards = sharers().size();
   layout.first_bucket_bytes = layout.bucket_bytes;
   frozen_layout_ = plan_layout(frozen_, order, layout);
   frozen_owned_ = owned_shards(frozen_layout_, options_.stage, rank_index());
 }
 
 void Engine::make_units(const std::vector<Group>& groups) {
-  gathers_ = data_.split(0);
-  values_ = std::make_unique<detail::ShardedValues>(*gathers_);
+  gathers_ = sharers().split(0);
+  values_ = std::make_unique<detail::ShardedValues>(
+      detail::ShardedValues::Ranks{.sharers = *gathers_, .all = data_});
   detail::UnitGathers::Options options{
       .names = {"parameters of no unit"},
       .buckets = std::vector<std::vector<std::size_t>>(plan_->num_units()),
@@ -205,6 +206,7 @@ void Engine::start_sums_of(std::size_t unit) {
 }
 
 void Engine::forward(const std::function<void()>& compute) {
+  if (!values_of_use_.empty()) wait_for_values_of(values_of_use_.size() - 1);
   if (!units_) return compute();
   end_pass();
   if (units_->is_open()) {  // the pass before had no backward pass here
@@ -243,6 +245,7 @@ void Engine::end_units() {
 }
 
 Tensor Engine::run_unit(std::size_t use, const Compute& compute, const Tensor& input) {
+  if (!values_of_use_.empty()) wait_for_values_of(use);
   if (!units_) return compute(input);
   const WithoutCastCache no_cache;
   const ForwardLease lease(*units_, use + 1);
@@ -254,6 +257,7 @@ Tensor Engine::run_unit(std::size_t use, const Compute& compute, const Tensor& i
 }
 
 Tensor Engine::full_parameter(const Tensor& parameter) {
+  wait_for_values();
   if (!units_ || !values_->has(parameter)) return parameter.detach();
   const auto bucket = values_->bucket_of(parameter);
   if (full_bucket_ != bucket) free_full_bucket();
@@ -264,6 +268,7 @@ Tensor Engine::full_parameter(const Tensor& parameter) {
 
 void Engine::set_parameter(const Tensor& parameter, const Tensor& value) {
   const torch::NoGradGuard no_grad;
+  wait_for_values();
   if (!units_ || !values_->has(parameter)) {
     parameter.detach().copy_(value);
     return;
@@ -278,6 +283,7 @@ void Engine::free_full_bucket() {
 }
 
 Engine::FullParameters::FullParameters(Engine& engine) : engine_(engine) {
+  engine_.wait_for_values();
   if (!engine_.units_) return;
   engine_.free_full_bucket();
   engine_.units_->gather_all();

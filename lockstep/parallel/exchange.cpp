@@ -11,12 +11,6 @@
 namespace lockstep::parallel::detail {
 namespace {
 
-torch::Dtype wire_type(Compression compression, torch::Dtype own) {
-  if (compression == Compression::fp16) return torch::kHalf;
-  if (compression == Compression::bf16) return torch::kBFloat16;
-  return own;
-}
-
 std::size_t num_buckets(const FlatBuffers& buffers) {
   std::size_t number = 0;
   for (const auto& group : buffers.groups()) number += group.buckets.size();
@@ -35,6 +29,8 @@ void with_elements(const torch::Tensor& t, const Body& body) {
 Exchange::Exchange(Parts parts)
     : buffers_(parts.buffers),
       data_(parts.data),
+      sharers_(parts.sharers),
+      across_(parts.across),
       options_(parts.options),
       collect_(std::move(parts.collect)),
       scatters_(data_.size() > 1 && options_.stage.shards_update()),
@@ -67,7 +63,7 @@ void Exchange::add_work(std::size_t group, const Bucket& bucket) {
   work.index = works_.size();
   work.bucket = bucket;
   if (scatters_) {
-    work.shard = shard_of(group, bucket, {data_.rank(), data_.size()});
+    work.shard = shard_of(group, bucket, {sharers_.rank(), sharers_.size()});
     work.shard.offset -= bucket.begin;
   }
   if (!pools_) work.gradients = buffers_.bucket(group, bucket);
@@ -92,6 +88,7 @@ void Exchange::begin() {
     work.seen = false;
   }
   next_ = 0;
+  next_across_ = 0;
   counts_started_ = false;
 }
 
@@ -132,9 +129,15 @@ void Exchange::ready(std::size_t parameter, const Flags& used) {
 }
 
 // Such backends, and two ranks, sum in the order of the ranks anyway.
-bool Exchange::gathers() const {
-  return options_.deterministic && !data_.traits().sums_in_rank_order &&
-         data_.size() > 2;
+bool Exchange::gathers(const comm::Communicator& ranks) const {
+  return options_.deterministic && !ranks.traits().sums_in_rank_order &&
+         ranks.size() > 2;
+}
+
+torch::Dtype Exchange::wire_type(const torch::Tensor& gradients) const {
+  if (options_.compression == Compression::fp16) return torch::kHalf;
+  if (options_.compression == Compression::bf16) return torch::kBFloat16;
+  return gradients.scalar_type();
 }
 
 // A single rank, or the only one of a modelled network, knows what it has used.
@@ -172,20 +175,21 @@ void Exchange::start(std::size_t index, const Flags& used, bool as_if_used) {
     observer_->started({.index = index});
   }
   send(work);
+  if (across_ != nullptr) start_across_if_possible(index);
 }
 
 // A compressed or gathered exchange sends something else than the gradients.
 void Exchange::send(Work& work) {
-  const auto type = wire_type(options_.compression, work.gradients.scalar_type());
-  if (gathers()) {
+  const auto type = wire_type(work.gradients);
+  if (gathers(sharers_)) {
     const auto own = work.gradients.to(type);
-    work.wire = torch::empty({data_.size() * own.numel()}, own.options());
-    work.pending = data_.all_gather(work.wire, own);
+    work.wire = torch::empty({sharers_.size() * own.numel()}, own.options());
+    work.pending = sharers_.all_gather(work.wire, own);
     return;
   }
   if (type != work.gradients.scalar_type()) work.wire = work.gradients.to(type);
   const auto& sent = work.wire.defined() ? work.wire : work.gradients;
-  work.pending = scatters_ ? data_.reduce_scatter(work.shard.of(sent), sent)
+  work.pending = scatters_ ? sharers_.reduce_scatter(work.shard.of(sent), sent)
                            : data_.all_reduce(sent);
 }
 
@@ -201,17 +205,6 @@ void Exchange::start_counts(const Flags& used, bool as_if_used) {
   }
   counts_ = own.to(data_.device());
   counts_pending_ = data_.all_reduce(counts_);
-}
-
-// Halves are summed in float, as the backends that sum in this order do.
-void Exchange::sum_in_rank_order(Work& work) const {
-  const auto rows = work.wire.view({data_.size(), -1});
-  const auto type = work.gradients.scalar_type();
-  const bool half = type == torch::kHalf || type == torch::kBFloat16;
-  auto sum = rows[0].to(half ? torch::kFloat32 : type);
-  for (int r = 1; r < data_.size(); ++r) sum.add_(rows[r]);
-  // The sum is rounded as a backend that sums what travels would.
-  work.gradients.copy_(sum.to(work.wire.scalar_type()));
 }
 
 // Reads the counters and leaves zeros: these elements are no gradients.
@@ -231,13 +224,12 @@ void Exchange::read_counters(Work& work) {
 }
 
 void Exchange::finish(Work& work) {
-  work.pending.wait();
-  if (gathers()) {
-    sum_in_rank_order(work);
-  } else if (work.wire.defined()) {
-    work.gradients.copy_(work.wire);
+  if (across_ != nullptr) {
+    start_across_through(static_cast<std::size_t>(&work - works_.data()));
+    end_across(work);
+  } else {
+    end_sum(work);
   }
-  work.wire.reset();
   if (pools_) return add_to_shard(work);
   if (telling_ && counts_in_buckets()) read_counters(work);
   if (work.aside.defined()) work.gradients.add_(work.aside);

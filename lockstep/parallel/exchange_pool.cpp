@@ -20,7 +20,7 @@ void Exchange::make_pool() {
     }
     const auto count = std::min(options_.live_buckets, groups[g].buckets.size());
     for (std::size_t s = 0; s < count; ++s) {
-      pool_[g].push_back({data_.empty_buffer(largest, groups[g].dtype)});
+      pool_[g].push_back({sharers_.empty_buffer(largest, groups[g].dtype)});
     }
   }
   shard_sums_.resize(works_.size());

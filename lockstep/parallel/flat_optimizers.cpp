@@ -101,8 +101,12 @@ torch::Tensor FlatOptimizers::squared_norm() {
     sum = sum.defined() ? sum.add_(own) : own.clone();
     here += piece.shard.size;
   }
-  if (here < all) data_.all_reduce(sum).wait();
-  return sum;
+  if (here == all) return sum;
+  // Over all ranks, not those of a group: all of them get the same bits. Each group adds
+  // the whole, so the sum is divided by their number.
+  data_.all_reduce(sum).wait();
+  const auto groups = engine_.replica().ranks;
+  return groups == 1 ? sum : sum.div_(groups);
 }
 
 // Tells optimizers that were made anew, or filled from a checkpoint.
@@ -136,6 +140,7 @@ optim::StepArguments FlatOptimizers::arguments_of(const Update& update) const {
 
 Updated FlatOptimizers::step(const Update& wanted) {
   const torch::NoGradGuard no_grad;
+  engine_.wait_for_values();  // a rank without samples has needed none
   Updated done;
   auto arguments = arguments_of(wanted);
   const bool clips = knobs_.optim.clip_norm > 0;
@@ -150,11 +155,12 @@ Updated FlatOptimizers::step(const Update& wanted) {
     return done;
   }
   for (const auto i : engine_.globally_unused()) ++behind_[i];
-  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+  // Buckets are in the order of the backward pass: the last is needed first.
+  for (std::size_t i = pieces_.size(); i-- > 0;) {
     update(pieces_[i], arguments);
     engine_.updated(i);
   }
-  engine_.wait_for_values();
+  if (!wanted.values_may_travel) engine_.wait_for_values();
   return done;
 }
 
@@ -229,6 +235,7 @@ torch::Tensor FlatOptimizers::norm(const Update& update) {
 
 void FlatOptimizers::use_average(bool on) {
   const torch::NoGradGuard no_grad;
+  engine_.wait_for_values();
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     auto values = engine_.owned_values(i);
     if (on) {

@@ -28,15 +28,13 @@ std::string name_of_number(const std::string& state) {
   return average ? "ema_state." + state.substr(4) : "optimizer." + state;
 }
 
-// Returns the part of a shard that this rank writes: ranks that have it share it out.
-Shard to_write(const Shard& shard, bool sharded, const RankIndex& index) {
-  if (sharded) return shard;
+}  // namespace
+
+Shard to_write(const Shard& shard, const RankIndex& index) {
   const auto begin = shard.size * index.rank / index.ranks;
   const auto end = shard.size * (index.rank + 1) / index.ranks;
   return {shard.group, shard.offset + begin, end - begin};
 }
-
-}  // namespace
 
 void add_piece(Pieces& pieces, const SlotElements& of,
                const std::pair<std::string, torch::Tensor>& flat) {
@@ -57,16 +55,10 @@ void add_piece(Pieces& pieces, const SlotElements& of,
 Pieces FlatOptimizers::pieces(bool to_save) const {
   const torch::NoGradGuard no_grad;
   const auto& parameters = engine_.parameters();
-  std::int64_t owned = 0, all = 0;
-  for (const auto& piece : pieces_) owned += piece.shard.size;
-  for (const auto& group : layout_) all += group.numel;
-  const bool sharded = owned < all;
   Pieces result;
   bool first = data_.rank() == 0;  // single numbers are written once
   for (const auto& piece : pieces_) {
-    const auto part = to_save
-                          ? to_write(piece.shard, sharded, {data_.rank(), data_.size()})
-                          : piece.shard;
+    const auto part = to_save ? to_write(piece.shard, engine_.replica()) : piece.shard;
     const auto state = piece.state();
     for (const auto& slot : layout_[part.group].slots) {
       const auto& parameter = parameters[slot.parameter];

@@ -64,7 +64,7 @@ torch::Tensor full_tensor(Engine& engine, std::size_t parameter,
   if (home.is_sharded) {
     const auto own = whole.contiguous();
     whole = torch::empty({home.size}, own.options());
-    engine.data().all_gather(whole, own).wait();
+    engine.sharers().all_gather(whole, own).wait();
   }
   return whole
       .as_strided(like.sizes(), like.strides(), whole.storage_offset() + home.offset)
@@ -81,7 +81,7 @@ void set_full_tensor(Engine& engine, const NewTensor& whole, const PieceTensor& 
   // In the order in which the parameter lies in memory.
   const auto flat = torch::empty({like.numel()}, own.options());
   flat.as_strided(like.sizes(), like.strides()).copy_(whole.value);
-  const auto begin = home.is_sharded ? engine.data().rank() * own.numel() : 0;
+  const auto begin = home.is_sharded ? engine.sharers().rank() * own.numel() : 0;
   const auto part =
       detail::within({0, begin, own.numel()}, home.offset, home.offset + like.numel());
   if (part.begin >= part.end) return;

@@ -54,6 +54,11 @@ EngineOptions engine_options(const StrategyParts& parts) {
   options.stage = kStages[stage_of(parallel, parts.world.data())];
   options.order = order_by_name(trainable_parameters(parts.module), parts.order);
   options.live_buckets = static_cast<std::size_t>(parallel.live_buckets);
+  // A run may be started with fewer ranks than it was planned for: they are one group.
+  const int group = parallel.shard_group.value_or(0);
+  if (parallel.strategy == config::Strategy::zero && group < parts.world.size()) {
+    options.shard_group = group;
+  }
   if (const auto* model = dynamic_cast<const models::Model*>(&parts.module)) {
     for (std::size_t i = 0; i < model->num_blocks(); ++i) {
       options.units.push_back(&model->block(i));
@@ -102,6 +107,7 @@ class Replicated : public Strategy, private HeldSteps {
  public:
   explicit Replicated(const StrategyParts& parts)
       : name_(name_of(parts.config.parallel)),
+        is_zero_(parts.config.parallel.strategy == config::Strategy::zero),
         broadcasts_(parts.config.parallel.broadcast_buffers &&
                     !parts.module.buffers().empty()),
         capture_obstacle_(capture_obstacle(parts.config, parts.world)),
@@ -120,7 +126,7 @@ class Replicated : public Strategy, private HeldSteps {
       sync_batch_norm_.emplace(parts.module, parts.world.data());
     }
     auto* const model = dynamic_cast<models::Model*>(&parts.module);
-    if (model != nullptr && shards_values(parts.config.parallel)) {
+    if (model != nullptr && is_zero_) {
       model->run_blocks_by(
           [this](std::size_t block, const auto& compute, const torch::Tensor& input) {
             return engine_.run_unit(block, compute, input);
@@ -177,7 +183,14 @@ class Replicated : public Strategy, private HeldSteps {
 
   void finish(bool failed) override { engine_.finish(failed); }
 
-  Updated update(const Update& wanted) override { return optimizers_.step(wanted); }
+  // A graph that holds steps knows nothing of values that travel when it begins. Ranks
+  // of ddp have shards where they share memory, and nothing to wait for then.
+  Updated update(const Update& wanted) override {
+    auto own = wanted;
+    own.values_may_travel &= is_zero_ && !capture_obstacle_.empty();
+    return optimizers_.step(own);
+  }
+  void settle() override { engine_.wait_for_values(); }
 
   void empty_pass() override {
     if (sums_every_pass()) engine_.empty_pass();
@@ -207,6 +220,7 @@ class Replicated : public Strategy, private HeldSteps {
   std::string obstacle() const override { return capture_obstacle_; }
   void launch_passes(const std::function<void()>& passes,
                      std::int64_t number) override {
+    engine_.wait_for_values();
     engine_.set_captured(true);
     try {
       begin_step(number);
@@ -244,6 +258,7 @@ class Replicated : public Strategy, private HeldSteps {
   };
 
   const std::string name_;
+  const bool is_zero_;
   const bool broadcasts_;
   const std::string capture_obstacle_;  // "" if there is none
   Engine engine_;

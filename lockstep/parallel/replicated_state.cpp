@@ -14,13 +14,14 @@ bool ReplicatedState::is_sharded(const torch::Tensor& parameter) const {
 }
 
 // Returns this rank's shards of parameters that are not trained (stage 3).
-checkpoint::Pieces ReplicatedState::frozen_shards() const {
+checkpoint::Pieces ReplicatedState::frozen_shards(bool to_save) const {
   checkpoint::Pieces pieces;
   const auto& owned = parts_.engine.frozen_owned();
   for (std::size_t i = 0; i < owned.size() && parts_.saves_frozen; ++i) {
+    const auto part = to_save ? to_write(owned[i], parts_.engine.replica()) : owned[i];
     for (const auto& slot : parts_.engine.frozen_layout()[owned[i].group].slots) {
       const auto& parameter = parts_.engine.frozen()[slot.parameter];
-      add_piece(pieces, {parameter, slot, owned[i], owned[i]},
+      add_piece(pieces, {parameter, slot, part, owned[i]},
                 {"model." + parameter.name, parts_.engine.frozen_values(i)});
     }
   }
@@ -43,8 +44,9 @@ checkpoint::Pieces ReplicatedState::untrained() const {
 }
 
 checkpoint::Pieces ReplicatedState::to_save() const {
+  parts_.engine.wait_for_values();
   auto pieces = parts_.optimizers.pieces(/*to_save=*/true);
-  for (auto& piece : frozen_shards()) pieces.push_back(std::move(piece));
+  for (auto& piece : frozen_shards(/*to_save=*/true)) pieces.push_back(std::move(piece));
   const auto rest = untrained();
   for (std::size_t i = 0; i < rest.size(); ++i) {
     // Running statistics are rank 0's; of constant tensors each rank writes a part.
@@ -55,8 +57,9 @@ checkpoint::Pieces ReplicatedState::to_save() const {
 }
 
 checkpoint::Pieces ReplicatedState::to_load() const {
+  parts_.engine.wait_for_values();
   auto pieces = parts_.optimizers.pieces(/*to_save=*/false);
-  for (auto& piece : frozen_shards()) pieces.push_back(std::move(piece));
+  for (auto& piece : frozen_shards(/*to_save=*/false)) pieces.push_back(std::move(piece));
   for (auto& piece : untrained()) pieces.push_back(std::move(piece));
   return pieces;
 }

@@ -60,7 +60,7 @@ void ShardedValues::add_bucket(const std::vector<Parameter>& parameters,
         values.whole.as_strided(parameter.sizes(), parameter.strides(), place.offset));
   }
   if (filled.defined()) {
-    if (data_.size() > 1) data_.broadcast(filled, 0).wait();
+    if (data_.size() > 1) ranks_.all.broadcast(filled, 0).wait();
     values.shard = filled.narrow(0, values.begin, shard.size).clone();
   } else {
     values.shard = torch::zeros({shard.size}, options);

@@ -24,6 +24,10 @@ struct Update {
   double loss_scale = 1;         // by which the loss was multiplied
   bool wants_norm = false;       // of the gradients, even if they are not clipped
   bool skips_nonfinite = false;  // nothing is changed if a gradient is not finite
+  // Values may still travel when it returns: forward() waits for those that it needs,
+  // every other method of the strategy for all; settle() does, for who reads parameters
+  // without one.
+  bool values_may_travel = false;
 };
 
 struct Updated {
@@ -106,6 +110,9 @@ class Strategy {
   // left as they are, and their optimizer state, too. Clips by optim.clip_norm (one
   // norm over all ranks and shards) and optim.clip_value.
   virtual Updated update(const Update& wanted) = 0;
+
+  // Waits for values that update() has left on their way.
+  virtual void settle() {}
 
   // Gives every rank rank 0's buffers, before they are evaluated or saved.
   virtual void share_buffers() = 0;

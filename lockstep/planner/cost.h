@@ -27,7 +27,11 @@ struct Candidate {
   std::int64_t accumulation = 1;
   bool recompute = false;
   bool offload = false;
+  int shard_group = 0;  // of zero: ranks that have a whole together; 0: all
 
+  int sharers() const {
+    return shard_group > 0 && shard_group < ranks ? shard_group : ranks;
+  }
   std::int64_t global() const { return micro * accumulation * ranks; }
 };
 
@@ -102,6 +106,8 @@ struct CostInputs {
   Correction correction;
 
   bool on_gpu() const { return config.parallel.device == config::Device::cuda; }
+  // Returns whether ranks exchange through memory of the host that they share.
+  bool shares_memory() const;
 };
 
 // Returns whether matrix products are in half precision.
@@ -121,6 +127,9 @@ struct MemoryLimit {
 MemoryLimit memory_limit(const CostInputs& inputs, const Candidate& candidate);
 // Returns whether the run will find its micro-batch by trying, up to memory.target.
 bool will_find_micro(const config::Config& config);
+// Returns how many of the first `ranks` ranks are on one node, if all nodes have so many
+// and there are several; else 0.
+int ranks_of_node(const CostInputs& inputs, int ranks);
 // Returns the batches that wait for their step, of so many bytes on all ranks together:
 // enough to hide a slow one, in a tenth of the host's memory.
 int prefetched_batches(const hardware::Machine& machine, double batch_bytes);

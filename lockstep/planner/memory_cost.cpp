@@ -61,15 +61,31 @@ double activation_bytes(const CostInputs& inputs, const Candidate& candidate) {
   return std::min(kept, 2 * biggest) * scale_of(precision);
 }
 
+// Returns whether ranks that have all state whole update shards, as processes that share
+// memory do.
+bool shards_update(const CostInputs& inputs, const Candidate& candidate) {
+  auto parallel = inputs.config.parallel;
+  parallel.strategy = config::Strategy::ddp;  // the candidate's, whatever is asked for
+  const bool threads = candidate.method == Method::data_parallel;
+  return config::shards_update(parallel, !threads && inputs.shares_memory());
+}
+
 bool shards_state(const CostInputs& inputs, const Candidate& candidate) {
   if (candidate.method == Method::zero1 || candidate.method == Method::zero2 ||
       candidate.method == Method::zero3) {
     return true;
   }
-  if (candidate.ranks == 1) return false;
-  auto parallel = inputs.config.parallel;
-  parallel.strategy = config::Strategy::ddp;  // the candidate's, whatever is asked for
-  return config::shards_update(parallel, parallel.device == config::Device::cpu);
+  return candidate.ranks > 1 && shards_update(inputs, candidate);
+}
+
+double bucket_bytes(const CostInputs& inputs) {
+  return static_cast<double>(inputs.config.parallel.bucket_bytes.value_or(25 << 20));
+}
+
+// Returns the bytes of the buckets that live at a time, of so many of gradients.
+double live_bytes(const CostInputs& inputs, double gradients) {
+  return std::min(inputs.config.parallel.live_buckets * bucket_bytes(inputs),
+                  gradients);
 }
 
 double largest_unit(const run::ModelDescription& model) {
@@ -83,7 +99,7 @@ void add_state(const CostInputs& inputs, const Candidate& candidate, MemoryCost&
   const auto widths = widths_of(inputs.config.precision.mode);
   const auto count = static_cast<double>(inputs.model.num_parameters());
   const auto trained = static_cast<double>(inputs.model.num_trained());
-  const double n = candidate.ranks;
+  const double n = candidate.sharers();
   const double sharded = trained / n;
   const double of_state = shards_state(inputs, candidate) ? sharded : trained;
   const bool few_gradients =
@@ -94,13 +110,10 @@ void add_state(const CostInputs& inputs, const Candidate& candidate, MemoryCost&
   cost.master = widths.master * of_state;
   cost.average = inputs.config.ema.enabled ? widths.state * of_state : 0;
   cost.buffers = static_cast<double>(inputs.model.buffer_bytes());
-  const double bucket =
-      static_cast<double>(inputs.config.parallel.bucket_bytes.value_or(25 << 20));
   if (few_gradients && n > 1) {
-    const double live = std::min(inputs.config.parallel.live_buckets * bucket,
-                                 widths.gradient * trained);
+    const double all = widths.gradient * trained;
     // Beside them are gradients that wait until their bucket is full.
-    cost.buckets += live + std::min(bucket, widths.gradient * trained);
+    cost.buckets += live_bytes(inputs, all) + std::min(bucket_bytes(inputs), all);
   }
   if (candidate.method == Method::zero3 && n > 1) {
     cost.parameters = widths.parameter * count / n;
@@ -141,14 +154,30 @@ MemoryLimit gpu_memory_limit(const hardware::Gpu& gpu, double fraction) {
   return {ours, str(text::from_double(fraction), " x ", units::format_bytes(total))};
 }
 
-// Ranks of one host keep what travels in shared memory, which is no allocator's.
-void leave_out_shared(const Candidate& candidate, MemoryCost& cost) {
+// Ranks that share memory keep there what travels, which is no allocator's: whole
+// gradients, or the buckets of them that live; and whole values that ranks give each
+// other. Shards are a rank's own.
+void leave_out_shared(const CostInputs& inputs, const Candidate& candidate,
+                      MemoryCost& cost) {
   if (candidate.ranks == 1 || candidate.method == Method::data_parallel) return;
-  cost.parameters = 0;
-  cost.gradients = 0;
+  if (!inputs.shares_memory()) return;
+  const auto widths = widths_of(inputs.config.precision.mode);
+  const auto trained = static_cast<double>(inputs.model.num_trained());
+  const int stage = stage_of(candidate.method);
+  if (stage < 2) {
+    cost.gradients = 0;
+  } else {
+    cost.buckets -= live_bytes(inputs, widths.gradient * trained);
+  }
+  const bool values_travel = stage < 3 && shards_state(inputs, candidate);
+  if (values_travel) cost.parameters -= widths.parameter * trained;
 }
 
 }  // namespace
+
+bool CostInputs::shares_memory() const {
+  return !on_gpu() && config::shares_memory(config.comm);
+}
 
 double MemoryCost::state() const {
   return parameters + gradients + optimizer + master + average;
@@ -177,7 +206,7 @@ MemoryCost step_cost(const CostInputs& inputs, const Candidate& candidate) {
       prefetched_batches(inputs.machine, sample * share * candidate.ranks));
   cost.batches = sample * share * (cuda ? 2 : prefetch + 1);
   if (!cuda) {
-    if (config.memory.host_limit > 0) leave_out_shared(candidate, cost);
+    if (config.memory.host_limit > 0) leave_out_shared(inputs, candidate, cost);
     // memory.host_limit counts nothing but tensors.
     const double process = config.memory.host_limit > 0 ? 0 : kProcess;
     const double learnt = inputs.correction.memory_bytes;
@@ -202,6 +231,24 @@ MemoryCost memory_cost(const CostInputs& inputs, const Candidate& candidate) {
   const double evaluation = evaluation_bytes(inputs, candidate.micro);
   cost.transient += std::max(0.0, evaluation - step);
   return cost;
+}
+
+int ranks_of_node(const CostInputs& inputs, int ranks) {
+  if (!inputs.on_gpu()) return 0;
+  int size = ranks;  // the first rank that is not on the node of the first
+  const auto& pairs = inputs.machine.gpu_pairs;
+  const auto far = [](const hardware::GpuPair& pair) { return pair.path == "network"; };
+  for (const auto& pair : pairs) {
+    const auto [first, last] = std::minmax(pair.first, pair.second);
+    if (first == 0 && far(pair)) size = std::min(size, last);
+  }
+  if (size == ranks || ranks % size != 0) return 0;
+  const bool alike =
+      std::all_of(pairs.begin(), pairs.end(), [&](const hardware::GpuPair& pair) {
+        return std::max(pair.first, pair.second) >= ranks ||
+               far(pair) == (pair.first / size != pair.second / size);
+      });
+  return alike ? size : 0;
 }
 
 int prefetched_batches(const hardware::Machine& machine, double batch_bytes) {

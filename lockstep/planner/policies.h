@@ -25,6 +25,8 @@ struct Preference {
   std::string method_because;
   std::optional<int> ranks;
   std::string ranks_because;
+  std::optional<int> shard_group;  // of zero
+  std::string shards_because;
   std::optional<std::int64_t> micro;
   std::optional<std::int64_t> accumulation;
   std::string batch_because;

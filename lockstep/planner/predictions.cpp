@@ -9,13 +9,24 @@
 
 namespace lockstep::planner::detail {
 
+namespace {
+
+int shard_group_of(const config::ParallelConfig& parallel) {
+  const int group = parallel.shard_group.value_or(0);
+  const bool used = parallel.strategy == config::Strategy::zero;
+  return used && group < parallel.ranks.value() ? group : 0;
+}
+
+}  // namespace
+
 Candidate candidate_of(const config::Config& config) {
   return {.method = constraints_of(config).method.value_or(Method::single),
           .ranks = config.parallel.ranks.value(),
           .micro = config.batch.micro.value(),
           .accumulation = config.batch.accumulation.value(),
           .recompute = config.memory.recompute_every.value() > 0,
-          .offload = config.memory.offload.value()};
+          .offload = config.memory.offload.value(),
+          .shard_group = shard_group_of(config.parallel)};
 }
 
 // Numbers of threads that were chosen for one candidate are not another's.
@@ -185,7 +196,7 @@ void mark_taken(Plan& plan) {
     const auto& c = prediction.candidate;
     const bool taken = c.method == now.method && c.ranks == now.ranks &&
                        c.micro == now.micro && c.recompute == now.recompute &&
-                       c.offload == now.offload;
+                       c.offload == now.offload && c.sharers() == now.sharers();
     if (taken) {
       lost = "";
     } else if (lost.empty()) {

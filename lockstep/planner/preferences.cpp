@@ -58,6 +58,22 @@ bool any_fits(const std::vector<CandidateOutcome>& candidates) {
          candidates[0].prediction.fits();
 }
 
+// Stage 2 is the usual one; where nothing of it fits, and something of stage 3 does, it
+// is that.
+Constraints with_stage(const Resolver& r, const CostInputs& inputs,
+                       Constraints constraints) {
+  const bool open = r.config().parallel.strategy == config::Strategy::zero &&
+                    r.is_open("parallel.zero_stage");
+  if (!open) return constraints;
+  auto config = inputs.config;
+  if (r.is_open("memory.find_micro")) config.memory.find_micro = false;
+  const CostInputs most{config, inputs.machine, inputs.model, inputs.correction};
+  if (any_fits(outcomes(most, constraints))) return constraints;
+  auto three = constraints;
+  three.method = Method::zero3;
+  return any_fits(outcomes(most, three)) ? three : constraints;
+}
+
 // Searches within memory.target, which a search by trying keeps to; if nothing fits
 // that, within memory.fraction and without trying.
 PolicyAnswer ask_measured(const Resolver& r, const CostInputs& inputs,
@@ -91,7 +107,7 @@ PolicyAnswer ask_for_training(const Resolver& r, const Machine& machine,
     if (!knowledge.model) return {};
     const CostInputs inputs{r.config(), machine, *knowledge.model,
                             knowledge.correction};
-    return ask_measured(r, inputs, constraints);
+    return ask_measured(r, inputs, with_stage(r, inputs, constraints));
   }
   auto preference =
       apply_policy(r.config().planner.policy, facts_of(r, machine, knowledge));

@@ -99,12 +99,17 @@ double pcie_bytes(const Gpu& gpu) {
   return 0.8e9 * std::pow(2, generation - 3) * width;  // 0.985e9 a lane, less headers
 }
 
+enum class Transport { gpu, memory, gloo };
+
 // Returns the bandwidth that an all_reduce showed, with an assumed latency.
-std::optional<LinkRates> measured_link(const Machine& machine, int ranks, bool cuda) {
+std::optional<LinkRates> measured_link(const Machine& machine, int ranks,
+                                       Transport over) {
   if (!machine.measured) return std::nullopt;
+  const bool cuda = over == Transport::gpu;
   const hardware::MeasuredCollective* best = nullptr;
   for (const auto& one : machine.measured->collectives) {
-    const bool fits = one.is_of_gpus() == cuda && one.ranks > 1;
+    const bool fits = one.is_of_gpus() == cuda && one.ranks > 1 &&
+                      (over != Transport::gloo || one.backend == "gloo");
     if (!fits || one.seconds <= 0 || one.bytes <= 0) continue;
     const auto far = [&](const auto& c) { return std::abs(c.ranks - ranks); };
     const bool nearer = best == nullptr || far(one) < far(*best) ||
@@ -164,7 +169,7 @@ DeviceRates cpu_rates(const Machine& machine, double used_cores) {
 }
 
 LinkRates gpu_link(const Machine& machine, int ranks) {
-  if (auto measured = measured_link(machine, ranks, true)) return *measured;
+  if (auto measured = measured_link(machine, ranks, Transport::gpu)) return *measured;
   constexpr double kNvLink = 20e9;       // of 25e9 a link and direction
   constexpr double kNvLinkFive = 40e9;   // of 50e9
   constexpr double kThroughHost = 0.45;  // written to the host's memory and read again
@@ -199,10 +204,13 @@ LinkRates gpu_link(const Machine& machine, int ranks) {
   return {pcie_bytes(machine.gpus[0]) * kThroughHost, kLatency, "PCIe, assumed"};
 }
 
-LinkRates cpu_link(const Machine& machine, int ranks) {
-  if (auto measured = measured_link(machine, ranks, false)) return *measured;
-  // Ranks of one host read each other's gradients in shared memory.
-  return {4e9, 30e-6, "shared memory, assumed"};
+LinkRates cpu_link(const Machine& machine, int ranks, bool shares_memory) {
+  const auto over = shares_memory ? Transport::memory : Transport::gloo;
+  if (auto measured = measured_link(machine, ranks, over)) return *measured;
+  // Ranks of one host read each other's gradients in shared memory; gloo took 0.8 ms
+  // for a MiB between two of them.
+  return shares_memory ? LinkRates{4e9, 30e-6, "shared memory, assumed"}
+                       : LinkRates{1.3e9, 96e-6, "gloo, assumed"};
 }
 
 LinkRates host_link(const Machine& machine, std::size_t index) {

@@ -48,7 +48,8 @@ struct LinkRates {
 // Returns the slowest link between the first `ranks` GPUs. A rank more than there are
 // GPUs is as far away as the others.
 LinkRates gpu_link(const hardware::Machine& machine, int ranks);
-LinkRates cpu_link(const hardware::Machine& machine, int ranks);
+// Returns the link of CPU ranks: memory that they share, or gloo.
+LinkRates cpu_link(const hardware::Machine& machine, int ranks, bool shares_memory);
 // Returns the link between a GPU and the host.
 LinkRates host_link(const hardware::Machine& machine, std::size_t index);
 

@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/units.h"
+#include "lockstep/config/decisions.h"
 #include "lockstep/planner/detail/search.h"
 
 namespace lockstep::planner {
@@ -19,6 +20,11 @@ std::string excluded(const Constraints& constraints, const Candidate& candidate)
   }
   if (constraints.processes_only && candidate.method == Method::data_parallel) {
     return "comm.backend is one for processes";
+  }
+  if (constraints.shard_group && stage_of(candidate.method) > 0) {
+    const auto lack =
+        config::lack_of_shard_group(*constraints.shard_group, candidate.ranks);
+    if (!lack.empty()) return "parallel.shard_group: " + lack;
   }
   if (constraints.recompute && *constraints.recompute != candidate.recompute) {
     return "memory.recompute_every is set";
@@ -67,7 +73,8 @@ std::string barred(const CostInputs& inputs, const Constraints& constraints,
 std::string short_text(const Prediction& prediction) {
   const auto& c = prediction.candidate;
   return str(name_of(c.method), " over ", c.ranks, c.ranks == 1 ? " rank" : " ranks",
-             " with ", units::format_bytes(prediction.memory.peak()), " each");
+             c.shard_group > 0 ? str(" in groups of ", c.shard_group) : "", " with ",
+             units::format_bytes(prediction.memory.peak()), " each");
 }
 
 namespace {
@@ -269,6 +276,28 @@ std::string why_taken(const CostInputs& inputs, const Constraints& constraints,
              " % faster, too little to shard for");
 }
 
+// Returns "gpt2-1.5b in bf16 with adamw needs 24.1 GiB a rank as ddp > ...; stage 2
+// over 4 ranks needs 17.2 GiB, 3.1 GiB to spare".
+std::string why_shards(const CostInputs& inputs, const Prediction& p) {
+  auto whole = p.candidate;
+  whole.method = Method::ddp;
+  whole.shard_group = 0;
+  const auto ddp = predict(inputs, whole);
+  const auto peak = [](const Prediction& of) {
+    return units::format_bytes(of.memory.peak());
+  };
+  const auto limit = memory_limit(inputs, whole).because;
+  auto text = str(inputs.model.name, " in ", name_of(inputs.config.precision.mode),
+                  " with ", name_of(inputs.config.optim.name), " needs ", peak(ddp),
+                  " a rank as ddp", ddp.fits() ? "" : " > " + limit, "; stage ",
+                  stage_of(p.candidate.method), " over ", p.candidate.sharers(),
+                  " ranks needs ", peak(p));
+  if (p.limit <= 0) return text;
+  return p.fits() ? str(text, ", ", units::format_bytes(p.limit - p.memory.peak()),
+                        " to spare")
+                  : str(text, " > ", memory_limit(inputs, p.candidate).because);
+}
+
 }  // namespace
 
 void check_state(const CostInputs& inputs, const Prediction& p,
@@ -299,8 +328,14 @@ Preference measured_policy(const CostInputs& inputs, const Constraints& constrai
   Preference preference;
   preference.method = c.method;
   preference.ranks = c.ranks;
+  preference.shard_group = c.sharers();
   preference.method_because = why_taken(inputs, constraints, list);
   preference.ranks_because = preference.method_because;
+  if (stage_of(c.method) > 0 && c.ranks > 1) {
+    preference.shards_because = why_shards(inputs, p);
+    preference.method_because =
+        str(preference.shards_because, "; ", preference.method_because);
+  }
   preference.micro = c.micro;
   preference.accumulation = c.accumulation;
   preference.batch_because =

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <set>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -150,12 +151,13 @@ std::string seconds_text(double seconds) {
 std::string candidate_table(const std::vector<CandidateOutcome>& candidates, bool all) {
   Rows rows{{"", "strategy", "ranks", "micro", "x", "recompute", "offload", "memory",
              "step", "samples/s", "why not"}};
-  std::set<std::pair<Method, int>> seen;
+  std::set<std::tuple<Method, int, int>> seen;
   for (const auto& [prediction, lost] : candidates) {
     const auto& c = prediction.candidate;
-    const bool first = seen.emplace(c.method, c.ranks).second;
+    const bool first = seen.emplace(c.method, c.ranks, c.shard_group).second;
     if (!all && !first && !lost.empty()) continue;
-    rows.push_back({lost.empty() ? "*" : "", std::string(name_of(c.method)),
+    const auto groups = c.shard_group > 0 ? str(" in ", c.shard_group, "s") : "";
+    rows.push_back({lost.empty() ? "*" : "", str(name_of(c.method), groups),
                     str(c.ranks), str(c.micro), str(c.accumulation),
                     c.recompute ? "yes" : "no", c.offload ? "yes" : "no",
                     units::format_bytes(prediction.memory.peak()),

@@ -160,16 +160,9 @@ void offer_method(Resolver& r, const Preference& preference, int ranks) {
   }
 }
 
-void resolve_zero_stage(Resolver& r) {
-  const bool zero = r.config().parallel.strategy == config::Strategy::zero;
-  r.offer("parallel.zero_stage", zero ? 2 : 1,
-          zero ? "shards gradients and optimizer state; parameters are not "
-                 "gathered twice a step"
-               : str("not used: parallel.strategy is ",
-                     name_of(r.config().parallel.strategy)));
-}
-
-void resolve_ranks(Resolver& r, const Machine& machine, const Preference& preference) {
+void resolve_ranks(Resolver& r, const Machine& machine,
+                   const detail::ZeroFacts& facts) {
+  const auto& preference = facts.preference;
   const bool by_name = !r.is_open("parallel.ranks") || !r.is_open("parallel.strategy");
   const bool cuda = r.config().parallel.device == config::Device::cuda;
   offer_ranks(r, machine, preference);
@@ -182,7 +175,7 @@ void resolve_ranks(Resolver& r, const Machine& machine, const Preference& prefer
     r.offer("parallel.strategy", "ddp",
             str(ranks, " ranks: replicated model, gradients all-reduced"));
   }
-  resolve_zero_stage(r);
+  detail::resolve_zero(r, facts);
   r.offer("parallel.on_setup_failure", by_name ? "stop" : "single",
           by_name ? "parallel.ranks or parallel.strategy is set"
                   : "default: ranks not set");
@@ -317,7 +310,7 @@ Plan resolve(config::Loaded wanted, const Machine& whole, const Knowledge& knowl
   auto constraints = constraints_of(resolver.config());
   const auto wanted_knobs = constraints;
   auto [preference, candidates] = detail::ask_policy(resolver, machine, knowledge);
-  resolve_ranks(resolver, whole, preference);
+  resolve_ranks(resolver, whole, {machine, knowledge, preference});
   resolve_buckets(resolver);
   resolve_threads(resolver, machine);
   detail::resolve_batch(resolver, preference);

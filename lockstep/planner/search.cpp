@@ -56,7 +56,20 @@ struct Option {
   Method method;
   int ranks;
   std::int64_t share;
+  int shard_group = 0;
 };
+
+// Returns the groups within which ranks may shard; 0 is all of them.
+std::vector<int> shard_groups(const CostInputs& inputs, const Constraints& constraints,
+                              const Option& option) {
+  if (stage_of(option.method) == 0) return {0};
+  if (constraints.shard_group) {
+    const int asked = *constraints.shard_group;
+    return {asked >= option.ranks ? 0 : asked};
+  }
+  const int node = ranks_of_node(inputs, option.ranks);
+  return node > 1 ? std::vector<int>{node, 0} : std::vector<int>{0};
+}
 
 std::vector<CandidateOutcome> try_option(const CostInputs& inputs,
                                          const Constraints& constraints,
@@ -75,7 +88,8 @@ std::vector<CandidateOutcome> try_option(const CostInputs& inputs,
                                   .micro = micro,
                                   .accumulation = option.share / micro,
                                   .recompute = recompute,
-                                  .offload = offload};
+                                  .offload = offload,
+                                  .shard_group = option.shard_group};
         list.push_back({predict(inputs, candidate),
                         detail::barred(inputs, constraints, candidate)});
       }
@@ -149,6 +163,7 @@ Constraints constraints_of(const config::Config& config) {
   if (!config.parallel.device_ids.empty()) {
     constraints.ranks = static_cast<int>(config.parallel.device_ids.size());
   }
+  take(config.parallel.shard_group, constraints.shard_group);
   take(config.batch.global, constraints.global);
   take(config.batch.per_rank, constraints.per_rank);
   take(config.batch.micro, constraints.micro);
@@ -179,8 +194,12 @@ std::vector<CandidateOutcome> outcomes(const CostInputs& inputs,
       const bool named = constraints.method && *constraints.method == method;
       if (alone != (ranks == 1) && !named) continue;
       if (alone && ranks > 1) continue;
-      for (auto& one : try_option(inputs, constraints, {method, ranks, share})) {
-        list.push_back(std::move(one));
+      Option option{method, ranks, share};
+      for (const int group : shard_groups(inputs, constraints, option)) {
+        option.shard_group = group;
+        for (auto& one : try_option(inputs, constraints, option)) {
+          list.push_back(std::move(one));
+        }
       }
     }
   }

@@ -14,6 +14,7 @@ namespace lockstep::planner {
 struct Constraints {
   std::optional<Method> method;
   std::optional<int> ranks;
+  std::optional<int> shard_group;        // of zero
   std::optional<std::int64_t> global;    // samples of a step
   std::optional<std::int64_t> per_rank;  // or of a step and a rank
   std::optional<std::int64_t> micro;

@@ -100,7 +100,7 @@ double update_bytes(const CostInputs& inputs, const Candidate& candidate) {
   const bool sharded = candidate.method != Method::single &&
                        candidate.method != Method::data_parallel &&
                        candidate.method != Method::ddp;
-  const double part = sharded ? 1.0 / candidate.ranks : 1;
+  const double part = sharded ? 1.0 / candidate.sharers() : 1;
   return 2 * (memory.optimizer + memory.master + memory.average) +
          part * (2 * memory.parameters + memory.gradients);
 }
@@ -131,46 +131,88 @@ struct PassSeconds {
   double compute = 0;   // of all passes of a step
 };
 
+// The seconds of collectives over some of the ranks.
+struct Link {
+  double part = 0;     // of a gather, or of a scatter, a byte of the whole
+  double latency = 0;  // of either, a message
+  double scatter = 1;  // how much more a scatter takes than a gather
+};
+
+// Of the ranks, `each` take part, which lie within the first `within`.
+struct Partners {
+  int within = 1;
+  double each = 1;
+};
+
+Link link_between(const CostInputs& inputs, const Candidate& candidate,
+                  const Partners& partners) {
+  const auto& [within, ranks] = partners;
+  const bool threads = candidate.method == Method::data_parallel;
+  const bool memory = threads || inputs.shares_memory();
+  const auto link = inputs.on_gpu() ? gpu_link(inputs.machine, within)
+                                    : cpu_link(inputs.machine, within, memory);
+  // A reduce_scatter of gloo takes as long as its all_reduce.
+  const bool over_gloo = !inputs.on_gpu() && !memory;
+  return {(ranks - 1) / ranks / link.bytes, link.latency * (ranks - 1),
+          over_gloo ? 2.0 : 1.0};
+}
+
+// The collectives of shards: within groups, and of gradients over the groups after it.
+struct ShardSeconds {
+  double gather = 0;   // of parameters
+  double scatter = 0;  // of gradients
+};
+
+ShardSeconds shard_seconds(const CostInputs& inputs, const Candidate& candidate,
+                           double messages) {
+  const int sharers = candidate.sharers();
+  const auto within = link_between(inputs, candidate, {sharers, static_cast<double>(sharers)});
+  const double gradients = gradient_bytes(inputs);
+  ShardSeconds seconds{
+      .gather = parameter_bytes(inputs) * within.part + messages * within.latency,
+      .scatter =
+          within.scatter * (gradients * within.part + messages * within.latency)};
+  const double groups = static_cast<double>(candidate.ranks) / sharers;
+  if (groups <= 1) return seconds;
+  const auto across = link_between(inputs, candidate, {candidate.ranks, groups});
+  seconds.scatter +=
+      2 * (gradients / sharers * across.part + messages * across.latency);
+  return seconds;
+}
+
 ExchangeCost exchange_cost(const CostInputs& inputs, const Candidate& candidate,
                            const PassSeconds& passes) {
   const auto [backward, compute] = passes;
   const double n = candidate.ranks;
   if (n <= 1) return {};
-  const auto link = inputs.on_gpu() ? gpu_link(inputs.machine, candidate.ranks)
-                                    : cpu_link(inputs.machine, candidate.ranks);
   const double gradients = gradient_bytes(inputs);
   const double bucket = std::max(
       1.0, static_cast<double>(inputs.config.parallel.bucket_bytes.value_or(25 << 20)));
   const double messages = std::max(1.0, gradients / bucket);
-  const double part = (n - 1) / n / link.bytes;  // of one gather or scatter, a byte
-  const double latency = messages * link.latency * 2 * (n - 1);
   const double last = 1 / std::max(2.0, messages);  // the bucket nothing hides
   const auto accumulation = static_cast<double>(candidate.accumulation);
+  const auto [gather, scatter] = shard_seconds(inputs, candidate, messages);
+  const auto whole = link_between(inputs, candidate, {candidate.ranks, n});
+  const double latency = 2 * messages * whole.latency;
   switch (candidate.method) {
     case Method::data_parallel: {
       // Threads read the gradients of all others, one after the other.
-      const double all = (n - 1) * gradients / link.bytes + latency;
+      const double all = n * gradients * whole.part + latency;
       return {all, std::min(all * (1 - last), backward)};
     }
-    case Method::zero1: {
-      const double scatter = gradients * part + latency / 2;
-      const double gather = parameter_bytes(inputs) * part + latency / 2;
+    case Method::zero1:
       return {scatter + gather, std::min(scatter * (1 - last), backward)};
-    }
     case Method::zero2: {
-      const double scatter = accumulation * (gradients * part + latency / 2);
-      const double gather = parameter_bytes(inputs) * part + latency / 2;
       const double beside = backward * accumulation;
-      return {scatter + gather, std::min(scatter * (1 - last), beside)};
+      return {accumulation * scatter + gather,
+              std::min(accumulation * scatter * (1 - last), beside)};
     }
     case Method::zero3: {
-      const double all =
-          accumulation *
-          ((gradients + 2 * parameter_bytes(inputs)) * part + 1.5 * latency);
+      const double all = accumulation * (scatter + 2 * gather);
       return {all, std::min(all * (1 - last), compute)};
     }
     default: {
-      const double all = 2 * gradients * part + latency;
+      const double all = 2 * gradients * whole.part + latency;
       return {all, std::min(all * (1 - last), backward)};
     }
   }
@@ -241,6 +283,9 @@ std::vector<Scaling> predict_scaling(const CostInputs& inputs,
     if (ranks > std::max(devices, candidate.ranks)) continue;
     auto several = candidate;
     several.ranks = ranks;
+    const int group = candidate.shard_group;
+    const bool divides = group > 0 && group < ranks && ranks % group == 0;
+    several.shard_group = divides ? group : 0;
     if (ranks == 1) several.method = Method::single;
     if (ranks > 1 && several.method == Method::single) several.method = Method::ddp;
     const auto then = predict(inputs, several);

@@ -14,7 +14,8 @@ Json json_of(const Candidate& candidate) {
           {"micro", candidate.micro},
           {"accumulation", candidate.accumulation},
           {"recompute", candidate.recompute},
-          {"offload", candidate.offload}};
+          {"offload", candidate.offload},
+          {"shard_group", candidate.sharers()}};
 }
 
 std::int64_t whole(double bytes) {

@@ -17,23 +17,14 @@ torch::Tensor number(double value) {
   return torch::full({1}, value, torch::kFloat64);
 }
 
-std::uint64_t hash_of_weights(const models::Model& model) {
-  auto hash = hash_of("");
-  for (const auto& item : model.named_parameters()) {
-    const auto host = item.value().detach().cpu().contiguous();
-    hash =
-        hash_of({static_cast<const char*>(host.const_data_ptr()), host.nbytes()}, hash);
-  }
-  return hash;
-}
-
 }  // namespace
 
 Trace::Trace(run::TraceRequest request, const Subject& subject)
     : request_(std::move(request)),
       model_(subject.model),
       spec_(subject.dataset.spec()),
-      world_(subject.world) {
+      world_(subject.world),
+      strategy_(subject.strategy) {
   std::error_code error;
   std::filesystem::create_directories(request_.directory, error);
   if (error) files::fail("make directory", request_.directory, error.value());
@@ -46,11 +37,11 @@ Trace::Trace(run::TraceRequest request, const Subject& subject)
   inject();
 }
 
-void Trace::exchanged(parallel::Strategy& strategy) {
+void Trace::exchanged() {
   tensors_.clear();
   // A tied parameter stands there under each of its names.
   const auto named = model_.named_parameters();
-  strategy.visit_gradients([&](const auto& parameter, const torch::Tensor& gradient) {
+  strategy_.visit_gradients([&](const auto& parameter, const torch::Tensor& gradient) {
     for (const auto& item : named) {
       if (!item.value().is_same(parameter.tensor)) continue;
       add(::lockstep::str(run::kTraceGradient, item.key()), gradient);
@@ -101,8 +92,13 @@ void Trace::add(const std::string& name, const torch::Tensor& tensor) {
 }
 
 void Trace::add_parameters() {
+  hash_ = hash_of("");
   for (const auto& item : model_.named_parameters()) {
-    add(::lockstep::str(run::kTraceParameter, item.key()), item.value());
+    const auto whole = strategy_.full_parameter(item.value());
+    add(::lockstep::str(run::kTraceParameter, item.key()), whole);
+    const auto host = whole.cpu().contiguous();
+    hash_ = hash_of({static_cast<const char*>(host.const_data_ptr()), host.nbytes()},
+                    hash_);
   }
 }
 
@@ -120,8 +116,7 @@ void Trace::write_batch(const data::Batch& batch) const {
 
 void Trace::write_hash() const {
   files::LineWriter file(request_.directory / run::hash_file(world_.rank()));
-  file.write(
-      fmt::format(R"({{"step":{},"hash":"{:016x}"}})", step_, hash_of_weights(model_)));
+  file.write(fmt::format(R"({{"step":{},"hash":"{:016x}"}})", step_, hash_));
 }
 
 }  // namespace lockstep::profile

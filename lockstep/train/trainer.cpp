@@ -17,7 +17,9 @@ using run::Phase;
 
 Result Training::run() {
   begin();
+  owns_loop_ = true;
   while (!is_over()) step();
+  strategy_->settle();
   return finish();
 }
 
@@ -61,13 +63,12 @@ bool Training::step() {
   if (held) {
     updates_.update_held({lr, reports}, *graph_, callbacks_.watch_skips());
   } else {
-    updates_.update({lr, reports});
+    // A callback, and a program that makes the steps itself, may look at parameters.
+    const bool unseen = owns_loop_ && callbacks_.empty() && !trace_;
+    updates_.update({lr, reports, unseen});
   }
   profiler_.end_phase(StepPhase::optimizer);
-  if (trace_) {
-    const auto whole = strategy_->full_parameters();
-    trace_->updated(batch, lr, tally_);
-  }
+  if (trace_) trace_->updated(batch, lr, tally_);
   progress_.step(batch, held ? nullptr : exchange_times());
   account(batch, lr);
   // The first step of a process is no measure of the others.
@@ -101,7 +102,7 @@ bool Training::compute(const data::Batch& batch) {
                                 .loss_scale = updates_.scaler().scale()};
   on_ballots(held ? attempts_->replay(batch, state_.steps, own)
                   : attempts_->compute(batch, next, own));
-  if (trace_) trace_->exchanged(*strategy_);
+  if (trace_) trace_->exchanged();
   callbacks_.call([](auto& c, auto& at) { c.on_gradients(at); });
   profiler_.skip_phase();
   return held;

@@ -97,8 +97,8 @@ void Training::set_up(Shared& shared) {
                                     *built_.model, *strategy_, step_, tally_, world_,
                                     reporter_, profiler_, *graph_});
   if (const auto& trace = shared.hooks.trace) {
-    const auto whole = strategy_->full_parameters();
-    trace_.emplace(*trace, profile::Trace::Subject{*built_.model, train_data_, world_});
+    trace_.emplace(*trace, profile::Trace::Subject{*built_.model, train_data_, world_,
+                                                   *strategy_});
   }
   log_start({config_, shared_, built_, *strategy_, last_step_,
              seconds_between(begin_, clock_.now())});

@@ -9,7 +9,8 @@ void Updates::update(const Now& now) {
       {.lr = now.lr,
        .loss_scale = scaler_.scale(),
        .wants_norm = now.wants_norm,
-       .skips_nonfinite = skips_nonfinite(parts_.train, scaler_)});
+       .skips_nonfinite = skips_nonfinite(parts_.train, scaler_),
+       .values_may_travel = now.values_may_travel});
   norm_ = done.norm;
   // The weights are as before; so are the sums, which a NaN would spoil.
   if (done.skipped) parts_.tally.rewind();

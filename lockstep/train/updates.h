@@ -34,6 +34,7 @@ class Updates {
   struct Now {
     double lr = 0;
     bool wants_norm = false;
+    bool values_may_travel = false;  // nobody reads parameters before the next step
   };
   // Applies the gradients of the step after `state.steps`.
   void update(const Now& now);

@@ -171,6 +171,7 @@ const std::vector<config::Override>& unusual_values() {
       {"parallel.ranks", "1"},
       {"parallel.device_ids", "[]"},
       {"parallel.zero_stage", "3"},
+      {"parallel.shard_group", "2"},
       {"parallel.live_buckets", "3"},
       {"parallel.prefetch_units", "2"},
       {"parallel.persist_below", "1001"},

@@ -319,6 +319,31 @@ TEST(Validate, WhatZeroDoesIsNotSwitchedOffBesideIt) {
               HasSubstr("parallel.strategy=ddp"));
 }
 
+TEST(Validate, GroupsOfShardsDivideTheRanks) {
+  const auto refused = [](const std::string& ranks, const std::string& group) {
+    return error_text(Fault::config, [&] {
+      with({{"parallel.strategy", "zero"},
+            {"parallel.ranks", ranks},
+            {"parallel.shard_group", group}});
+    });
+  };
+  EXPECT_THAT(refused("12", "5"),
+              HasSubstr("12 ranks are not groups of 5: 12 = 2 x 5 + 2; set "
+                        "parallel.shard_group=4 or 6"));
+  EXPECT_THAT(refused("7", "2"), HasSubstr("7 = 3 x 2 + 1; set "
+                                           "parallel.shard_group=7"));
+  EXPECT_THAT(refused("4", "6"),
+              HasSubstr("groups of 6, but there are 4 ranks; set "
+                        "parallel.shard_group=4"));
+  EXPECT_THAT(refused("6", "1"), HasSubstr("set parallel.shard_group=2, or "
+                                           "parallel.strategy=ddp"));
+  for (const auto* group : {"0", "2", "3", "6"}) {
+    EXPECT_NO_THROW(with({{"parallel.strategy", "zero"},
+                          {"parallel.ranks", "6"},
+                          {"parallel.shard_group", group}}));
+  }
+}
+
 TEST(Validate, DevicesAreNamedForDataParallel) {
   const auto ids = with({{"parallel.strategy", "data_parallel"},
                          {"parallel.device_ids", "[0, 0, 1]"}})

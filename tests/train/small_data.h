@@ -90,6 +90,7 @@ inline config::Resolved resolved(config::Config c) {
   }
   if (c.parallel.bucket_cap_mb.is_auto()) c.parallel.bucket_cap_mb = 25;
   if (c.parallel.zero_stage.is_auto()) c.parallel.zero_stage = 1;
+  if (c.parallel.shard_group.is_auto()) c.parallel.shard_group = 0;
   return config::Resolved(std::move(c));
 }
 

@@ -27,6 +27,8 @@ class Exchange {
   struct Parts {
     FlatBuffers& buffers;
     comm::Communicator& data;
+    comm::Communicator& sharers;  // of a whole: all ranks, or those of a group
+    comm::Communicator* across;   // ranks of other groups with this one's shard, or null
     const std::vector<std::size_t>& order;  // in which the layout was planned
     const EngineOptions& options;
     Collect collect;  // called before a bucket is sent
@@ -125,9 +127,15 @@ class Exchange {
   void add_to_shard(Work& work);
   void read_counters(Work& work);
   void finish(Work& work);
-  void sum_in_rank_order(Work& work) const;
+  void end_sum(Work& work);
+  void start_across(Work& work);
+  void start_across_through(std::size_t index);
+  void start_across_if_possible(std::size_t index);
+  void end_across(Work& work);
   void tell_of_arrivals();
-  bool gathers() const;
+  // Returns whether a sum over these ranks is made of what all of them have.
+  bool gathers(const comm::Communicator& ranks) const;
+  torch::Dtype wire_type(const torch::Tensor& gradients) const;
   bool has_peers_counts() const;
   bool counts_in_buckets() const { return has_peers_counts() && !scatters_; }
   torch::Tensor all_counts() const;
@@ -135,6 +143,8 @@ class Exchange {
 
   FlatBuffers& buffers_;
   comm::Communicator& data_;
+  comm::Communicator& sharers_;
+  comm::Communicator* const across_;
   const EngineOptions& options_;
   const Collect collect_;
   const bool scatters_;      // a rank gets the sum of its shard of a bucket only
@@ -143,6 +153,8 @@ class Exchange {
   std::vector<std::size_t> work_of_;  // by parameter
   Flags arrived_;                     // by parameter, in this pass
   std::size_t next_ = 0;              // the next one to start
+  std::size_t next_across_ = 0;       // the next one to be summed over the groups
+  std::optional<c10::Stream> side_;   // of a GPU: on which one sum follows another
   bool telling_ = true;
   bool waits_for_counts_ = true;  // of a GPU: the first ones are read at once
   std::vector<std::vector<PoolSlot>> pool_;  // by group; slots take turns

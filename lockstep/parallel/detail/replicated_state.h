@@ -32,7 +32,7 @@ class ReplicatedState : public StrategyState {
 
  private:
   checkpoint::Pieces untrained() const;
-  checkpoint::Pieces frozen_shards() const;
+  checkpoint::Pieces frozen_shards(bool to_save) const;
   bool is_sharded(const torch::Tensor& parameter) const;
 
   const Parts parts_;

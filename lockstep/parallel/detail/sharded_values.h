@@ -18,10 +18,14 @@ namespace lockstep::parallel::detail {
 // that memory. One that is read while its bucket is freed has none.
 //
 // Collective: add(), gather(). Buckets are gathered in the same order on every rank.
-// Lifetime:   the communicator outlives it.
+// Lifetime:   the communicators outlive it.
 class ShardedValues {
  public:
-  explicit ShardedValues(comm::Communicator& data) : data_(data) {}
+  struct Ranks {
+    comm::Communicator& sharers;  // whose shards make a whole
+    comm::Communicator& all;      // one of which has the values at first
+  };
+  explicit ShardedValues(const Ranks& ranks) : ranks_(ranks), data_(ranks.sharers) {}
 
   // Takes the parameters' values, rank 0's on every rank, and frees their buckets.
   // Parameters without memory get theirs by set(). Returns the number of the first
@@ -60,7 +64,8 @@ class ShardedValues {
   void add_bucket(const std::vector<Parameter>& parameters, const Group& group,
                   const Bucket& bucket);
 
-  comm::Communicator& data_;
+  const Ranks ranks_;
+  comm::Communicator& data_;  // of the sharers
   std::vector<BucketValues> buckets_;
   std::unordered_map<const c10::TensorImpl*, Place> places_;  // of parameters
 };

@@ -19,6 +19,9 @@ struct SlotElements {
   const Shard& home;  // what a flat tensor holds of it
 };
 
+// Returns the part of a shard that a rank writes: those that have it share it out.
+Shard to_write(const Shard& shard, const RankIndex& replica);
+
 // Adds those of `flat`, a tensor and its name in a checkpoint, if there are any.
 void add_piece(checkpoint::Pieces& pieces, const SlotElements& of,
                const std::pair<std::string, torch::Tensor>& flat);

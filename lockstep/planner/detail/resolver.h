@@ -66,6 +66,14 @@ void resolve_prefetch(Resolver& r, const hardware::Machine& machine,
 // Fills in global, per_rank, micro, accumulation, eval and memory.find_micro.
 void resolve_batch(Resolver& r, const Preference& preference);
 
+// Fills in zero_stage and shard_group, when ranks and strategy are known.
+struct ZeroFacts {
+  const hardware::Machine& machine;
+  const Knowledge& knowledge;
+  const Preference& preference;
+};
+void resolve_zero(Resolver& r, const ZeroFacts& facts);
+
 struct PolicyAnswer {
   Preference preference;
   std::vector<CandidateOutcome> candidates;  // that `measured` looked at for it

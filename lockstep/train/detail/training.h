@@ -186,6 +186,7 @@ class Training : public Loop {
   std::optional<RunState> before_end_;  // before an evaluation that the end asked for
   double step_seconds_ = 0;             // the last one took
   std::int64_t made_steps_ = 0;         // by this process
+  bool owns_loop_ = false;              // run() makes the steps, not a program
   std::vector<comm::Ballot> ballots_;   // of the last step, by rank
   double earlier_seconds_ = 0;          // before a checkpoint
   SteadyTime train_begin_;              // moved on by the time spent evaluating
