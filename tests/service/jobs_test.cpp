@@ -2,6 +2,7 @@
 // computes nothing.
 #include <csignal>
 #include <random>
+#include <thread>
 
 #include "lockstep/monitor/metrics.h"
 #include "lockstep/run/events.h"
@@ -247,6 +248,22 @@ TEST_F(JobsTest, ASupervisorHasNothingOfTheServersEnvironment) {
                                        {"LD_PRELOAD", "x"}});
   EXPECT_EQ(kept, (std::vector<std::pair<std::string, std::string>>{
                       {"PATH", "/bin"}, {"NCCL_DEBUG", "INFO"}}));
+}
+
+// As the commands do: what was slowed down by others says nothing of the next time.
+TEST_F(JobsTest, ARunOnABusyMachineDoesNotCorrectThePlanner) {
+  std::vector<std::jthread> others(std::max(1U, std::thread::hardware_concurrency()));
+  for (auto& other : others) {
+    other = std::jthread([](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+      }
+    });
+  }
+  auto recipe = test::short_recipe(200);
+  recipe.insert(1, "\"optim\": {\"lr\": 15}, ");
+  const auto id = service_->submit(ada_, {.recipe = {.text = recipe}}).id;
+  ASSERT_TRUE(reaches(id, JobState::done)) << job(id).reason;
+  EXPECT_THAT(test::read_file(folder(id).log(1)), HasSubstr("other processes took "));
 }
 
 TEST_F(JobsTest, WhatCanNeverRunHereIsRefused) {
