@@ -1,5 +1,5 @@
 // The HTTP engine: Boost.Beast over Asio. Connections are state machines on a few
-// threads.
+// threads; each is one thread's from its beginning to its end.
 #include <mutex>
 #include <thread>
 
@@ -26,12 +26,21 @@ std::shared_ptr<ssl::context> tls_of(const ServerOptions& options) {
   return context;
 }
 
+// A thread that answers, and what it has to do.
+struct Lane {
+  asio::io_context context{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work{
+      context.get_executor()};
+  std::jthread thread;
+};
+
 class BeastServer : public HttpServer {
  public:
   BeastServer(const ServerOptions& options, Handler& handler)
-      : shared_{.handler = handler, .options = options},
-        context_(options.threads),
-        acceptor_(asio::make_strand(context_)) {
+      : shared_{.handler = handler, .options = options, .waiting = waiting_},
+        lanes_(static_cast<std::size_t>(options.threads)),
+        waiting_(static_cast<std::size_t>(options.threads)),
+        acceptor_(lanes_.front().context) {
     shared_.on_close = [this] { resume_accepting(); };
     if (!options.certificate.empty()) tls_ = tls_of(options);
     listen();
@@ -44,8 +53,8 @@ class BeastServer : public HttpServer {
 
   void start() override {
     accept();
-    for (int i = 0; i < shared_.options.threads; ++i) {
-      threads_.emplace_back([this] { context_.run(); });
+    for (auto& lane : lanes_) {
+      lane.thread = std::jthread([&lane] { lane.context.run(); });
     }
   }
 
@@ -58,8 +67,11 @@ class BeastServer : public HttpServer {
     // Requests that are being answered get a moment; idle connections do not count.
     constexpr std::chrono::milliseconds kLast{500};
     std::this_thread::sleep_for(kLast);
-    context_.stop();
-    threads_.clear();
+    waiting_.join();
+    for (auto& lane : lanes_) lane.context.stop();
+    for (auto& lane : lanes_) {
+      if (lane.thread.joinable()) lane.thread.join();
+    }
   }
 
   void reload_certificate() override {
@@ -87,16 +99,16 @@ class BeastServer : public HttpServer {
   }
 
   void accept() {
-    acceptor_.async_accept(
-        asio::make_strand(context_), [this](error_code error, tcp::socket socket) {
-          if (error == asio::error::operation_aborted || shared_.stopping) return;
-          if (!error) begin(std::move(socket));
-          // Out of descriptors, say: others may close theirs.
-          const bool full = shared_.connections >= shared_.options.max_connections;
-          if (!error && !full) return accept();
-          paused_ = true;
-          if (error) resume_later();
-        });
+    auto& lane = lanes_[next_lane_++ % lanes_.size()];
+    acceptor_.async_accept(lane.context, [this](error_code error, Socket socket) {
+      if (error == asio::error::operation_aborted || shared_.stopping) return;
+      if (!error) begin(std::move(socket));
+      // Out of descriptors, say: others may close theirs.
+      const bool full = shared_.connections >= shared_.options.max_connections;
+      if (!error && !full) return accept();
+      paused_ = true;
+      if (error) resume_later();
+    });
   }
 
   void resume_later() {
@@ -114,33 +126,32 @@ class BeastServer : public HttpServer {
     });
   }
 
-  void begin(tcp::socket socket) {
+  void begin(Socket socket) {
     error_code ignored;
     const auto peer = socket.remote_endpoint(ignored).address().to_string(ignored);
     socket.set_option(tcp::no_delay(true), ignored);
-    beast::tcp_stream stream(std::move(socket));
     std::shared_ptr<ssl::context> tls;
     {
       const std::lock_guard lock(mutex_);
       tls = tls_;
     }
     if (!tls) {
-      std::make_shared<Session<beast::tcp_stream>>(std::move(stream), shared_, peer)
-          ->start();
+      std::make_shared<Session<Socket>>(std::move(socket), shared_, peer)->start();
       return;
     }
-    std::make_shared<Session<beast::ssl_stream<beast::tcp_stream>>>(
-        beast::ssl_stream<beast::tcp_stream>(std::move(stream), *tls), shared_, peer)
+    std::make_shared<Session<beast::ssl_stream<Socket>>>(
+        beast::ssl_stream<Socket>(std::move(socket), *tls), shared_, peer)
         ->start();
   }
 
   Shared shared_;
-  asio::io_context context_;
-  tcp::acceptor acceptor_;
+  std::vector<Lane> lanes_;
+  asio::thread_pool waiting_;  // goes before the lanes whose connections it may hold
+  asio::basic_socket_acceptor<tcp, asio::io_context::executor_type> acceptor_;
+  std::size_t next_lane_ = 0;  // of the acceptor's thread
   std::atomic<bool> paused_{false};
   std::mutex mutex_;  // guards tls_
   std::shared_ptr<ssl::context> tls_;
-  std::vector<std::jthread> threads_;
 };
 
 }  // namespace

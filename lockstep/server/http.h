@@ -52,6 +52,14 @@ struct Response {
   std::function<void()> on_end = {};
 };
 
+// What is known of a request before its body is read.
+struct Expected {
+  std::int64_t body_bytes = 0;  // at most
+  // The answer may have to wait for a disk or another program: others are not to wait
+  // for it.
+  bool waits = false;
+};
+
 // What the engine asks.
 //
 // Threads: any.
@@ -59,8 +67,7 @@ class Handler {
  public:
   virtual ~Handler() = default;
 
-  // Returns the bytes that the body of such a request may have.
-  virtual std::int64_t body_limit(std::string_view method, std::string_view target) = 0;
+  virtual Expected expect(std::string_view method, std::string_view target) = 0;
 
   // Never throws.
   virtual Response handle(const Request& request) = 0;

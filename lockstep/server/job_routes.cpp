@@ -1,6 +1,7 @@
 // /v1/jobs: what people ask for.
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/server/detail/kept_texts.h"
 #include "lockstep/server/detail/route.h"
 
 namespace lockstep::server {
@@ -47,7 +48,9 @@ service::Resources resources_of(const Json& json) {
   return resources;
 }
 
-Json whole_job(service::Service& service, const Call& call, const service::Job& job) {
+// A job whose run is still to be put in, behind the other keys.
+Json job_without_run(service::Service& service, const service::JobAndHistory& known) {
+  const auto& job = known.job;
   auto json = server::json_of(job);
   if (job.state == service::JobState::queued) {
     for (const auto& place : service.queue()) {
@@ -59,13 +62,32 @@ Json whole_job(service::Service& service, const Call& call, const service::Job& 
     }
   }
   json["history"] = Json::array();
-  for (const auto& change : service.history(call.who, job.id)) {
+  for (const auto& change : known.history) {
     json["history"].push_back({{"time", time_text(change.time)},
                                {"state", service::name_of(change.state)},
                                {"reason", change.reason}});
   }
-  json["run"] = run_json(service, service.folder(call.who, job.id));
   return json;
+}
+
+using JobTexts = KeptTexts<service::JobAndHistory>;
+
+Response whole_job(service::Service& service, const Call& call, JobTexts& texts) {
+  const auto known = service.job_now(call.who, call.id());
+  const auto make = [&] {
+    return json_response(job_without_run(service, *known)).body;
+  };
+  const auto run = service.runs().view(service.folder_of(known->job));
+  Response response;
+  // The place in the queue changes without the job.
+  response.body = known->job.state == service::JobState::queued
+                      ? make()
+                      : texts.of(known->job.id, known, make);
+  response.body.pop_back();
+  response.body += ",\"run\":";
+  response.body += run.empty() ? "null" : run;
+  response.body += '}';
+  return response;
 }
 
 service::Submission submission_of(const Call& call) {
@@ -192,15 +214,15 @@ std::vector<Route> job_routes(service::Service& service) {
        .answer = [&service](Call& call) { return list_jobs(service, call); }});
   routes.back().query.push_back(
       {"state", "Only those in this state.", ref("JobState")});
-  routes.push_back({.method = "GET",
-                    .path = "/v1/jobs/{id}",
-                    .operation = "getJob",
-                    .summary = "A job, its place in the queue, its history, its run.",
-                    .response = ref("Job"),
-                    .answer = [&service](Call& call) {
-                      const auto job = service.job(call.who, call.id());
-                      return json_response(whole_job(service, call, job));
-                    }});
+  routes.push_back(
+      {.method = "GET",
+       .path = "/v1/jobs/{id}",
+       .operation = "getJob",
+       .summary = "A job, its place in the queue, its history, its run.",
+       .response = ref("Job"),
+       .answer = [&service, texts = std::make_shared<JobTexts>()](Call& call) {
+         return whole_job(service, call, *texts);
+       }});
   routes.push_back(
       action("cancel", "A checkpoint, then the end.",
              [&service](Call& call) { return service.cancel(call.who, call.id()); }));

@@ -51,6 +51,14 @@ bool is_variable(const std::string& segment) {
   return !segment.empty() && segment[0] == '{';
 }
 
+bool fits(const std::vector<std::string>& pattern,
+          const std::vector<std::string>& segments) {
+  return std::equal(pattern.begin(), pattern.end(), segments.begin(), segments.end(),
+                    [](const std::string& wanted, const std::string& segment) {
+                      return is_variable(wanted) ? is_id(segment) : wanted == segment;
+                    });
+}
+
 // The paths that some have a second spelling of: /api/v1/multigpu/..., and what a run
 // shows below its job, which has the same id.
 void take_other_spelling(std::vector<std::string>& segments) {
@@ -179,41 +187,41 @@ std::optional<Router::Match> Router::find(std::string_view method,
   for (std::size_t index = 0; index < routes_.size(); ++index) {
     const auto& route = routes_[index];
     const auto& pattern = patterns_[index];
-    if (pattern.size() != segments.size()) continue;
-    Match match{.route = &route, .query = parsed->query};
-    bool fits = true;
-    for (std::size_t i = 0; i < pattern.size() && fits; ++i) {
-      if (is_variable(pattern[i])) {
-        fits = is_id(segments[i]);
-        match.path[pattern[i].substr(1, pattern[i].size() - 2)] = segments[i];
-      } else {
-        fits = pattern[i] == segments[i];
-      }
+    if (!fits(pattern, segments)) continue;
+    if (route.method != method && (method != "HEAD" || route.method != "GET")) {
+      methods.push_back(route.method);
+      continue;
     }
-    if (!fits) continue;
-    methods.push_back(route.method);
-    if (route.method == method || (method == "HEAD" && route.method == "GET")) {
-      return match;
+    Match match{.route = &route, .path = {}, .query = std::move(parsed->query)};
+    for (std::size_t i = 0; i < pattern.size(); ++i) {
+      if (!is_variable(pattern[i])) continue;
+      match.path[pattern[i].substr(1, pattern[i].size() - 2)] = segments[i];
     }
+    return match;
   }
   return std::nullopt;
 }
 
-std::int64_t Router::body_limit(std::string_view method, std::string_view target) {
+Expected Router::expect(std::string_view method, std::string_view target) {
   std::vector<std::string> unused;
   const auto match = find(method, target, unused);
-  if (!match) return service_.limits().body_bytes;
-  switch (match->route->body) {
+  if (!match) return {.body_bytes = service_.limits().body_bytes};
+  const auto& route = *match->route;
+  Expected expected{.waits = route.changes};
+  switch (route.body) {
     case Body::none:
       // Clients send "{}" with a POST that needs none.
-      return match->route->changes ? service_.limits().header_bytes
-                                   : kLargestBodyOfNone;
+      expected.body_bytes =
+          route.changes ? service_.limits().header_bytes : kLargestBodyOfNone;
+      break;
     case Body::json:
-      return service_.limits().body_bytes;
+      expected.body_bytes = service_.limits().body_bytes;
+      break;
     case Body::bytes:
-      return service_.limits().part_bytes;
+      expected.body_bytes = service_.limits().part_bytes;
+      break;
   }
-  return 0;
+  return expected;
 }
 
 Response Router::refuse(int status, std::string_view why) {
@@ -277,8 +285,7 @@ service::Identity Router::identify(const Request& request) {
   const auto limit = service_.limits().failed_logins_per_minute;
   const auto key = "login " + request.peer;
   if (text::lower(header.substr(0, kBearer.size())) == kBearer) {
-    const auto who =
-        service::identify(service_.store(), text::trim(header.substr(kBearer.size())));
+    const auto who = service_.identify(text::trim(header.substr(kBearer.size())));
     if (who) return *who;
     if (!rates_.take(key, limit)) {
       throw Refusal(Refused::too_often, "too many wrong tokens from this address");

@@ -7,6 +7,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/monitor/metrics.h"
 #include "lockstep/run/events.h"
+#include "lockstep/server/detail/kept_texts.h"
 #include "lockstep/server/detail/route.h"
 #include "lockstep/server/sse.h"
 #include "lockstep/storage/catalog.h"
@@ -21,8 +22,8 @@ constexpr std::int64_t kMostPoints = 10'000;
 constexpr std::int64_t kLogTail = 256 << 10;
 constexpr std::int64_t kMostRank = 4096;
 
-Json run_of(service::Service& service, const Call& call, const service::Job& job) {
-  auto json = run_json(service, service.folder(call.who, job.id));
+Json run_of(service::Service& service, const service::Job& job) {
+  auto json = run_json(service, service.folder_of(job));
   if (json.is_null()) return nullptr;
   return {{"id", job.id},
           {"number", job.number},
@@ -36,7 +37,7 @@ Json run_of(service::Service& service, const Call& call, const service::Job& job
 Response list_runs(service::Service& service, const Call& call) {
   Json items = Json::array();
   for (const auto& job : service.jobs(call.who, page_of(call))) {
-    auto json = run_of(service, call, job);
+    auto json = run_of(service, job);
     if (!json.is_null()) items.push_back(std::move(json));
   }
   return json_response({{"items", std::move(items)}});
@@ -44,18 +45,18 @@ Response list_runs(service::Service& service, const Call& call) {
 
 Response one_run(service::Service& service, const Call& call) {
   const auto job = service.job(call.who, call.id());
-  const auto json = run_of(service, call, job);
+  const auto json = run_of(service, job);
   if (json.is_null()) throw Refusal(Refused::unknown, "the job has no run yet");
   return json_response(json);
 }
 
-Json metrics_json(const monitor::Metrics& metrics) {
+std::string metrics_line(const monitor::Metrics& metrics) {
   std::vector<run::NamedValue> fields{{"step", metrics.step},
                                       {"split", std::string(name_of(metrics.split))},
                                       {"loss", metrics.loss},
                                       {"time", metrics.time}};
   fields.insert(fields.end(), metrics.more.begin(), metrics.more.end());
-  return Json::parse(run::to_json_line(fields));
+  return run::to_json_line(fields);
 }
 
 // Keeps the first and the last of many, and others at even distances.
@@ -69,25 +70,35 @@ std::vector<const monitor::Metrics*> thinned(std::vector<const monitor::Metrics*
   return kept;
 }
 
-Response metrics_of(service::Service& service, const Call& call) {
-  const auto folder = service.folder(call.who, call.id());
+using MetricsLines = std::vector<monitor::Metrics>;
+using MetricsTexts = KeptTexts<MetricsLines>;
+
+std::string metrics_text(const MetricsLines& lines, const Call& call) {
   const auto from = call.number("from", 0);
   const auto to = call.number("to", INT64_MAX);
   const auto split = call.query.find("split");
-  const auto lines = service.runs().metrics(folder);
   std::vector<const monitor::Metrics*> wanted;
-  for (const auto& line : *lines) {
+  for (const auto& line : lines) {
     if (line.step < from || line.step > to) continue;
     if (split != call.query.end() && name_of(line.split) != split->second) continue;
     wanted.push_back(&line);
   }
   const auto most = static_cast<std::size_t>(
       std::clamp<std::int64_t>(call.number("points", 1000), 2, kMostPoints));
-  Json items = Json::array();
+  std::string text = "{\"items\":[";
   for (const auto* line : thinned(std::move(wanted), most)) {
-    items.push_back(metrics_json(*line));
+    if (text.back() != '[') text += ',';
+    text += metrics_line(*line);
   }
-  return json_response({{"items", std::move(items)}});
+  return text + "]}";
+}
+
+Response metrics_of(service::Service& service, const Call& call, MetricsTexts& texts) {
+  const auto lines = service.runs().metrics(service.folder(call.who, call.id()));
+  Response response;
+  response.body =
+      texts.of(call.request.target, lines, [&] { return metrics_text(*lines, call); });
+  return response;
 }
 
 Response events_of(service::Service& service, const Call& call) {
@@ -150,10 +161,12 @@ Response stream_of(service::Service& service, const Call& call,
                                  .event = file.event,
                                  .offset = first_byte(call),
                                  .is_over = [&service, id = call.id()] {
-                                   const auto job = service.store().find_job(id);
-                                   return !job || service::is_over(job->state) ||
-                                          job->state == service::JobState::paused ||
-                                          job->state == service::JobState::interrupted;
+                                   const auto known = service.store().job_now(id);
+                                   if (!known) return true;
+                                   const auto state = known->job.state;
+                                   return service::is_over(state) ||
+                                          state == service::JobState::paused ||
+                                          state == service::JobState::interrupted;
                                  }});
   return response;
 }
@@ -253,9 +266,7 @@ std::vector<Parameter> log_parameters() {
 Json run_json(service::Service& service, const service::JobFolder& folder) {
   const auto text = service.runs().view(folder);
   if (text.empty()) return nullptr;
-  auto json = Json::parse(text);
-  for (const auto* key : {"path", "recipe", "command", "host", "pid"}) json.erase(key);
-  return json;
+  return Json::parse(text);
 }
 
 std::vector<Route> run_routes(service::Service& service) {
@@ -274,7 +285,9 @@ std::vector<Route> run_routes(service::Service& service) {
   routes.push_back(std::move(one));
   auto metrics =
       reading({"/metrics", "getMetrics", "Numbers over time, each step once."},
-              [&service](Call& call) { return metrics_of(service, call); });
+              [&service, texts = std::make_shared<MetricsTexts>()](Call& call) {
+                return metrics_of(service, call, *texts);
+              });
   metrics.query = {{"from", "The first step.", whole_number()},
                    {"to", "The last step.", whole_number()},
                    {"points", "At most so many, at even distances.", whole_number()},

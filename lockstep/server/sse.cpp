@@ -43,8 +43,16 @@ class FileTail : public Stream {
   // Tells the client how long to wait before it connects again.
   std::string first() { return std::exchange(begun_, true) ? "" : "retry: 2000\n\n"; }
 
+  // A look at a file that has not grown costs one call, and there are many looks.
+  bool is_quiet() const {
+    struct stat info {};
+    return ::lstat(options_.file.c_str(), &info) != 0 ||
+           info.st_size == options_.offset;
+  }
+
   // Returns the events of the next lines; `is_last`: a line without an end is one, too.
   std::string new_lines(bool is_last) {
+    if (is_quiet()) return "";
     const auto file = open_for_reading(options_.file);
     struct stat info {};
     if (!file || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return "";

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/service/recent.h"
 #include "lockstep/service/store.h"
 
 namespace lockstep::service {
@@ -77,5 +78,27 @@ bool revoke_token(Store& store, std::string_view id);
 
 // Returns who has this secret; nothing for one that is unknown, revoked or expired.
 std::optional<Identity> identify(Store& store, std::string_view secret);
+
+// The same for many requests: a token is looked up again when the database has changed
+// since, in this process or another. Keeps digests, and only of tokens that are good.
+//
+// Threads: any.
+class Identities {
+ public:
+  explicit Identities(Store& store);
+
+  std::optional<Identity> identify(std::string_view secret);
+
+ private:
+  struct Kept {
+    StoreVersion version;
+    Identity who;
+    Milliseconds expires = 0;  // 0: never
+  };
+
+  Store& store_;
+  std::mutex mutex_;  // guards kept_
+  Recent<std::string, Kept> kept_;
+};
 
 }  // namespace lockstep::service

@@ -1,5 +1,6 @@
 #include "lockstep/service/run_cache.h"
 
+#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
 #include "lockstep/base/error.h"
@@ -8,21 +9,31 @@
 namespace lockstep::service {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr std::chrono::milliseconds kViewAge{250};
-constexpr std::size_t kMostViews = 1000;
-// Some MB each: larger ones are read whenever they are asked for.
-constexpr std::size_t kMostFiles = 16;
-constexpr std::int64_t kLargestFile = 1 << 20;
+// What an entry takes beside its text.
+constexpr std::size_t kEntryBytes = 512;
 
 std::string read_view(const files::Path& run) {
   try {
-    return jobs::to_json(jobs::view_of(run::RunDirectory::open(run)));
+    auto json = Json::parse(jobs::to_json(jobs::view_of(run::RunDirectory::open(run))));
+    for (const auto* key : {"path", "recipe", "command", "host", "pid"}) {
+      json.erase(key);
+    }
+    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
   } catch (const Error&) {
     return "";  // not made yet
   }
 }
 
 }  // namespace
+
+RunCache::RunCache(const Limits& limits, const Clock& clock)
+    : limits_(limits),
+      clock_(clock),
+      views_(limits.view_bytes),
+      metrics_(limits.metrics_bytes) {}
 
 RunCache::Stamp RunCache::stamp_of(const files::Path& file) {
   struct stat info {};
@@ -38,16 +49,16 @@ std::string RunCache::view(const JobFolder& folder) {
   const auto now = clock_.now();
   {
     const std::lock_guard lock(mutex_);
-    const auto found = views_.find(run);
-    if (found != views_.end() && found->second.record == record &&
-        now - found->second.read < kViewAge) {
-      return found->second.json;
+    const auto* found = views_.find(run);
+    if (found != nullptr && found->record == record && now - found->read < kViewAge) {
+      return found->json;
     }
   }
   auto json = read_view(run);
+  // Not one that is not there yet, or any more: whoever removes runs forgets them once.
+  if (json.empty()) return json;
   const std::lock_guard lock(mutex_);
-  if (views_.size() >= kMostViews) views_.clear();
-  views_[run] = {record, now, json};
+  views_.put(run, {record, now, json}, json.size() + kEntryBytes);
   return json;
 }
 
@@ -57,18 +68,32 @@ RunCache::Lines RunCache::metrics(const JobFolder& folder) {
   const auto stamp = stamp_of(file);
   {
     const std::lock_guard lock(mutex_);
-    const auto found = metrics_.find(file);
-    if (found != metrics_.end() && found->second.stamp == stamp) {
-      return found->second.lines;
-    }
+    const auto* found = metrics_.find(file);
+    if (found != nullptr && found->stamp == stamp) return found->lines;
   }
   auto lines = std::make_shared<const std::vector<monitor::Metrics>>(
       monitor::read_metrics(file));
-  if (stamp.bytes > kLargestFile) return lines;
+  const auto bytes = static_cast<std::size_t>(stamp.bytes);
+  if (stamp == Stamp{} || bytes > limits_.largest_file) return lines;
   const std::lock_guard lock(mutex_);
-  if (metrics_.size() >= kMostFiles) metrics_.clear();
-  metrics_[file] = {stamp, lines};
+  metrics_.put(file, {stamp, lines}, bytes + kEntryBytes);
   return lines;
+}
+
+void RunCache::forget(const JobFolder& folder) {
+  const std::lock_guard lock(mutex_);
+  views_.erase(folder.run());
+  metrics_.erase(folder.run() / "metrics.jsonl");
+}
+
+std::size_t RunCache::kept_views() const {
+  const std::lock_guard lock(mutex_);
+  return views_.size();
+}
+
+std::size_t RunCache::kept_metrics() const {
+  const std::lock_guard lock(mutex_);
+  return metrics_.size();
 }
 
 }  // namespace lockstep::service

@@ -229,12 +229,17 @@ Job Service::submit(const Identity& who, const Submission& submission) {
   return *store_.find_job(id);
 }
 
-Job Service::job(const Identity& who, const std::string& id) {
-  auto job = store_.find_job(id);
-  if (!job || !who.may_see(job->user)) {
+std::shared_ptr<const JobAndHistory> Service::job_now(const Identity& who,
+                                                      const std::string& id) {
+  auto found = store_.job_now(id);
+  if (!found || !who.may_see(found->job.user)) {
     throw Refusal(Refused::unknown, "there is no such job");
   }
-  return *job;
+  return found;
+}
+
+Job Service::job(const Identity& who, const std::string& id) {
+  return job_now(who, id)->job;
 }
 
 std::vector<Job> Service::jobs(const Identity& who, JobFilter filter) {
@@ -243,7 +248,7 @@ std::vector<Job> Service::jobs(const Identity& who, JobFilter filter) {
 }
 
 std::vector<StateChange> Service::history(const Identity& who, const std::string& id) {
-  return store_.history(job(who, id).id);
+  return job_now(who, id)->history;
 }
 
 Job Service::changeable(const Identity& who, const std::string& id) {
@@ -310,12 +315,14 @@ void Service::remove(const Identity& who, const std::string& id) {
     }
     store_.remove_job(id);
   });
+  const auto folder = dispatcher_.folder_of(id);
   std::error_code ignored;
-  std::filesystem::remove_all(dispatcher_.folder_of(id).path(), ignored);
+  std::filesystem::remove_all(folder.path(), ignored);
+  runs_.forget(folder);
 }
 
 JobFolder Service::folder(const Identity& who, const std::string& id) {
-  return dispatcher_.folder_of(job(who, id).id);
+  return dispatcher_.folder_of(job_now(who, id)->job.id);
 }
 
 int Service::clean_up() {

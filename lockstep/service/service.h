@@ -71,6 +71,9 @@ class Service {
   Job submit(const Identity& who, const Submission& submission);
   Job job(const Identity& who, const std::string& id);
   std::vector<Job> jobs(const Identity& who, JobFilter filter);
+  // With its history; shared with others who ask for the same job.
+  std::shared_ptr<const JobAndHistory> job_now(const Identity& who,
+                                               const std::string& id);
   std::vector<StateChange> history(const Identity& who, const std::string& id);
 
   // Cancel: a checkpoint, the grace period, the end. Each returns the job as it is then
@@ -93,6 +96,13 @@ class Service {
 
   // The folder of a job that `who` may see.
   JobFolder folder(const Identity& who, const std::string& id);
+  // The same where that was asked already.
+  JobFolder folder_of(const Job& job) const { return dispatcher_.folder_of(job.id); }
+
+  // Returns who has this secret; nothing for one that is unknown, revoked or expired.
+  std::optional<Identity> identify(std::string_view secret) {
+    return identities_.identify(secret);
+  }
 
   // Names that jobs may use for files: those of the server, and the sender's uploads.
   std::vector<std::string> input_names() const;
@@ -125,6 +135,7 @@ class Service {
   const files::Path state_;
   const jobs::Caller caller_;
   Store store_;
+  Identities identities_{store_};
   Uploads uploads_;
   RunCache runs_;
   std::unique_ptr<Executor> executor_;

@@ -150,6 +150,10 @@ std::int64_t Database::changes() const {
   return sqlite3_changes(database_);
 }
 
+std::int64_t Database::total_changes() const {
+  return sqlite3_total_changes(database_);
+}
+
 void Database::back_up_to(const std::filesystem::path& file) {
   // It may be there if it is empty: made by us, so that others can not read it.
   const files::Descriptor made(

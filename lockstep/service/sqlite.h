@@ -69,7 +69,8 @@ class Database {
   Statement prepare(std::string_view sql);
 
   std::int64_t last_row() const;
-  std::int64_t changes() const;  // rows of the last statement
+  std::int64_t changes() const;        // rows of the last statement
+  std::int64_t total_changes() const;  // rows of all statements of this connection
 
   // Copies the database as it is at one moment, while others write.
   void back_up_to(const std::filesystem::path& file);

@@ -13,6 +13,7 @@ using Json = nlohmann::ordered_json;
 using Lock = std::lock_guard<std::recursive_mutex>;
 
 constexpr std::size_t kIdBytes = 8;
+constexpr std::size_t kMostKeptBytes = 16 << 20;
 constexpr Milliseconds kMonth = Milliseconds{30} * 24 * 3600 * 1000;
 
 constexpr std::string_view kColumns =
@@ -91,7 +92,7 @@ std::vector<Job> jobs_of(Statement& statement) {
 }  // namespace
 
 Store::Store(const std::filesystem::path& file, const Clock& clock)
-    : database_(file), clock_(clock) {
+    : database_(file), clock_(clock), kept_(kMostKeptBytes) {
   migrate(database_, kVersion);
 }
 
@@ -157,11 +158,35 @@ std::string Store::add_job(const NewJob& job) {
 }
 
 std::optional<Job> Store::find_job(std::string_view id) {
+  static const auto kSql = str("SELECT ", kColumns, " FROM jobs WHERE id = ?");
   const Lock lock(mutex_);
-  auto found = database_.prepare(str("SELECT ", kColumns, " FROM jobs WHERE id = ?"));
+  auto found = database_.prepare(kSql);
   found.bind(id);
   if (!found.step()) return std::nullopt;
   return job_of(found);
+}
+
+StoreVersion Store::version() {
+  const Lock lock(mutex_);
+  auto found = database_.prepare("PRAGMA data_version");
+  found.step();
+  return {.others = found.integer(0), .own = database_.total_changes()};
+}
+
+std::shared_ptr<const JobAndHistory> Store::job_now(const std::string& id) {
+  const Lock lock(mutex_);
+  // What a transaction has changed may be taken back.
+  const bool may_keep = depth_ == 0;
+  const auto now = version();
+  const auto* kept = kept_.find(id);
+  if (may_keep && kept != nullptr && kept->version == now) return kept->job;
+  auto job = find_job(id);
+  if (!job) return nullptr;
+  const auto bytes = sizeof(JobAndHistory) + job->recipe.size() + job->request.size();
+  const auto found = std::make_shared<const JobAndHistory>(
+      JobAndHistory{std::move(*job), history(id)});
+  if (may_keep) kept_.put(id, {now, found}, bytes);
+  return found;
 }
 
 std::vector<Job> Store::jobs(const JobFilter& filter) {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -11,6 +12,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/service/job.h"
+#include "lockstep/service/recent.h"
 #include "lockstep/service/sqlite.h"
 
 namespace lockstep::service {
@@ -46,6 +48,20 @@ struct NumberedChange : StateChange {
   std::string job;
 };
 
+// A job and how it came to be what it is.
+struct JobAndHistory {
+  Job job;
+  std::vector<StateChange> history;
+};
+
+// Tells whether anything in a database has changed between two looks.
+struct StoreVersion {
+  std::int64_t others = -1;  // by other connections
+  std::int64_t own = -1;     // by this one
+
+  bool operator==(const StoreVersion&) const = default;
+};
+
 // Who asked for what: one SQLite file, whose layout has a version. The run directory of
 // a job says what happened in it.
 //
@@ -67,6 +83,15 @@ class Store {
   // Returns the new job's id, which nobody can guess.
   std::string add_job(const NewJob& job);
   std::optional<Job> find_job(std::string_view id);
+
+  // What was read at one version holds as long as it is the same, whoever else has the
+  // file open. Many times as cheap as a job.
+  StoreVersion version();
+
+  // Returns the same as find_job() and history(), from memory where that is still true;
+  // nullptr if there is none.
+  std::shared_ptr<const JobAndHistory> job_now(const std::string& id);
+
   std::vector<Job> jobs(const JobFilter& filter);
   std::vector<Job> jobs_in(std::span<const JobState> states);  // oldest first
 
@@ -108,6 +133,12 @@ class Store {
   Database database_;
   const Clock& clock_;
   int depth_ = 0;
+
+  struct KeptJob {
+    StoreVersion version;
+    std::shared_ptr<const JobAndHistory> job;
+  };
+  Recent<std::string, KeptJob> kept_;
 };
 
 }  // namespace lockstep::service

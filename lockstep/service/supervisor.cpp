@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/jobs/compare.h"
+#include "lockstep/jobs/host_load.h"
 #include "lockstep/jobs/job_options.h"
 #include "lockstep/jobs/mlflow_sync.h"
 #include "lockstep/jobs/open_run.h"
@@ -127,15 +128,17 @@ AttemptEnd train(const LockedJob& job, launcher::Signals& signals,
   start.grace = order.grace;
   start.say = caller.say;
   start.environment.emplace_back("NO_COLOR", "1");
-  const jobs::FinishedRun finished{plan, prepared.knowledge, prepared.machine,
-                                   unix_seconds(Clock::system().wall())};
+  const double started = unix_seconds(Clock::system().wall());
+  const jobs::OtherLoad others;
   jobs::MlflowSync mlflow(opened.directory.path(), plan.config.config.monitor, caller);
   const auto result = launcher::run_job(
       opened.directory, jobs::training_job(plan, opened, start), signals);
   const auto unsent = mlflow.finish(result.state == run::RunStatus::failed);
   if (!unsent.empty()) caller.warn("mlflow: " + unsent);
   if (result.state == run::RunStatus::done) {
-    static_cast<void>(jobs::compare_with_plan(finished, opened.directory, caller));
+    static_cast<void>(jobs::compare_with_plan(
+        {plan, prepared.knowledge, prepared.machine, started, others.share()},
+        opened.directory, caller));
   }
   return end_of(result);
 }

@@ -22,11 +22,14 @@ using ::testing::StartsWith;
 
 class Echo : public Handler {
  public:
-  std::int64_t body_limit(std::string_view, std::string_view) override { return 1000; }
+  Expected expect(std::string_view, std::string_view target) override {
+    return {.body_bytes = 1000, .waits = target == "/waits"};
+  }
 
   Response handle(const Request& request) override {
     ++requests;
     Response response;
+    if (request.target == "/waits") may_end.wait(false);
     if (request.target == "/stream") {
       response.stream = tail_events(
           {.file = file, .event = "line", .is_over = [this] { return over.load(); }});
@@ -46,6 +49,7 @@ class Echo : public Handler {
 
   std::atomic<int> requests{0};
   std::atomic<bool> over{false};
+  std::atomic<bool> may_end{false};
   files::Path file;
 };
 
@@ -176,6 +180,48 @@ TEST_F(HttpTest, ASlowClientIsCutOffAndOthersAreServed) {
               HasSubstr("GET /a"));
   for (const auto& socket : slow) EXPECT_EQ(all_of(socket.get()), "");
   EXPECT_EQ(echo_.requests, 1);
+}
+
+TEST_F(HttpTest, WhatHasToWaitHoldsUpNobody) {
+  serve({.threads = 1});
+  const auto waiting = connect();
+  const std::string bytes =
+      "POST /waits HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nConnection: close\r\n"
+      "\r\nhi";
+  static_cast<void>(::send(waiting.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
+  ASSERT_TRUE(test::eventually([&] { return echo_.requests == 1; }));
+  EXPECT_THAT(exchange("GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
+              HasSubstr("GET /a"));
+  echo_.may_end = true;
+  echo_.may_end.notify_all();
+  EXPECT_THAT(all_of(waiting.get()), HasSubstr("POST /waits hi"));
+}
+
+// The time of a request begins with its first byte, whatever was before on the
+// connection.
+TEST_F(HttpTest, ASlowRequestBehindAnotherIsCutOff) {
+  serve({.idle_ms = 600'000, .request_ms = 300});
+  const auto socket = connect();
+  const std::string bytes = "GET /a HTTP/1.1\r\nHost: x\r\n\r\nGET /b HT";
+  static_cast<void>(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
+  // Ends because the server does: our side stays open.
+  EXPECT_THAT(all_of(socket.get()), HasSubstr("GET /a "));
+  EXPECT_EQ(echo_.requests, 1);
+}
+
+TEST_F(HttpTest, TheHeadOfAnythingHasNoBody) {
+  const files::TemporaryDirectory folder;
+  echo_.file = folder.path() / "lines";
+  test::write_file(echo_.file, "one\n");
+  serve();
+  for (const std::string target : {"/a", "/stream"}) {
+    const auto text = exchange("HEAD " + target +
+                               " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    EXPECT_THAT(text, StartsWith("HTTP/1.1 200 OK\r\n"));
+    EXPECT_EQ(text.find("\r\n\r\n"), text.size() - 4) << text;
+  }
+  EXPECT_THAT(exchange("HEAD /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
+              HasSubstr("Content-Length: 8\r\n"));
 }
 
 TEST_F(HttpTest, AStreamGoesOnWhereItWasCutOff) {

@@ -16,8 +16,8 @@ using Json = nlohmann::ordered_json;
 // Remembers what it got.
 class Receiver : public Handler {
  public:
-  std::int64_t body_limit(std::string_view, std::string_view) override {
-    return 1 << 20;
+  Expected expect(std::string_view, std::string_view) override {
+    return {.body_bytes = 1 << 20};
   }
 
   Response handle(const Request& request) override {

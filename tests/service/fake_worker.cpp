@@ -3,11 +3,13 @@
 //
 // train.steps of its config says how long it takes; a step is a millisecond, or
 // train.log_every of them. optim.lr=13 is a failure; optim.lr=14 holds it: it goes as
-// far as the file `until` beside its run says, and without one to the tenth step.
+// far as the file `until` beside its run says, and without one to the tenth step;
+// optim.lr=15 is a model that can be described, so that its plan is compared.
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +23,7 @@
 #include "lockstep/run/events.h"
 #include "lockstep/run/heartbeat.h"
 #include "lockstep/run/knobs.h"
+#include "lockstep/run/model_description.h"
 #include "lockstep/run/rank_environment.h"
 #include "lockstep/run/run_directory.h"
 
@@ -99,7 +102,7 @@ int train(const std::string& path) {
     metrics.write({.step = step,
                    .split = monitor::Split::train,
                    .loss = 1.0 / static_cast<double>(step),
-                   .more = {{"samples_per_second", 1000.0}},
+                   .more = {{"samples_per_second", 1000.0}, {"step_seconds", 1e-3}},
                    .attempt = 1});
   }
   heartbeat.beat(step, run::Phase::finished);
@@ -109,11 +112,23 @@ int train(const std::string& path) {
   return stopped ? kExitStopped : kExitOk;
 }
 
+int describe(const std::string& config) {
+  if (run::read_knobs(config).at("optim.lr") != "15") return 2;
+  run::ModelDescription model;
+  model.name = "made up";
+  model.source = "fake_worker";
+  model.sample_bytes = 16;
+  model.units.push_back({.name = "all", .forward_flops = 1000});
+  std::cout << run::to_json(model);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   ::signal(SIGTERM, [](int) { asked = 1; });
   if (words.size() == 2 && words[0] == "--run-dir") return train(words[1]);
+  if (words.size() == 2 && words[0] == "--describe") return describe(words[1]);
   return 2;
 }

@@ -2,6 +2,7 @@
 // computes nothing.
 #include <csignal>
 #include <random>
+#include <thread>
 
 #include "lockstep/monitor/metrics.h"
 #include "lockstep/run/events.h"
@@ -12,53 +13,18 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class JobsTest : public ::testing::Test {
+class JobsTest : public test::ServiceRig {
  protected:
   JobsTest() { restart(); }
 
-  ~JobsTest() override {
-    // No test leaves a supervisor behind.
-    for (const auto& job : service_->jobs(admin_, {.limit = 1000})) {
-      const auto view = look_at_attempt(folder(job.id), job.attempt);
-      if (view.status == AttemptStatus::alive) {
-        signal_supervisor(*view.supervisor, SIGKILL);
-      }
-    }
-    service_.reset();
-  }
-
-  // A new server over the same folder, as after a kill: the old one says nothing.
   void restart() {
-    service_.reset();
     config::ServerConfig config;
     config.queue.cores = 2;
     config.queue.retry_delay = units::Duration(10);
     config.queue.grace = units::Duration(5'000);
     config.queue.resume_after_reboot = resumes_after_reboot_;
     config.provided.models_dir = (state_.path() / "models").string();
-    service_ = std::make_unique<Service>(
-        ServiceOptions{.config = config,
-                       .state = state_.path(),
-                       .caller = test::quiet_caller(installation_.program()),
-                       .machine = [] { return test::machine_with(0); }});
-    service_->start();
-  }
-
-  std::string submit(int steps, Submission more = {}) {
-    more.recipe.text = test::short_recipe(steps);
-    return service_->submit(ada_, more).id;
-  }
-
-  std::string submit_held(int steps, Submission more = {}) {
-    more.recipe.text = test::held_recipe(steps);
-    return service_->submit(ada_, more).id;
-  }
-
-  JobFolder folder(const std::string& id) { return service_->folder(admin_, id); }
-  Job job(const std::string& id) { return service_->job(admin_, id); }
-
-  bool reaches(const std::string& id, JobState state) {
-    return test::eventually([&] { return job(id).state == state; });
+    serve(config);
   }
 
   std::int64_t steps_of(const std::string& id) {
@@ -78,12 +44,7 @@ class JobsTest : public ::testing::Test {
     EXPECT_EQ(next - 1, steps);
   }
 
-  test::FakeInstallation installation_;
-  files::TemporaryDirectory state_;
-  const Identity ada_ = test::as("ada");
-  const Identity admin_ = test::as("root", Role::admin);
   bool resumes_after_reboot_ = false;
-  std::unique_ptr<Service> service_;
 };
 
 TEST_F(JobsTest, AJobIsPlannedRunsAndIsDone) {
@@ -287,6 +248,22 @@ TEST_F(JobsTest, ASupervisorHasNothingOfTheServersEnvironment) {
                                        {"LD_PRELOAD", "x"}});
   EXPECT_EQ(kept, (std::vector<std::pair<std::string, std::string>>{
                       {"PATH", "/bin"}, {"NCCL_DEBUG", "INFO"}}));
+}
+
+// As the commands do: what was slowed down by others says nothing of the next time.
+TEST_F(JobsTest, ARunOnABusyMachineDoesNotCorrectThePlanner) {
+  std::vector<std::jthread> others(std::max(1U, std::thread::hardware_concurrency()));
+  for (auto& other : others) {
+    other = std::jthread([](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+      }
+    });
+  }
+  auto recipe = test::short_recipe(200);
+  recipe.insert(1, "\"optim\": {\"lr\": 15}, ");
+  const auto id = service_->submit(ada_, {.recipe = {.text = recipe}}).id;
+  ASSERT_TRUE(reaches(id, JobState::done)) << job(id).reason;
+  EXPECT_THAT(test::read_file(folder(id).log(1)), HasSubstr("other processes took "));
 }
 
 TEST_F(JobsTest, WhatCanNeverRunHereIsRefused) {

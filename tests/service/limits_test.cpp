@@ -11,39 +11,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class LimitsTest : public ::testing::Test {
+class LimitsTest : public test::ServiceRig {
  protected:
   LimitsTest() { serve({}); }
 
-  ~LimitsTest() override {
-    for (const auto& job : service_->jobs(admin_, {.limit = 1000})) {
-      const auto view = look_at_attempt(service_->folder(admin_, job.id), job.attempt);
-      if (view.status == AttemptStatus::alive) {
-        signal_supervisor(*view.supervisor, SIGKILL);
-      }
-    }
-    service_.reset();
-  }
-
   void serve(config::ServerConfig config, int gpus = 0) {
-    service_.reset();
     config.queue.cores = 2;
-    service_ = std::make_unique<Service>(
-        ServiceOptions{.config = config,
-                       .state = state_.path(),
-                       .caller = test::quiet_caller(installation_.program()),
-                       .machine = [gpus] { return test::machine_with(gpus); }});
-    service_->start();
-  }
-
-  std::string submit(int steps, Submission more = {}) {
-    more.recipe.text = test::short_recipe(steps);
-    return service_->submit(ada_, more).id;
-  }
-
-  Job job(const std::string& id) { return service_->job(admin_, id); }
-  bool reaches(const std::string& id, JobState state) {
-    return test::eventually([&] { return job(id).state == state; });
+    ServiceRig::serve(std::move(config), gpus);
   }
 
   Upload upload(const std::string& text) {
@@ -54,12 +28,6 @@ class LimitsTest : public ::testing::Test {
                .sha256 = sha256(text)});
     return service_->uploads().add_part(ada_, made.id, {0, text});
   }
-
-  test::FakeInstallation installation_;
-  files::TemporaryDirectory state_;
-  const Identity ada_ = test::as("ada");
-  const Identity admin_ = test::as("root", Role::admin);
-  std::unique_ptr<Service> service_;
 };
 
 TEST_F(LimitsTest, WhatWasKeptLongEnoughIsRemovedAndNothingElse) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <csignal>
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include "lockstep/base/files.h"
@@ -83,5 +85,64 @@ inline service::Identity as(const std::string& user,
                             service::Role role = service::Role::user) {
   return {.user = user, .role = role, .token = "token-of-" + user};
 }
+
+// A service over a folder that stays when it is started again, as after a kill: real
+// supervisors, with a worker that computes nothing. No test leaves one behind.
+class ServiceRig : public ::testing::Test {
+ protected:
+  using JobState = service::JobState;
+
+  ~ServiceRig() override { end(); }
+
+  void end() {
+    if (!service_) return;
+    end_supervisors();
+    service_.reset();
+  }
+
+  void serve(config::ServerConfig config, int gpus = 0) {
+    service_.reset();
+    service_ = std::make_unique<service::Service>(
+        service::ServiceOptions{.config = std::move(config),
+                                .state = state_.path(),
+                                .caller = quiet_caller(installation_.program()),
+                                .machine = [gpus] { return machine_with(gpus); }});
+    service_->start();
+  }
+
+  std::string submit(int steps, service::Submission more = {}) {
+    more.recipe.text = short_recipe(steps);
+    return service_->submit(ada_, more).id;
+  }
+
+  std::string submit_held(int steps, service::Submission more = {}) {
+    more.recipe.text = held_recipe(steps);
+    return service_->submit(ada_, more).id;
+  }
+
+  service::JobFolder folder(const std::string& id) {
+    return service_->folder(admin_, id);
+  }
+  service::Job job(const std::string& id) { return service_->job(admin_, id); }
+
+  bool reaches(const std::string& id, JobState state) {
+    return eventually([&] { return job(id).state == state; });
+  }
+
+  FakeInstallation installation_;
+  files::TemporaryDirectory state_;
+  const service::Identity ada_ = as("ada");
+  const service::Identity admin_ = as("root", service::Role::admin);
+  std::unique_ptr<service::Service> service_;
+
+ private:
+  void end_supervisors() {
+    for (const auto& job : service_->jobs(admin_, {.limit = 1000})) {
+      const auto view = service::look_at_attempt(folder(job.id), job.attempt);
+      if (view.status != service::AttemptStatus::alive) continue;
+      service::signal_supervisor(*view.supervisor, SIGKILL);
+    }
+  }
+};
 
 }  // namespace lockstep::test

@@ -63,7 +63,7 @@ esac
 exit 0
 )sh";
 
-class SlurmTest : public ::testing::Test {
+class SlurmTest : public test::ServiceRig {
  protected:
   SlurmTest() {
     for (const auto& [name, script] :
@@ -79,37 +79,17 @@ class SlurmTest : public ::testing::Test {
   }
 
   ~SlurmTest() override {
-    for (const auto& job : service_->jobs(admin_, {.limit = 1000})) {
-      const auto view = look_at_attempt(folder(job.id), job.attempt);
-      if (view.status == AttemptStatus::alive) {
-        signal_supervisor(*view.supervisor, SIGKILL);
-      }
-    }
-    service_.reset();
+    end();
     ::setenv("PATH", path_.c_str(), 1);
   }
 
   void restart() {
-    service_.reset();
     config::ServerConfig config;
     config.queue.executor = config::Executor::slurm;
     config.queue.slurm_partition = "big";
     config.queue.slurm_interval = units::Duration(1);
     config.queue.retry_delay = units::Duration(10);
-    service_ = std::make_unique<Service>(
-        ServiceOptions{.config = config,
-                       .state = state_.path(),
-                       .caller = test::quiet_caller(installation_.program()),
-                       .machine = [] { return test::machine_with(0); }});
-    service_->start();
-  }
-
-  std::string submit(int steps, Submission more = {}) {
-    more.recipe.text = test::short_recipe(steps);
-    return service_->submit(ada_, more).id;
-  }
-  std::string submit_held(int steps) {
-    return service_->submit(ada_, {.recipe = {.text = test::held_recipe(steps)}}).id;
+    serve(config);
   }
 
   void touch(const std::string& name) { test::write_file(slurm_.path() / name, ""); }
@@ -125,19 +105,8 @@ class SlurmTest : public ::testing::Test {
     return count;
   }
 
-  JobFolder folder(const std::string& id) { return service_->folder(admin_, id); }
-  Job job(const std::string& id) { return service_->job(admin_, id); }
-  bool reaches(const std::string& id, JobState state) {
-    return test::eventually([&] { return job(id).state == state; });
-  }
-
   std::string path_;
   files::TemporaryDirectory slurm_;
-  test::FakeInstallation installation_;
-  files::TemporaryDirectory state_;
-  const Identity ada_ = test::as("ada");
-  const Identity admin_ = test::as("root", Role::admin);
-  std::unique_ptr<Service> service_;
 };
 
 TEST_F(SlurmTest, AJobIsABatchScriptOfItsSupervisorAndIsDone) {

@@ -1,17 +1,24 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/asio/write.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl.hpp>
@@ -21,6 +28,9 @@
 
 // One connection of the engine. Only for beast_server.cpp: the headers above take a
 // minute to compile.
+//
+// A connection belongs to one thread, which has an io_context of its own: what it does
+// needs no lock. What may wait for a disk is answered by another thread.
 namespace lockstep::server {
 
 namespace asio = boost::asio;
@@ -29,6 +39,7 @@ namespace beast_http = boost::beast::http;
 namespace ssl = boost::asio::ssl;
 using boost::asio::ip::tcp;
 using boost::system::error_code;
+using Socket = asio::basic_stream_socket<tcp, asio::io_context::executor_type>;
 
 inline constexpr std::chrono::milliseconds kQuiet{
     200};  // between looks at a quiet stream
@@ -39,6 +50,7 @@ inline constexpr std::size_t kFirstRead = 4096;
 struct Shared {
   Handler& handler;
   ServerOptions options;
+  asio::thread_pool& waiting;  // answers what may wait
   std::atomic<int> connections{0};
   std::atomic<bool> stopping{false};
   std::function<void()> on_close;  // one more may be accepted
@@ -55,6 +67,10 @@ inline std::string text_of(beast::string_view view) {
   return {view.data(), view.size()};
 }
 
+inline void append(std::string& text, std::initializer_list<std::string_view> parts) {
+  for (const auto part : parts) text += part;
+}
+
 template <typename Layer>
 class Session : public std::enable_shared_from_this<Session<Layer>> {
  public:
@@ -62,7 +78,8 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
       : layer_(std::move(layer)),
         shared_(shared),
         peer_(std::move(peer)),
-        timer_(layer_.get_executor()) {
+        quiet_(layer_.get_executor()),
+        watch_(layer_.get_executor()) {
     ++shared_.connections;
   }
 
@@ -81,12 +98,13 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
 
  private:
   using Parser = beast_http::request_parser<beast_http::string_body>;
+  using Time = std::chrono::steady_clock::time_point;
 
   void begin() {
-    if constexpr (std::is_same_v<Layer, beast::tcp_stream>) {
+    if constexpr (std::is_same_v<Layer, Socket>) {
       wait_for_request();
     } else {
-      bottom().expires_after(shared_.patience());
+      expires_after(shared_.patience());
       layer_.async_handshake(ssl::stream_base::server,
                              [self = this->shared_from_this()](error_code error) {
                                if (!error) self->wait_for_request();
@@ -94,13 +112,38 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
     }
   }
 
-  beast::tcp_stream& bottom() { return beast::get_lowest_layer(layer_); }
+  Socket& bottom() { return beast::get_lowest_layer(layer_); }
+
+  // What is under way has to end until then. The timer is not touched as long as it
+  // fires early enough: it looks then whether the time has been moved.
+  void expires_after(std::chrono::milliseconds time) {
+    deadline_ = std::chrono::steady_clock::now() + time;
+    if (deadline_ < watched_until_) watch();
+  }
+
+  void expires_never() { deadline_ = Time::max(); }
+
+  void watch() {
+    watched_until_ = deadline_;
+    watch_.expires_at(deadline_);
+    watch_.async_wait([weak = this->weak_from_this()](error_code error) {
+      const auto self = weak.lock();
+      if (error || !self) return;
+      self->watched_until_ = Time::max();
+      if (std::chrono::steady_clock::now() >= self->deadline_) {
+        error_code ignored;
+        self->bottom().close(ignored);
+      } else if (self->deadline_ != Time::max()) {
+        self->watch();
+      }
+    });
+  }
 
   // The first bytes may take as long as a connection may be idle; the rest of the
   // request may not.
   void wait_for_request() {
     if (buffer_.size() > 0) return read_header();
-    bottom().expires_after(shared_.idle());
+    expires_after(shared_.idle());
     layer_.async_read_some(
         buffer_.prepare(kFirstRead),
         [self = this->shared_from_this()](error_code error, std::size_t size) {
@@ -116,11 +159,15 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
     // Known when the route is; until then no byte of it is read. (Not boost::none,
     // which Boost 1.74 takes for a limit of nothing.)
     parser_->body_limit(std::numeric_limits<std::uint64_t>::max());
-    bottom().expires_after(shared_.patience());
+    expires_after(shared_.patience());
+    // Nearly always all of it is here already.
+    error_code error;
+    buffer_.consume(parser_->put(buffer_.data(), error));
+    if (error != beast_http::error::need_more) return got_header(error);
     beast_http::async_read_header(
         layer_, buffer_, *parser_,
-        [self = this->shared_from_this()](error_code error, std::size_t) {
-          self->got_header(error);
+        [self = this->shared_from_this()](error_code failed, std::size_t) {
+          self->got_header(failed);
         });
   }
 
@@ -139,8 +186,12 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
       return answer_last(
           shared_.handler.refuse(400, "Transfer-Encoding is not chunked"));
     }
-    const auto limit = static_cast<std::uint64_t>(shared_.handler.body_limit(
-        text_of(message.method_string()), text_of(message.target())));
+    const auto method = message.method_string();
+    const auto target = message.target();
+    const auto expected = shared_.handler.expect({method.data(), method.size()},
+                                                 {target.data(), target.size()});
+    waits_ = expected.waits;
+    const auto limit = static_cast<std::uint64_t>(expected.body_bytes);
     const auto length = parser_->content_length();
     if (length && *length > limit) {
       return answer_last(shared_.handler.refuse(413, "the body is too large"));
@@ -179,18 +230,15 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
     if (error == beast_http::error::header_limit) {
       return answer_last(shared_.handler.refuse(431, "the headers are too large"));
     }
-    if (error == beast::error::timeout) {
-      // The time is over: there is none for an answer, either.
-      return close();
-    }
     if (error.category() ==
         beast_http::make_error_code(beast_http::error::bad_method).category()) {
       return answer_last(shared_.handler.refuse(400, "this is no HTTP request"));
     }
+    // The time is over, or the client is gone: there is nobody for an answer.
     close();
   }
 
-  void answer() {
+  Request take_request() {
     Request request;
     auto message = parser_->release();
     request.method = text_of(message.method_string());
@@ -203,7 +251,20 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
     request.body = std::move(message.body());
     keep_alive_ = message.keep_alive() && !shared_.stopping;
     is_head_ = message.method() == beast_http::verb::head;
-    write(shared_.handler.handle(request));
+    return request;
+  }
+
+  void answer() {
+    auto request = take_request();
+    if (!waits_) return write(shared_.handler.handle(request));
+    // No byte is waited for meanwhile, so nothing can be late.
+    expires_never();
+    asio::post(shared_.waiting, [self = this->shared_from_this(),
+                                 request = std::move(request)] {
+      auto response = std::make_shared<Response>(self->shared_.handler.handle(request));
+      asio::post(self->layer_.get_executor(),
+                 [self, response] { self->write(std::move(*response)); });
+    });
   }
 
   void answer_last(Response response) {
@@ -213,35 +274,43 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
     write(std::move(response));
   }
 
-  template <typename Message>
-  void fill(Message& message, const Response& response) {
-    message.version(11);
-    message.result(static_cast<unsigned>(response.status));
-    message.set(beast_http::field::content_type, response.type);
-    message.set(beast_http::field::cache_control, "no-store");
-    message.set("X-Content-Type-Options", "nosniff");
-    for (const auto& [name, value] : response.headers) message.set(name, value);
-    message.keep_alive(keep_alive_);
+  void write_head(const Response& response, bool is_chunked) {
+    const auto reason =
+        beast_http::obsolete_reason(static_cast<beast_http::status>(response.status));
+    head_.clear();
+    append(head_,
+           {"HTTP/1.1 ", std::to_string(response.status), " ",
+            std::string_view(reason.data(), reason.size()),
+            "\r\nContent-Type: ", response.type,
+            "\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"});
+    for (const auto& [name, value] : response.headers) {
+      append(head_, {name, ": ", value, "\r\n"});
+    }
+    if (!keep_alive_) head_ += "Connection: close\r\n";
+    if (is_chunked) {
+      head_ += "Transfer-Encoding: chunked\r\n\r\n";
+    } else {
+      append(head_,
+             {"Content-Length: ", std::to_string(response.body.size()), "\r\n\r\n"});
+    }
   }
 
   void write(Response response) {
     on_end_ = std::move(response.on_end);
+    expires_after(shared_.patience());
     if (response.stream) return begin_stream(std::move(response));
-    message_.emplace();
-    fill(*message_, response);
-    message_->body() = std::move(response.body);
-    message_->prepare_payload();
-    if (is_head_) message_->body().clear();
-    bottom().expires_after(shared_.patience());
-    beast_http::async_write(
-        layer_, *message_,
-        [self = this->shared_from_this()](error_code error, std::size_t) {
-          self->written(error);
-        });
+    write_head(response, /*is_chunked=*/false);
+    body_ = is_head_ ? std::string() : std::move(response.body);
+    const std::array<asio::const_buffer, 2> parts{asio::buffer(head_),
+                                                  asio::buffer(body_)};
+    asio::async_write(layer_, parts,
+                      [self = this->shared_from_this()](error_code error, std::size_t) {
+                        self->written(error);
+                      });
   }
 
   void written(error_code error) {
-    message_.reset();
+    body_ = {};
     if (error || !keep_alive_) return close();
     wait_for_request();
   }
@@ -249,17 +318,14 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
   void begin_stream(Response response) {
     keep_alive_ = false;
     stream_ = std::move(response.stream);
-    empty_.emplace();
-    fill(*empty_, response);
-    empty_->chunked(true);
-    serializer_.emplace(*empty_);
+    write_head(response, /*is_chunked=*/true);
     last_piece_ = std::chrono::steady_clock::now();
-    bottom().expires_after(shared_.patience());
-    beast_http::async_write_header(
-        layer_, *serializer_,
-        [self = this->shared_from_this()](error_code error, std::size_t) {
-          if (!error) self->next_piece();
-        });
+    asio::async_write(layer_, asio::buffer(head_),
+                      [self = this->shared_from_this()](error_code error, std::size_t) {
+                        if (error) return;
+                        if (self->is_head_) return self->close();
+                        self->next_piece();
+                      });
   }
 
   void next_piece() {
@@ -269,14 +335,14 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
     const auto now = std::chrono::steady_clock::now();
     if (piece_.empty() && now - last_piece_ > kPingEvery) piece_ = stream_->ping();
     if (piece_.empty()) {
-      bottom().expires_never();
-      timer_.expires_after(kQuiet);
-      return timer_.async_wait([self = this->shared_from_this()](error_code error) {
+      expires_never();
+      quiet_.expires_after(kQuiet);
+      return quiet_.async_wait([self = this->shared_from_this()](error_code error) {
         if (!error) self->next_piece();
       });
     }
     last_piece_ = now;
-    bottom().expires_after(shared_.patience());
+    expires_after(shared_.patience());
     asio::async_write(layer_, beast_http::make_chunk(asio::buffer(piece_)),
                       [self = this->shared_from_this()](error_code error, std::size_t) {
                         if (!error) self->next_piece();
@@ -284,7 +350,7 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
   }
 
   void end_stream() {
-    bottom().expires_after(shared_.patience());
+    expires_after(shared_.patience());
     asio::async_write(
         layer_, beast_http::make_chunk_last(),
         [self = this->shared_from_this()](error_code, std::size_t) { self->close(); });
@@ -292,7 +358,7 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
 
   void close() {
     error_code ignored;
-    bottom().socket().shutdown(tcp::socket::shutdown_send, ignored);
+    bottom().shutdown(tcp::socket::shutdown_send, ignored);
     if (lingers_) drain();
   }
 
@@ -301,7 +367,7 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
   void drain() {
     constexpr std::chrono::seconds kMoment{2};
     constexpr std::size_t kMost = 4 << 20;
-    if (drained_ == 0) bottom().expires_after(kMoment);
+    if (drained_ == 0) expires_after(kMoment);
     buffer_.clear();
     bottom().async_read_some(
         buffer_.prepare(16 << 10),
@@ -314,19 +380,21 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
   Layer layer_;
   Shared& shared_;
   const std::string peer_;
-  asio::steady_timer timer_;
+  asio::steady_timer quiet_;  // until the next look at a stream
+  asio::steady_timer watch_;
+  Time deadline_ = Time::max();
+  Time watched_until_ = Time::max();  // when watch_ fires; never if it is not set
   beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
-  std::optional<beast_http::response<beast_http::string_body>> message_;
-  std::optional<beast_http::response<beast_http::empty_body>> empty_;
-  std::optional<beast_http::response_serializer<beast_http::empty_body>> serializer_;
+  std::string head_, body_;  // of the answer that is being written
   std::unique_ptr<Stream> stream_;
   std::function<void()> on_end_;
   std::string piece_;
-  std::chrono::steady_clock::time_point last_piece_;
+  Time last_piece_;
   bool keep_alive_ = true;
   bool is_head_ = false;
   bool lingers_ = false;
+  bool waits_ = false;
   std::size_t drained_ = 0;
 };
 
