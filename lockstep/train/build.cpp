@@ -1,8 +1,10 @@
 #include "lockstep/train/build.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -138,13 +140,37 @@ struct ModelParts {
   Shared& shared;
 };
 
+// Their memory is given back when they have been used.
+auto values_of(const models::Model& model) {
+  using Value = std::pair<torch::Tensor, torch::Tensor>;
+  const auto values = std::make_shared<std::vector<Value>>();
+  for (const auto& parameter : model.parameters()) {
+    values->emplace_back(parameter, parameter.detach());
+  }
+  return [values](const parallel::EngineOptions::Assign& assign) {
+    for (const auto& [parameter, value] : std::exchange(*values, {})) {
+      assign(parameter, value);
+    }
+  };
+}
+
+bool rounds(const precision::Policy& policy) {
+  return torch::elementSize(policy.dtype()) == 2;
+}
+
 void build_whole(const ModelParts& parts, Built& built) {
   const auto& config = parts.config;
   const auto& own = parts.shared.hooks.build_model;
   built.model = own ? own(parts.shape) : models::build(parts.model, parts.shape);
+  if (rounds(built.policy)) {
+    load_weights(config, *built.model, parts.shape.num_classes);
+    built.unrounded = values_of(*built.model);
+  }
   precision::convert(*built.model, built.policy);
   // Weights are loaded after the conversion: those in the run's dtype are not rounded.
-  load_weights(config, *built.model, parts.shape.num_classes);
+  if (!rounds(built.policy)) {
+    load_weights(config, *built.model, parts.shape.num_classes);
+  }
   if (config.lora.rank > 0) add_adapters(config, *built.model);
   load_adapters(config, *built.model);
 }
@@ -170,6 +196,7 @@ void build_deferred(const ModelParts& parts, Built& built) {
     load_weights(config, {model, assign}, classes);
     load_adapters(config, {model, assign});
   };
+  if (rounds(built.policy)) built.unrounded = built.fill;
 }
 
 }  // namespace
@@ -200,6 +227,24 @@ Built build(const config::Config& config, comm::World& world, Shared& shared) {
   built.task = shared.hooks.task ? shared.hooks.task
                                  : build_task(config, *shared.train_data, built.policy);
   return built;
+}
+
+void give_unrounded(const Built& built, parallel::Strategy& strategy) {
+  if (!built.unrounded) return;
+  const torch::NoGradGuard no_grad;
+  std::map<const c10::TensorImpl*, std::string> names;
+  for (const auto& parameter : strategy.parameters()) {
+    // Adapters begin as they are computed with, wherever they were drawn.
+    if (parameter.tensor.element_size() != 2 || models::is_lora(parameter.name)) {
+      continue;
+    }
+    names.emplace(parameter.tensor.unsafeGetTensorImpl(), parameter.name);
+  }
+  built.unrounded([&](const torch::Tensor& parameter, const torch::Tensor& value) {
+    const auto found = names.find(parameter.unsafeGetTensorImpl());
+    if (found == names.end()) return;
+    strategy.full_tensors().set_parameter(found->second, value);
+  });
 }
 
 std::string digest_of_base(const config::Config& config) {

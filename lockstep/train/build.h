@@ -21,12 +21,20 @@ struct Built {
   // Draws and loads the values of a model without memory (parallel::StrategyParts);
   // empty: it has them.
   std::function<void(const parallel::EngineOptions::Assign&)> fill = {};
+  // Calls its argument with the parameters and the values from which they were rounded
+  // to 16 bits, once; empty: they were not.
+  std::function<void(const parallel::EngineOptions::Assign&)> unrounded = {};
 };
 
 // Makes process-wide settings, the model and the task; one rank of a process at a time.
 // Where parameters are sharded the recipe's model has no memory yet. Throws
 // Fault::config for a knob that these can not follow.
 Built build(const config::Config& config, comm::World& world, Shared& shared);
+
+// Gives the optimizer's float copies of 16-bit parameters the values from which these
+// were rounded: a first update that is smaller than half a step of 16 bits would else
+// be lost on all of them at once. Collective.
+void give_unrounded(const Built& built, parallel::Strategy& strategy);
 
 // Returns the shape that a model is built for.
 models::Shape shape_of(const data::SampleSpec& spec);

@@ -65,6 +65,7 @@ Training::Training(const config::Config& config, const RunParts& parts, Shared& 
   state_.base_weights = digest_of_base(config);
   check_same_data(world_, shared);
   seed_apart(world_, config.run.seed, shared);
+  if (!checkpoints_.resumed()) give_unrounded(built_, *strategy_);
   restore();
   if (over_.empty()) set_up(shared);
   building_.reset();

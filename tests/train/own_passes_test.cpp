@@ -86,7 +86,23 @@ class OwnPasses : public ::testing::Test {
     return model;
   }
 
+  // Token files, whose samples are all of one length, which graphs need.
   void use_gpu() {
+    std::vector<std::int32_t> header(256);
+    header[0] = 20240520, header[1] = 1, header[2] = 7 * 48 + 1;
+    std::string bytes(reinterpret_cast<const char*>(header.data()), 1024);
+    for (std::uint16_t i = 0; i < header[2]; ++i) {
+      const std::uint16_t token = static_cast<std::uint16_t>(i * i % 257);
+      bytes.append(reinterpret_cast<const char*>(&token), 2);
+    }
+    const auto tokens = folder_.path() / "tokens";
+    fs::create_directories(tokens);
+    test::write_file(tokens / "train.bin", bytes);
+    test::write_file(tokens / "val.bin", bytes);
+    config_.data.name = "tokens";
+    config_.data.dir = tokens.string();
+    config_.data.classes = 257;
+    config_.data.text = {};
     config_.parallel.device = config::Device::cuda;
     config_.data.pin_memory = true;
     config_.precision.mode = config::Precision::bf16_params;  // then they are taken
