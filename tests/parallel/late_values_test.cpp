@@ -35,8 +35,8 @@ class WatchedGathers : public Communicator {
     auto pending = inner_.start(call);
     if (call.kind != comm::Kind::all_gather) return pending;
     const auto* begin = static_cast<const char*>(call.out[0].const_data_ptr());
-    seen.push_back(std::make_shared<SeenGather>(
-        SeenGather{begin, begin + call.out[0].nbytes()}));
+    seen.push_back(
+        std::make_shared<SeenGather>(SeenGather{begin, begin + call.out[0].nbytes()}));
     return comm::Pending(std::make_unique<Watched>(std::move(pending), seen.back()));
   }
 
@@ -78,8 +78,8 @@ struct LateStackImpl : torch::nn::Module {
   LateStackImpl() {
     scale = register_parameter("scale", torch::ones({kIn}));
     for (int i = 0; i < 3; ++i) {
-      blocks.push_back(register_module(::lockstep::str("block", i),
-                                       torch::nn::Linear(kIn, kIn)));
+      blocks.push_back(
+          register_module(::lockstep::str("block", i), torch::nn::Linear(kIn, kIn)));
     }
   }
   using Look = std::function<void(std::size_t)>;
