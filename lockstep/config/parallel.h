@@ -95,14 +95,15 @@ void describe(ParallelConfig& c, Visitor& v) {
            .range = between(1, 3),
            .affects = Affects::speed,
            .needs = "parallel.strategy=zero"});
-  v.field("shard_group", c.shard_group,
-          {.help = "zero shards within groups of so many ranks that follow each other, "
-                   "and every group has the whole; the number of ranks is a multiple of "
-                   "it. 0: all ranks. auto: those of one node, or all where that does "
-                   "not fit.",
-           .range = between(0, 1024),
-           .affects = Affects::speed,
-           .needs = "parallel.strategy=zero"});
+  v.field(
+      "shard_group", c.shard_group,
+      {.help = "zero shards within groups of so many ranks that follow each other, "
+               "and every group has the whole; the number of ranks is a multiple of "
+               "it. 0: all ranks. auto: those of one node, or all where that does "
+               "not fit.",
+       .range = between(0, 1024),
+       .affects = Affects::speed,
+       .needs = "parallel.strategy=zero"});
   v.field("live_buckets", c.live_buckets,
           {.help = "Buckets of gradients that a rank has memory for at a time, from "
                    "zero_stage 2 on: more hide more of their sums, and take more.",

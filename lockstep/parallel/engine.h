@@ -40,10 +40,10 @@ struct EngineOptions {
   // these shards only (ZeRO-2), 3 shards the parameters, too (ZeRO-3).
   Stage stage = kStages[0];
   LayoutOptions layout;
-  // From stage 1 on: a whole lies in shards on so many ranks that follow each other, and
-  // every such group has one. Gradients are summed within the groups, then each shard
-  // over the groups; values travel within them only. The number of ranks is a multiple
-  // of it. 0: all ranks are one group.
+  // From stage 1 on: a whole lies in shards on so many ranks that follow each other,
+  // and every such group has one. Gradients are summed within the groups, then each
+  // shard over the groups; values travel within them only. The number of ranks is a
+  // multiple of it. 0: all ranks are one group.
   int shard_group = 0;
   // The order in which gradients become ready, by index in trainable_parameters(), the
   // same on every rank (backward_order() finds it); buckets are cut along it. Empty:
@@ -52,10 +52,10 @@ struct EngineOptions {
   // Buckets of gradients that a rank has memory for at a time, from stage 2 on.
   std::size_t live_buckets = 2;
   // The modules whose parameters are waited for together after an update, and at stage
-  // 3 gathered together, in the order in which a forward pass comes to them (run_unit()). One that is used twice stands here
-  // twice, one inside of another behind it: what is left of the outer one is gathered
-  // with it. A parameter of none, or of several beside each other, is whole for a whole
-  // pass.
+  // 3 gathered together, in the order in which a forward pass comes to them
+  // (run_unit()). One that is used twice stands here twice, one inside of another
+  // behind it: what is left of the outer one is gathered with it. A parameter of none,
+  // or of several beside each other, is whole for a whole pass.
   std::vector<const torch::nn::Module*> units = {};
   // Stage 3: units that are gathered ahead of their use.
   std::size_t prefetch_units = 1;

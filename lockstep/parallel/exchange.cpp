@@ -254,6 +254,7 @@ void Exchange::complete() {
   const torch::NoGradGuard no_grad;
   stamps_.begin_wait();
   tell_of_arrivals();
+  if (across_ != nullptr) start_across_through(works_.size() - 1);
   for (std::size_t w = 0; w < works_.size(); ++w) {
     if (!pools_ || works_[w].travels) finish(works_[w]);
     if (observer_ == nullptr || works_[w].seen || data_.size() == 1) continue;

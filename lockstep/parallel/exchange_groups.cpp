@@ -1,5 +1,5 @@
-// The ends of the sums of buckets; and where shards lie within groups of ranks, the sums
-// of each shard over the groups, which follow those within them.
+// The ends of the sums of buckets; and where shards lie within groups of ranks, the
+// sums of each shard over the groups, which follow those within them.
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "lockstep/parallel/detail/exchange.h"

@@ -102,8 +102,8 @@ torch::Tensor FlatOptimizers::squared_norm() {
     here += piece.shard.size;
   }
   if (here == all) return sum;
-  // Over all ranks, not those of a group: all of them get the same bits. Each group adds
-  // the whole, so the sum is divided by their number.
+  // Over all ranks, not those of a group: all of them get the same bits. Each group
+  // adds the whole, so the sum is divided by their number.
   data_.all_reduce(sum).wait();
   const auto groups = engine_.replica().ranks;
   return groups == 1 ? sum : sum.div_(groups);

@@ -46,7 +46,8 @@ checkpoint::Pieces ReplicatedState::untrained() const {
 checkpoint::Pieces ReplicatedState::to_save() const {
   parts_.engine.wait_for_values();
   auto pieces = parts_.optimizers.pieces(/*to_save=*/true);
-  for (auto& piece : frozen_shards(/*to_save=*/true)) pieces.push_back(std::move(piece));
+  for (auto& piece : frozen_shards(/*to_save=*/true))
+    pieces.push_back(std::move(piece));
   const auto rest = untrained();
   for (std::size_t i = 0; i < rest.size(); ++i) {
     // Running statistics are rank 0's; of constant tensors each rank writes a part.
@@ -59,7 +60,8 @@ checkpoint::Pieces ReplicatedState::to_save() const {
 checkpoint::Pieces ReplicatedState::to_load() const {
   parts_.engine.wait_for_values();
   auto pieces = parts_.optimizers.pieces(/*to_save=*/false);
-  for (auto& piece : frozen_shards(/*to_save=*/false)) pieces.push_back(std::move(piece));
+  for (auto& piece : frozen_shards(/*to_save=*/false))
+    pieces.push_back(std::move(piece));
   for (auto& piece : untrained()) pieces.push_back(std::move(piece));
   return pieces;
 }

@@ -127,8 +127,8 @@ struct MemoryLimit {
 MemoryLimit memory_limit(const CostInputs& inputs, const Candidate& candidate);
 // Returns whether the run will find its micro-batch by trying, up to memory.target.
 bool will_find_micro(const config::Config& config);
-// Returns how many of the first `ranks` ranks are on one node, if all nodes have so many
-// and there are several; else 0.
+// Returns how many of the first `ranks` ranks are on one node, if all nodes have so
+// many and there are several; else 0.
 int ranks_of_node(const CostInputs& inputs, int ranks);
 // Returns the batches that wait for their step, of so many bytes on all ranks together:
 // enough to hide a slow one, in a tenth of the host's memory.

@@ -61,8 +61,8 @@ double activation_bytes(const CostInputs& inputs, const Candidate& candidate) {
   return std::min(kept, 2 * biggest) * scale_of(precision);
 }
 
-// Returns whether ranks that have all state whole update shards, as processes that share
-// memory do.
+// Returns whether ranks that have all state whole update shards, as processes that
+// share memory do.
 bool shards_update(const CostInputs& inputs, const Candidate& candidate) {
   auto parallel = inputs.config.parallel;
   parallel.strategy = config::Strategy::ddp;  // the candidate's, whatever is asked for

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lockstep/base/str.h"
+#include "lockstep/config/comm.h"
 
 namespace lockstep::planner {
 namespace {
@@ -108,8 +109,9 @@ std::optional<LinkRates> measured_link(const Machine& machine, int ranks,
   const bool cuda = over == Transport::gpu;
   const hardware::MeasuredCollective* best = nullptr;
   for (const auto& one : machine.measured->collectives) {
-    const bool fits = one.is_of_gpus() == cuda && one.ranks > 1 &&
-                      (over != Transport::gloo || one.backend == "gloo");
+    const bool fits =
+        one.is_of_gpus() == cuda && one.ranks > 1 &&
+        (over != Transport::gloo || one.backend == name_of(config::CommBackend::gloo));
     if (!fits || one.seconds <= 0 || one.bytes <= 0) continue;
     const auto far = [&](const auto& c) { return std::abs(c.ranks - ranks); };
     const bool nearer = best == nullptr || far(one) < far(*best) ||

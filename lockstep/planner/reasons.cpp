@@ -287,11 +287,11 @@ std::string why_shards(const CostInputs& inputs, const Prediction& p) {
     return units::format_bytes(of.memory.peak());
   };
   const auto limit = memory_limit(inputs, whole).because;
-  auto text = str(inputs.model.name, " in ", name_of(inputs.config.precision.mode),
-                  " with ", name_of(inputs.config.optim.name), " needs ", peak(ddp),
-                  " a rank as ddp", ddp.fits() ? "" : " > " + limit, "; stage ",
-                  stage_of(p.candidate.method), " over ", p.candidate.sharers(),
-                  " ranks needs ", peak(p));
+  auto text =
+      str(inputs.model.name, " in ", name_of(inputs.config.precision.mode), " with ",
+          name_of(inputs.config.optim.name), " needs ", peak(ddp), " a rank as ddp",
+          ddp.fits() ? "" : " > " + limit, "; stage ", stage_of(p.candidate.method),
+          " over ", p.candidate.sharers(), " ranks needs ", peak(p));
   if (p.limit <= 0) return text;
   return p.fits() ? str(text, ", ", units::format_bytes(p.limit - p.memory.peak()),
                         " to spare")

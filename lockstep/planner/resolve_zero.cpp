@@ -35,9 +35,9 @@ ShardGroup usual_group(const config::Config& config, const ZeroFacts& facts) {
   if (takes_node) {
     return {node, str(within, ": ", holds, "; only sums of shards pass the network")};
   }
-  return {ranks, fits ? str("all ranks: within ", within, " it does not fit")
-                      : str("all ranks: ", within, " have ", holds, " > ",
-                            limit.because)};
+  return {ranks,
+          fits ? str("all ranks: within ", within, " it does not fit")
+               : str("all ranks: ", within, " have ", holds, " > ", limit.because)};
 }
 
 }  // namespace
@@ -46,7 +46,8 @@ void resolve_zero(Resolver& r, const ZeroFacts& facts) {
   const auto& parallel = r.config().parallel;
   const auto& wish = facts.preference;
   if (parallel.strategy != config::Strategy::zero) {
-    const auto unused = str("not used: parallel.strategy is ", name_of(parallel.strategy));
+    const auto unused =
+        str("not used: parallel.strategy is ", name_of(parallel.strategy));
     r.offer("parallel.zero_stage", 1, unused);
     r.offer("parallel.shard_group", 0, unused);
     return;

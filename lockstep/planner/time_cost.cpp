@@ -166,7 +166,8 @@ struct ShardSeconds {
 ShardSeconds shard_seconds(const CostInputs& inputs, const Candidate& candidate,
                            double messages) {
   const int sharers = candidate.sharers();
-  const auto within = link_between(inputs, candidate, {sharers, static_cast<double>(sharers)});
+  const auto within =
+      link_between(inputs, candidate, {sharers, static_cast<double>(sharers)});
   const double gradients = gradient_bytes(inputs);
   ShardSeconds seconds{
       .gather = parameter_bytes(inputs) * within.part + messages * within.latency,

@@ -54,7 +54,7 @@ class Trace {
   comm::World& world_;
   parallel::Strategy& strategy_;
   std::int64_t step_ = 0;
-  std::uint64_t hash_ = 0;  // of the parameters
+  std::uint64_t hash_ = 0;                                      // of the parameters
   std::vector<std::pair<std::string, torch::Tensor>> tensors_;  // of this step; rank 0
 };
 

@@ -5,12 +5,12 @@
 namespace lockstep::train {
 
 void Updates::update(const Now& now) {
-  const auto done = parts_.strategy.update(
-      {.lr = now.lr,
-       .loss_scale = scaler_.scale(),
-       .wants_norm = now.wants_norm,
-       .skips_nonfinite = skips_nonfinite(parts_.train, scaler_),
-       .values_may_travel = now.values_may_travel});
+  const auto done =
+      parts_.strategy.update({.lr = now.lr,
+                              .loss_scale = scaler_.scale(),
+                              .wants_norm = now.wants_norm,
+                              .skips_nonfinite = skips_nonfinite(parts_.train, scaler_),
+                              .values_may_travel = now.values_may_travel});
   norm_ = done.norm;
   // The weights are as before; so are the sums, which a NaN would spoil.
   if (done.skipped) parts_.tally.rewind();

@@ -332,9 +332,8 @@ TEST(Validate, GroupsOfShardsDivideTheRanks) {
                         "parallel.shard_group=4 or 6"));
   EXPECT_THAT(refused("7", "2"), HasSubstr("7 = 3 x 2 + 1; set "
                                            "parallel.shard_group=7"));
-  EXPECT_THAT(refused("4", "6"),
-              HasSubstr("groups of 6, but there are 4 ranks; set "
-                        "parallel.shard_group=4"));
+  EXPECT_THAT(refused("4", "6"), HasSubstr("groups of 6, but there are 4 ranks; set "
+                                           "parallel.shard_group=4"));
   EXPECT_THAT(refused("6", "1"), HasSubstr("set parallel.shard_group=2, or "
                                            "parallel.strategy=ddp"));
   for (const auto* group : {"0", "2", "3", "6"}) {

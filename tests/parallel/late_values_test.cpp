@@ -35,8 +35,8 @@ class WatchedGathers : public Communicator {
     auto pending = inner_.start(call);
     if (call.kind != comm::Kind::all_gather) return pending;
     const auto* begin = static_cast<const char*>(call.out[0].const_data_ptr());
-    seen.push_back(std::make_shared<SeenGather>(
-        SeenGather{begin, begin + call.out[0].nbytes()}));
+    seen.push_back(
+        std::make_shared<SeenGather>(SeenGather{begin, begin + call.out[0].nbytes()}));
     return comm::Pending(std::make_unique<Watched>(std::move(pending), seen.back()));
   }
 
@@ -74,12 +74,12 @@ class WatchedGathers : public Communicator {
 };
 
 // Three blocks, and a parameter of none that is used first.
-struct StackImpl : torch::nn::Module {
-  StackImpl() {
+struct LateStackImpl : torch::nn::Module {
+  LateStackImpl() {
     scale = register_parameter("scale", torch::ones({kIn}));
     for (int i = 0; i < 3; ++i) {
-      blocks.push_back(register_module(::lockstep::str("block", i),
-                                       torch::nn::Linear(kIn, kIn)));
+      blocks.push_back(
+          register_module(::lockstep::str("block", i), torch::nn::Linear(kIn, kIn)));
     }
   }
   using Look = std::function<void(std::size_t)>;
@@ -104,11 +104,11 @@ struct StackImpl : torch::nn::Module {
   Tensor scale;
   std::vector<torch::nn::Linear> blocks;
 };
-TORCH_MODULE(Stack);
+TORCH_MODULE(LateStack);
 
-using TrainedStack = TrainedNet<Stack>;
+using TrainedLate = TrainedNet<LateStack>;
 
-void train_late(TrainedStack& trained, const Tensor& x) {
+void train_late(TrainedLate& trained, const Tensor& x) {
   trained.engine.zero_gradients();
   if (x.size(0) > 0) trained.loss(x).backward();
   trained.engine.finish();
@@ -122,7 +122,7 @@ TEST(LateValues, ABlockWaitsForItsOwn) {
   for (const int stage : {1, 2}) {
     with_communicators(Rig::local, 2, [&](Communicator& c) {
       WatchedGathers watched(c);
-      TrainedStack trained({watched, c}, stage);
+      TrainedLate trained({watched, c}, stage);
       watched.seen.clear();
       train_late(trained, share(c, x));
       ASSERT_GT(watched.seen.size(), 3U);
@@ -149,7 +149,7 @@ TEST(LateValues, TravelInTheOrderOfAForwardPass) {
   const auto x = make_inputs(9);
   with_communicators(Rig::local, 2, [&](Communicator& c) {
     WatchedGathers watched(c);
-    TrainedStack trained({watched, c}, 1);
+    TrainedLate trained({watched, c}, 1);
     watched.seen.clear();
     train_late(trained, share(c, x));
     const auto& first = watched.gather_of(trained.net->scale);
@@ -178,8 +178,8 @@ TEST_P(LateRanks, HaveTheBitsOfRanksThatWait) {
       const Change in_order = [](EngineOptions& options) {
         options.deterministic = true;
       };
-      TrainedStack waits(c, stage, in_order);
-      TrainedStack late(c, stage, in_order);
+      TrainedLate waits(c, stage, in_order);
+      TrainedLate late(c, stage, in_order);
       for (int step = 0; step < 6; ++step) {
         const bool idle = step % 2 == 1 && c.rank() == 1;
         const auto own = share(c, x).narrow(0, 0, idle ? 0 : share(c, x).size(0));

@@ -214,7 +214,8 @@ TEST_P(ShardGroup, AllSkipWhatOneCanNotUse) {
       auto own = share(c, x).clone();
       if (c.rank() == 3) own.fill_(std::numeric_limits<float>::infinity());
       trained.pass(own);
-      EXPECT_TRUE(trained.optimizers.step({.lr = 0.01, .skips_nonfinite = true}).skipped);
+      EXPECT_TRUE(
+          trained.optimizers.step({.lr = 0.01, .skips_nonfinite = true}).skipped);
       int bad = 0;
       trained.engine.visit_gradients([&](std::size_t, const Tensor& gradient) {
         bad += gradient.isfinite().all().item<bool>() ? 0 : 1;
@@ -254,8 +255,8 @@ TEST_P(ShardGroup, WholeTensorsAreGottenAndSet) {
         if (trained.engine.parameters()[i].name != "turned") return;
         EXPECT_TRUE(torch::equal(whole, gradient)) << "stage " << stage;
       });
-      const auto value = torch::arange(kWide * kWide, torch::kFloat32)
-                             .view({kWide, kWide});
+      const auto value =
+          torch::arange(kWide * kWide, torch::kFloat32).view({kWide, kWide});
       full.set_parameter("turned", value);
       full.set_optimizer_state("turned", "mean", value);
       EXPECT_TRUE(torch::equal(full.parameter("turned"), value)) << stage;
@@ -276,7 +277,8 @@ TEST_P(ShardGroup, TheAverageIsThatOfEveryGroup) {
       for (int step = 0; step < 3; ++step) trained.step(share(c, x));
       const auto weights = trained.parameters();
       trained.optimizers.use_average(true);
-      EXPECT_FALSE(torch::equal(trained.parameters().at("turned"), weights.at("turned")));
+      EXPECT_FALSE(
+          torch::equal(trained.parameters().at("turned"), weights.at("turned")));
       expect_alike_on_all(trained, "with the average");
       trained.optimizers.use_average(false);
       for (const auto& [name, tensor] : trained.parameters()) {
@@ -334,9 +336,10 @@ TEST_P(ShardGroup, CompressedSumsAreTheSameAtEveryStage) {
 
 TEST_P(ShardGroup, OfANumberThatDoesNotDivideIsRefused) {
   on_ranks([&](Communicator& c) {
-    EXPECT_THAT(error_text(Fault::config, [&] { InGroups trained(c, 1, 3); }),
-                HasSubstr("parallel.shard_group: 4 ranks are not groups of 3: 4 = 1 x 3 "
-                          "+ 1; set parallel.shard_group=2 or 4"));
+    EXPECT_THAT(
+        error_text(Fault::config, [&] { InGroups trained(c, 1, 3); }),
+        HasSubstr("parallel.shard_group: 4 ranks are not groups of 3: 4 = 1 x 3 "
+                  "+ 1; set parallel.shard_group=2 or 4"));
     EXPECT_THAT(error_text(Fault::config, [&] { InGroups trained(c, 2, 1); }),
                 HasSubstr("a group of one rank shards nothing"));
     EXPECT_THAT(error_text(Fault::config, [&] { InGroups trained(c, 3, 8); }),

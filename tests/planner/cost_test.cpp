@@ -280,7 +280,8 @@ TEST(Rates, WhatWasMeasuredCountsMoreThanAnySheet) {
   EXPECT_EQ(planner::gpu_rates(machine, 0, config::Precision::bf16).source,
             "data sheet");
   EXPECT_DOUBLE_EQ(planner::gpu_link(machine, 8).bytes, 2.0 * 7 / 8 * (1 << 20));
-  EXPECT_THAT(planner::cpu_link(machine, 2, true).source, HasSubstr("gloo as measured"));
+  EXPECT_THAT(planner::cpu_link(machine, 2, true).source,
+              HasSubstr("gloo as measured"));
   machine.measured->cpu_flops = 1e12;
   EXPECT_DOUBLE_EQ(planner::cpu_rates(machine, 48).flops, 0.5e12) << "half the cores";
 }

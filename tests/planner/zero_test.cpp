@@ -34,18 +34,20 @@ run::ModelDescription million() {
 struct CpuRanks {
   explicit CpuRanks(const std::string& backend)
       : config(config::defaults(Knobs{{"parallel.device", "cpu"},
-                                 {"precision.mode", "fp32"},
-                                 {"memory.host_limit", "1GiB"},
-                                 {"parallel.bucket_bytes", "400000"},
-                                 {"comm.backend", backend}},
+                                      {"precision.mode", "fp32"},
+                                      {"memory.host_limit", "1GiB"},
+                                      {"parallel.bucket_bytes", "400000"},
+                                      {"comm.backend", backend}},
                                 {})
                    .config) {}
 
   planner::MemoryCost memory(Method method) const {
-    return planner::memory_cost({config, machine, model, {}}, {.method = method, .ranks = 4});
+    return planner::memory_cost({config, machine, model, {}},
+                                {.method = method, .ranks = 4});
   }
   double exchange(Method method) const {
-    return planner::time_cost({config, machine, model, {}}, {.method = method, .ranks = 4})
+    return planner::time_cost({config, machine, model, {}},
+                              {.method = method, .ranks = 4})
         .exchange;
   }
 
@@ -81,33 +83,35 @@ TEST(ZeroPlan, AGroupIsAllRanksWhereANodeIsTooSmall) {
                                  {"parallel.zero_stage", "2"},
                                  {"batch.micro", "1"}});
     EXPECT_EQ(group_of(plan), 4) << policy;
-    EXPECT_THAT(because(plan, "parallel.shard_group"), HasSubstr("all ranks: ")) << policy;
+    EXPECT_THAT(because(plan, "parallel.shard_group"), HasSubstr("all ranks: "))
+        << policy;
   }
 }
 
 TEST(ZeroPlan, AGroupThatWasAskedForIsKeptOrRefused) {
-  EXPECT_EQ(group_of(zero_plan("gpt2-124m", "2x(4xh100)",
-                               {{"parallel.shard_group", "2"}})),
-            2);
+  EXPECT_EQ(
+      group_of(zero_plan("gpt2-124m", "2x(4xh100)", {{"parallel.shard_group", "2"}})),
+      2);
   const auto refused = error_text(Fault::config, [] {
     zero_plan("gpt2-124m", "2x(4xh100)",
               {{"parallel.shard_group", "3"}, {"parallel.ranks", "8"}});
   });
-  EXPECT_THAT(refused, HasSubstr("parallel.shard_group: 8 ranks are not groups of 3: 8 = "
-                                 "2 x 3 + 2; set parallel.shard_group=2 or 4"));
-  EXPECT_THAT(error_text(Fault::config,
-                         [] {
-                           zero_plan("gpt2-124m", "4xh100",
-                                     {{"parallel.shard_group", "8"}});
-                         }),
-              HasSubstr("groups of 8, but there are 4 ranks; set "
-                        "parallel.shard_group=4"));
+  EXPECT_THAT(refused,
+              HasSubstr("parallel.shard_group: 8 ranks are not groups of 3: 8 = "
+                        "2 x 3 + 2; set parallel.shard_group=2 or 4"));
+  EXPECT_THAT(
+      error_text(Fault::config,
+                 [] {
+                   zero_plan("gpt2-124m", "4xh100", {{"parallel.shard_group", "8"}});
+                 }),
+      HasSubstr("groups of 8, but there are 4 ranks; set "
+                "parallel.shard_group=4"));
 }
 
 TEST(ZeroPlan, MemoryIsThatOfAGroupAndTimeHasTheSumOverThem) {
   const auto config = config::defaults(Knobs{{"parallel.device", "cuda"},
-                                        {"precision.mode", "fp32"},
-                                        {"parallel.bucket_bytes", "400000"}},
+                                             {"precision.mode", "fp32"},
+                                             {"parallel.bucket_bytes", "400000"}},
                                        {})
                           .config;
   const auto machine = planner::machine_by_grammar("2x(4xh100)").value();
@@ -135,9 +139,9 @@ TEST(ZeroPlan, RanksOverGlooHoldWhatTheyHold) {
   EXPECT_DOUBLE_EQ(shared.memory(Method::zero1).state(), 8e6 / 4);
   EXPECT_DOUBLE_EQ(shared.memory(Method::zero2).state(), 12e6 / 4);
   EXPECT_DOUBLE_EQ(shared.memory(Method::zero3).state(), 16e6 / 4);
-  EXPECT_DOUBLE_EQ(gloo.memory(Method::zero2).buckets -
-                       shared.memory(Method::zero2).buckets,
-                   2 * 400'000);
+  EXPECT_DOUBLE_EQ(
+      gloo.memory(Method::zero2).buckets - shared.memory(Method::zero2).buckets,
+      2 * 400'000);
 }
 
 TEST(ZeroPlan, AScatterOverGlooTakesAsLongAsAnAllReduce) {
@@ -149,8 +153,8 @@ TEST(ZeroPlan, AScatterOverGlooTakesAsLongAsAnAllReduce) {
 }
 
 TEST(ZeroPlan, AutoOverGlooIsDdp) {
-  const auto plan = shipped_plan(
-      "gpt2-124m", "cpu-16", {{"comm.backend", "gloo"}, {"parallel.ranks", "4"}});
+  const auto plan = shipped_plan("gpt2-124m", "cpu-16",
+                                 {{"comm.backend", "gloo"}, {"parallel.ranks", "4"}});
   EXPECT_EQ(plan.config.config.parallel.strategy, config::Strategy::ddp);
 }
 

@@ -28,7 +28,7 @@ class Exchange {
     FlatBuffers& buffers;
     comm::Communicator& data;
     comm::Communicator& sharers;  // of a whole: all ranks, or those of a group
-    comm::Communicator* across;   // ranks of other groups with this one's shard, or null
+    comm::Communicator* across;  // ranks of other groups with this one's shard, or null
     const std::vector<std::size_t>& order;  // in which the layout was planned
     const EngineOptions& options;
     Collect collect;  // called before a bucket is sent
