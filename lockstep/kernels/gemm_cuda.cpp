@@ -19,10 +19,10 @@ using detail::LtCall;
 constexpr int kMostGuesses = 64;  // that cuBLASLt is asked for
 constexpr int kMostVaried = 6;    // the fastest of them are varied
 constexpr float kQuickMs = 1;     // to sort out
-constexpr float kThoroughMs = 6;  // to choose, in each of the rounds
+constexpr float kThoroughMs = 2;  // to choose, in each of the rounds
 constexpr int kMostRuns = 40;     // in that time
 constexpr int kRounds = 3;        // in turn: clocks change while they run
-constexpr int kMostThorough = 8;
+constexpr int kMostThorough = 6;
 
 struct Candidate {
   cublasLtMatmulAlgo_t algo{};
