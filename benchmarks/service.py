@@ -12,6 +12,7 @@ Ends with status 1 if a goal is missed.
 """
 import argparse
 import asyncio
+import http.client
 import json
 import os
 import pathlib
@@ -188,32 +189,56 @@ def measure_load(ours, job):
     goal("memory under 150 MB", memory < 150)
 
 
+def cores_of(job):
+    """The cores of the job's supervisor, and with it of its ranks."""
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"supervise" in words and job.encode() in words:
+            return os.sched_getaffinity(int(process.name))
+    sys.exit("the job has no supervisor")
+
+
 def steps_a_second(ours, job, seconds, requests):
-    def step():
-        return ours.ask(f"/v1/jobs/{job}/metrics?points=1000000")["items"][-1]["step"]
-    begin, first = time.monotonic(), step()
-    asked = 0
+    """By the times that the training itself has written, while it is asked so often over one connection."""
+    host, port = ours.url.removeprefix("http://").split(":")
+    connection = http.client.HTTPConnection(host, int(port))
+
+    def ask(target):
+        connection.request("GET", target, headers={"Authorization": f"Bearer {ours.token}"})
+        return connection.getresponse().read()
+
+    def last():
+        return json.loads(ask(f"/v1/jobs/{job}/metrics?points=2"))["items"][-1]
+    first, begin, asked = last(), time.monotonic(), 0
     while (passed := time.monotonic() - begin) < seconds:
         if asked < requests * passed:
-            ours.ask(f"/v1/jobs/{job}")
+            ask(f"/v1/jobs/{job}")
             asked += 1
         else:
             time.sleep(0.002)
-    return (step() - first) / (time.monotonic() - begin)
+    end = last()
+    return (end["step"] - first["step"]) / (end["time"] - first["time"])
 
 
 def measure_slowdown(ours):
+    """Quiet and busy in turn; whoever asks does so from a core that is not the job's, since it is no part of the server."""
     recipe = json.loads(json.dumps(RECIPE))
-    recipe["train"] = {"steps": 100_000_000, "log_every": 100}
+    recipe["train"] = {"steps": 100_000_000, "log_every": 1000}
     job = ours.submit(recipe)
     ours.wait_until(job, "running")
     time.sleep(3)
+    every = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, (every - cores_of(job)) or every)
     quiet, busy = [], []
     for _ in range(8):
         quiet.append(steps_a_second(ours, job, 4, 0))
         busy.append(steps_a_second(ours, job, 4, 50))
+    os.sched_setaffinity(0, every)
     ours.ask(f"/v1/jobs/{job}/cancel", {})
-    slower = 100 * (1 - statistics.median(busy) / statistics.median(quiet))
+    slower = 100 * (1 - statistics.median(b / q for b, q in zip(busy, quiet)))
     print(f"a training beside 50 requests a second: {slower:.2f} % slower "
           f"({harness.spread(busy)} against {harness.spread(quiet)} steps a second)")
     goal("slowed by under 1 %", slower < 1)

@@ -15,13 +15,11 @@ int user(const Arguments& arguments, Context& context) {
   if (*arguments.operand("ACTION") == "add") {
     const auto name = arguments.operand("NAME");
     if (!name) throw Error(Fault::config, "user add: name the user");
-    service::add_user(store, *name, arguments.value("--unix-user").value_or(""));
+    service::add_user(store, *name);
     return kExitOk;
   }
-  std::vector<std::vector<std::string>> rows{{"NAME", "UNIX USER"}};
-  for (const auto& known : service::users(store)) {
-    rows.push_back({known.name, known.unix_user.empty() ? "-" : known.unix_user});
-  }
+  std::vector<std::vector<std::string>> rows{{"NAME"}};
+  for (const auto& known : service::users(store)) rows.push_back({known.name});
   context.out << text::table(rows);
   return kExitOk;
 }
@@ -33,16 +31,12 @@ Command user_command() {
           .summary = "Add and list users of the service.",
           .usage =
               "lockstep user list\n"
-              "       lockstep user add NAME [--unix-user U]",
+              "       lockstep user add NAME",
           .operands = {{.name = "ACTION",
                         .help = "list or add.",
                         .choices = {"list", "add"}},
                        {.name = "NAME", .help = "add: the user.", .required = false}},
-          .options = {{.name = "--unix-user",
-                       .value = "U",
-                       .help = "Its jobs run as this user of the machine; the server "
-                               "has to be root then."},
-                      server_config_option()},
+          .options = {server_config_option()},
           .run = user};
 }
 

@@ -53,7 +53,8 @@ Json job_without_run(service::Service& service, const service::JobAndHistory& kn
   const auto& job = known.job;
   auto json = server::json_of(job);
   if (job.state == service::JobState::queued) {
-    for (const auto& place : service.queue()) {
+    const auto queue = service.queue();
+    for (const auto& place : *queue) {
       if (place.turn.job != job.id) continue;
       json["queue_position"] = place.position;
       json["waits_for"] = place.turn.reason;

@@ -72,7 +72,8 @@ Response audit_lines(service::Service& service, const Call& call) {
 
 Response queue_of(service::Service& service, const Call& call) {
   Json items = Json::array();
-  for (const auto& place : service.queue()) {
+  const auto queue = service.queue();
+  for (const auto& place : *queue) {
     const auto job = service.store().find_job(place.turn.job);
     // The place of others' jobs is theirs; how many there are is not.
     if (!job || !call.who.may_see(job->user)) continue;

@@ -70,16 +70,14 @@ void check_user_name(std::string_view name) {
               " letters, digits, _ and -, the first one a letter or a digit");
 }
 
-void add_user(Store& store, const std::string& name, const std::string& unix_user) {
+void add_user(Store& store, const std::string& name) {
   check_user_name(name);
   store.transaction([&] {
     store.database()
         .prepare(
-            "INSERT INTO users (name, unix_user, created) VALUES (?1, ?2, ?3) ON "
-            "CONFLICT (name) DO UPDATE SET unix_user = CASE WHEN ?2 = '' THEN "
-            "unix_user ELSE ?2 END")
+            "INSERT INTO users (name, created) VALUES (?, ?) ON CONFLICT (name) DO "
+            "NOTHING")
         .bind(name)
-        .bind(unix_user)
         .bind(store.now())
         .run();
   });

@@ -36,7 +36,7 @@ struct Identity {
 
 struct User {
   std::string name;
-  std::string unix_user;
+  std::string unix_user;  // "", but in databases of earlier versions
   Milliseconds created = 0;
 };
 
@@ -54,7 +54,7 @@ struct TokenInfo {
 void check_user_name(std::string_view name);
 
 // Adds a user if there is none of that name.
-void add_user(Store& store, const std::string& name, const std::string& unix_user = "");
+void add_user(Store& store, const std::string& name);
 std::vector<User> users(Store& store);
 std::optional<User> find_user(Store& store, std::string_view name);
 

@@ -4,11 +4,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <optional>
 
 #include <fcntl.h>
-#include <grp.h>
-#include <pwd.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -41,32 +38,6 @@ constexpr std::array<std::string_view, 15> kPassedOn{"PATH",
 constexpr std::array<std::string_view, 5> kPassedPrefixes{"NCCL_", "GLOO_", "LC_",
                                                           "TORCH_NCCL_", "SLURM_"};
 
-struct Account {
-  uid_t user = 0;
-  gid_t group = 0;
-  std::vector<gid_t> groups;
-};
-
-std::optional<Account> account_of(const std::string& name) {
-  if (name.empty()) return std::nullopt;
-  std::vector<char> buffer(1 << 14);
-  passwd entry{};
-  passwd* found = nullptr;
-  if (::getpwnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found) != 0 ||
-      found == nullptr) {
-    throw Error(Fault::config, "user: this machine has no Unix user '", name, "'");
-  }
-  Account account{.user = entry.pw_uid, .group = entry.pw_gid};
-  int count = 64;
-  account.groups.resize(static_cast<std::size_t>(count));
-  if (::getgrouplist(name.c_str(), account.group, account.groups.data(), &count) < 0) {
-    count = 1;
-    account.groups[0] = account.group;
-  }
-  account.groups.resize(static_cast<std::size_t>(count));
-  return account;
-}
-
 std::vector<char*> pointers(std::vector<std::string>& words) {
   std::vector<char*> result;
   for (auto& word : words) result.push_back(word.data());
@@ -82,7 +53,6 @@ struct Prepared {
   files::Descriptor null, log, failed_read, failed_write;
   cpu_set_t cpus{};
   bool pinned = false;
-  std::optional<Account> account;
 };
 
 Prepared prepare_start(const Detached& wanted) {
@@ -93,7 +63,6 @@ Prepared prepare_start(const Detached& wanted) {
   }
   prepared.argv = pointers(prepared.words);
   prepared.envp = pointers(prepared.variables);
-  prepared.account = account_of(wanted.unix_user);
   prepared.null = files::Descriptor(::open("/dev/null", O_RDWR | O_CLOEXEC));
   prepared.log = files::Descriptor(
       ::open(wanted.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW,
@@ -112,12 +81,6 @@ Prepared prepare_start(const Detached& wanted) {
   return prepared;
 }
 
-bool change_account(const Account& account) noexcept {
-  return ::setgroups(account.groups.size(), account.groups.data()) == 0 &&
-         ::setresgid(account.group, account.group, account.group) == 0 &&
-         ::setresuid(account.user, account.user, account.user) == 0;
-}
-
 void reset_signals() noexcept {
   for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
   sigset_t none;
@@ -134,9 +97,8 @@ void reset_signals() noexcept {
   ::dup2(prepared.null.get(), STDIN_FILENO);
   ::dup2(prepared.log.get(), STDOUT_FILENO);
   ::dup2(prepared.log.get(), STDERR_FILENO);
-  const bool ready = (!prepared.pinned || ::sched_setaffinity(0, sizeof(prepared.cpus),
-                                                              &prepared.cpus) == 0) &&
-                     (!prepared.account || change_account(*prepared.account));
+  const bool ready = !prepared.pinned ||
+                     ::sched_setaffinity(0, sizeof(prepared.cpus), &prepared.cpus) == 0;
   if (ready) {
     // All others are CLOEXEC by our own rule; a library's may not be.
     const auto last = static_cast<unsigned>(prepared.failed_write.get());

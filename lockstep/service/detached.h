@@ -15,11 +15,10 @@ struct Detached {
   std::vector<std::pair<std::string, std::string>> environment;
   files::Path log;             // its standard output and error are appended here
   std::vector<int> cpus = {};  // that it and its children may run on; empty: all
-  std::string unix_user = {};  // runs as this user; "": as we do
 };
 
 // Starts it as the leader of a session of its own, with no open files but its log.
-// Throws Fault::io if it can not be started, Fault::config for an unknown user.
+// Throws Fault::io if it can not be started.
 void start_detached(const Detached& wanted);
 
 // Returns the variables of a supervisor: what finds programs, libraries and devices,

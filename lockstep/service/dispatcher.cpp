@@ -31,6 +31,17 @@ Milliseconds retry_delay(const config::QueueConfig& queue, int retries) {
   return queue.retry_delay.count() << std::min(retries, kMostDoublings);
 }
 
+// Databases may have one from versions that took it and did not do it: as nobody asked
+// for it, such a job does not run as the server's user.
+void refuse_unix_user(Store& store, const std::string& name) {
+  const auto user = find_user(store, name);
+  if (!user || user->unix_user.empty()) return;
+  throw Error(Fault::config, "user: jobs of '", name, "' were to run as Unix user '",
+              user->unix_user,
+              "', which a server can not do; start a server of its "
+              "own as that Unix user, or submit as another user");
+}
+
 bool trains(const files::Path& run) {
   try {
     return run::RunDirectory::open(run).read_record().state == run::RunStatus::running;
@@ -309,6 +320,7 @@ void Dispatcher::spawn(const Job& job, const Pool& pool) {
     if (lease.job == job.id) mine.push_back(lease);
   }
   try {
+    refuse_unix_user(store_, job.user);
     std::filesystem::create_directories(folder.path() / "attempts");
     Order order{.job = job.id, .recipe = job.recipe, .overrides = job.overrides};
     order.only_plans = job.kind == JobKind::plan;
@@ -319,13 +331,8 @@ void Dispatcher::spawn(const Job& job, const Pool& pool) {
     }
     write_order(folder, order);
     store_.set_attempt(job.id, job.attempt, store_.now());
-    const auto user = find_user(store_, job.user);
-    executor_.start({.folder = folder,
-                     .job = job,
-                     .attempt = job.attempt,
-                     .leases = mine,
-                     .unix_user = user ? user->unix_user : ""},
-                    pool);
+    executor_.start(
+        {.folder = folder, .job = job, .attempt = job.attempt, .leases = mine}, pool);
   } catch (const Error& error) {
     log::error("service", str(job.id, ": ", error.what()));
     fail_or_retry(job, error.what(), error.fault() == Fault::io);

@@ -18,7 +18,6 @@ struct Start {
   Job job;
   int attempt = 1;
   std::vector<Lease> leases = {};
-  std::string unix_user = {};
 };
 
 // Who runs supervisors: this machine, or Slurm. A seam, so that the queue knows

@@ -29,7 +29,6 @@ class LocalExecutor : public Executor {
                         "--attempt", str(start.attempt)};
     wanted.environment = environment_;
     wanted.log = start.folder.log(start.attempt);
-    wanted.unix_user = start.unix_user;
     std::vector<int> gpus;
     for (const auto& lease : start.leases) {
       (lease.is_gpu ? gpus : wanted.cpus).push_back(lease.unit);

@@ -46,7 +46,21 @@ bool waiting_for_room(const Turn& turn) {
 
 }  // namespace
 
-std::vector<QueuePlace> Service::queue() {
+Service::Queue Service::queue() {
+  constexpr std::chrono::seconds kAge{1};
+  // Held while it is read: many who ask wait for one.
+  const std::lock_guard lock(queue_mutex_);
+  const auto version = store_.version();
+  const auto now = Clock::system().now();
+  if (!queue_ || !(queue_version_ == version) || now - queue_read_ >= kAge) {
+    queue_ = std::make_shared<const std::vector<QueuePlace>>(queue_places());
+    queue_version_ = version;
+    queue_read_ = now;
+  }
+  return queue_;
+}
+
+std::vector<QueuePlace> Service::queue_places() {
   const auto view = dispatcher_.queue_view();
   std::vector<QueuePlace> places;
   std::vector<Load> waiting;

@@ -92,7 +92,10 @@ class Service {
   // Throws Refused::too_large if a user would have more than its quota of disk.
   void check_disk(const std::string& user, std::int64_t more_bytes);
 
-  std::vector<QueuePlace> queue();
+  // In the order in which they will start. Going through a long queue takes its time:
+  // it is done again when something has changed, or after a second.
+  using Queue = std::shared_ptr<const std::vector<QueuePlace>>;
+  Queue queue();
 
   // The folder of a job that `who` may see.
   JobFolder folder(const Identity& who, const std::string& id);
@@ -125,6 +128,7 @@ class Service {
  private:
   std::optional<std::string> find_input(const Identity& who, const std::string& knob,
                                         const std::string& name);
+  std::vector<QueuePlace> queue_places();
   std::vector<Load> running_loads();
   std::optional<double> usual_seconds();
   void check_quota(const std::string& user);
@@ -140,6 +144,10 @@ class Service {
   RunCache runs_;
   std::unique_ptr<Executor> executor_;
   Dispatcher dispatcher_;
+  std::mutex queue_mutex_;  // guards the three below
+  StoreVersion queue_version_;
+  SteadyTime queue_read_{};
+  Queue queue_;
   std::jthread worker_;
 };
 

@@ -162,8 +162,9 @@ TEST_F(JobsTest, CancelStopsWhatRunsAndWhatWaits) {
   const auto first = submit(test::kEndless, {.resources = {.cores = 2}});
   const auto second = submit(10, {.resources = {.cores = 2}});
   ASSERT_TRUE(reaches(first, JobState::running));
-  EXPECT_EQ(service_->queue().at(0).turn.job, second);
+  EXPECT_EQ(service_->queue()->at(0).turn.job, second);
   EXPECT_EQ(service_->cancel(ada_, second).state, JobState::cancelled);
+  EXPECT_TRUE(service_->queue()->empty());
   EXPECT_EQ(service_->cancel(ada_, first).state, JobState::stopping);
   ASSERT_TRUE(reaches(first, JobState::cancelled));
   EXPECT_TRUE(service_->store().leases().empty());
@@ -248,6 +249,21 @@ TEST_F(JobsTest, ASupervisorHasNothingOfTheServersEnvironment) {
                                        {"LD_PRELOAD", "x"}});
   EXPECT_EQ(kept, (std::vector<std::pair<std::string, std::string>>{
                       {"PATH", "/bin"}, {"NCCL_DEBUG", "INFO"}}));
+}
+
+// A job that was to have fewer rights must not get the server's.
+TEST_F(JobsTest, AJobThatWasToRunAsAnotherUnixUserDoesNotRunAsOurs) {
+  add_user(service_->store(), "ada");
+  service_->store().transaction([&] {
+    service_->store()
+        .database()
+        .prepare("UPDATE users SET unix_user = 'nobody' WHERE name = 'ada'")
+        .run();
+  });
+  const auto id = submit(5);
+  ASSERT_TRUE(reaches(id, JobState::failed));
+  EXPECT_THAT(job(id).reason, HasSubstr("start a server of its own as that Unix user"));
+  EXPECT_FALSE(std::filesystem::exists(folder(id).run()));
 }
 
 // As the commands do: what was slowed down by others says nothing of the next time.
