@@ -45,7 +45,7 @@ void check_recompute(const config::Config& config, const models::Model& model) {
 // The layers inside of a script are not visible to us.
 void check_torchscript(const config::Config& config) {
   if (config.model.name != "torchscript") return;
-  const bool params = config.precision.mode == config::Precision::bf16_params;
+  const bool params = config::has_half_parameters(config.precision.mode);
   if (!config.parallel.sync_batch_norm && !params) return;
   throw Error(
       Fault::config,
@@ -111,7 +111,8 @@ void check_own_backward(const config::Config& config, models::Model& model) {
   if (model.own_backward() == nullptr || !casts) return;
   throw Error(Fault::config, "precision.mode: ", config::name_of(mode),
               " lets autograd cast weights, which a backward pass of the model's own "
-              "does not; set precision.mode to fp32, fp64 or bf16_params, or "
+              "does not; set precision.mode to fp32, fp64, bf16_params or "
+              "fp16_params, or "
               "model.own_backward=false");
 }
 
