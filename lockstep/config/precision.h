@@ -9,14 +9,34 @@
 
 namespace lockstep::config {
 
-enum class Precision { automatic, fp32, tf32, bf16, fp16, bf16_params, fp64 };
+enum class Precision {
+  automatic,
+  fp32,
+  tf32,
+  bf16,
+  fp16,
+  bf16_params,
+  fp16_params,
+  fp64
+};
 
-constexpr std::array<std::string_view, 7> names_of(Precision) {
-  return {"auto", "fp32", "tf32", "bf16", "fp16", "bf16_params", "fp64"};
+constexpr std::array<std::string_view, 8> names_of(Precision) {
+  return {"auto", "fp32", "tf32", "bf16", "fp16", "bf16_params", "fp16_params", "fp64"};
 }
 
+// Returns whether the parameters have 16 bits, with fp32 copies in the optimizer.
+constexpr bool has_half_parameters(Precision mode) {
+  return mode == Precision::bf16_params || mode == Precision::fp16_params;
+}
+
+// Returns whether gradients are fp16 on their way, so that the loss is scaled.
+constexpr bool scales_loss(Precision mode) {
+  return mode == Precision::fp16 || mode == Precision::fp16_params;
+}
+
+inline constexpr std::string_view kScales = "precision.mode=fp16|fp16_params";
 inline constexpr std::string_view kScaling =
-    "precision.mode=fp16 and precision.loss_scale=0";
+    "precision.mode=fp16|fp16_params and precision.loss_scale=0";
 
 // The scale of the loss is fp16's alone: its gradients would vanish below 6e-8.
 struct PrecisionConfig {
@@ -35,7 +55,7 @@ void describe_scale(PrecisionConfig& c, Visitor& v) {
   v.field("loss_scale", c.loss_scale,
           {.help = "Of fp16: a fixed factor on the loss; 0: found as it goes.",
            .range = at_least(0),
-           .needs = "precision.mode=fp16"});
+           .needs = kScales});
   v.field("initial_scale", c.initial_scale,
           {.help = "Of fp16: the first factor on the loss.",
            .range = above(0),
@@ -68,8 +88,9 @@ template <typename Visitor>
 void describe(PrecisionConfig& c, Visitor& v) {
   v.field("mode", c.mode,
           {.help = "Arithmetic of the model. The weights stay in fp32, but in "
-                   "bf16_params (bf16, with fp32 copies in the optimizer) and in fp64, "
-                   "which is slow: to tell mistakes from rounding."});
+                   "bf16_params and fp16_params (of 16 bits, with fp32 copies in the "
+                   "optimizer) and in fp64, which is slow: to tell mistakes from "
+                   "rounding."});
   describe_scale(c, v);
 }
 

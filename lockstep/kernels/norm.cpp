@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lockstep/kernels/detail/rules.h"
+#include "lockstep/kernels/detail/halves.h"
 #include "lockstep/kernels/detail/vectors.h"
 #include "lockstep/kernels/workers.h"
 
@@ -77,7 +77,9 @@ void squared_norm_cpu(const SquaredNormArgs& args, Workers& workers) {
     case Element::f64:
       return run<double>(args, workers);
     case Element::bf16:
-      return run<std::uint16_t>(args, workers);
+      return run<detail::Bf16>(args, workers);
+    case Element::f16:
+      return run<detail::F16>(args, workers);
   }
 }
 

@@ -11,7 +11,7 @@ namespace lockstep::kernels {
 inline constexpr std::int64_t kNormBlock = 4096;
 inline constexpr int kNormLanes = 32;
 
-enum class Element { f32, f64, bf16 };
+enum class Element { f32, f64, bf16, f16 };
 
 constexpr std::int64_t norm_blocks(std::int64_t num_elements) {
   return (num_elements + kNormBlock - 1) / kNormBlock;

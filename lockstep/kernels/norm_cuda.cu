@@ -2,7 +2,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/kernels/cuda.h"
-#include "lockstep/kernels/detail/rules.h"
+#include "lockstep/kernels/detail/halves.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -67,7 +67,10 @@ void squared_norm_cuda(const SquaredNormArgs& args, CUstream_st* stream) {
       launch<double, true>(args.in, args.num_elements, sums, stream);
       break;
     case Element::bf16:
-      launch<std::uint16_t, true>(args.in, args.num_elements, sums, stream);
+      launch<detail::Bf16, true>(args.in, args.num_elements, sums, stream);
+      break;
+    case Element::f16:
+      launch<detail::F16, true>(args.in, args.num_elements, sums, stream);
       break;
   }
   while (count > 1) {

@@ -1,6 +1,9 @@
 #include "lockstep/kernels/update.h"
 
+#include <type_traits>
+
 #include "lockstep/base/error.h"
+#include "lockstep/kernels/detail/halves.h"
 #include "lockstep/kernels/detail/rules.h"
 #include "lockstep/kernels/detail/vectors.h"
 #include "lockstep/kernels/workers.h"
@@ -8,7 +11,13 @@
 namespace lockstep::kernels {
 namespace {
 
-using detail::Coefficients;
+using detail::Bf16;
+using detail::F16;
+
+// The type of the rounded copy of the weights, where there is none.
+struct NoCopy {};
+template <typename Copy>
+constexpr bool kRounds = !std::is_same_v<Copy, NoCopy>;
 
 struct Root {
   template <typename T>
@@ -21,7 +30,7 @@ struct Root {
 };
 
 // Updates the elements of one chunk. T computes, G is the type of a stored gradient.
-template <typename R, typename T, typename G, bool kRounds>
+template <typename R, typename T, typename G, typename Copy>
 struct ChunkLoop {
   const UpdateArgs& update;
   const Chunk& chunk;
@@ -38,7 +47,7 @@ struct ChunkLoop {
     std::uint16_t* __restrict copies = update.rounded;
     if constexpr (R::kStates > 0) first += chunk.begin;
     if constexpr (R::kStates > 1) second += chunk.begin;
-    if constexpr (kRounds) copies += chunk.begin;
+    if constexpr (kRounds<Copy>) copies += chunk.begin;
     const std::int64_t count = chunk.end - chunk.begin;
     for (std::int64_t i = 0; i < count; ++i) {
       T weight = weights[i], one = 0, two = 0;
@@ -50,16 +59,16 @@ struct ChunkLoop {
       weights[i] = weight;
       if constexpr (R::kStates > 0) first[i] = one;
       if constexpr (R::kStates > 1) second[i] = two;
-      if constexpr (kRounds) copies[i] = detail::rounded(weight);
+      if constexpr (kRounds<Copy>) copies[i] = detail::rounded<Copy>(weight).bits;
     }
   }
 };
 
-template <typename R, typename T, typename G, bool kRounds>
+template <typename R, typename T, typename G, typename Copy>
 void run(const UpdateArgs& update, Workers& workers) {
   workers.run([&](std::int64_t begin, std::int64_t end) {
     for (auto i = begin; i < end; ++i) {
-      detail::run_with_vectors(ChunkLoop<R, T, G, kRounds>{update, update.chunks[i]});
+      detail::run_with_vectors(ChunkLoop<R, T, G, Copy>{update, update.chunks[i]});
     }
   });
 }
@@ -68,13 +77,17 @@ template <typename R>
 void run(const UpdateArgs& update, Workers& workers) {
   switch (update.storage) {
     case Storage::f32:
-      return run<R, float, float, false>(update, workers);
+      return run<R, float, float, NoCopy>(update, workers);
     case Storage::f64:
-      return run<R, double, double, false>(update, workers);
+      return run<R, double, double, NoCopy>(update, workers);
     case Storage::bf16:
-      return run<R, float, std::uint16_t, true>(update, workers);
+      return run<R, float, Bf16, Bf16>(update, workers);
     case Storage::bf16_with_f32_gradients:
-      return run<R, float, float, true>(update, workers);
+      return run<R, float, float, Bf16>(update, workers);
+    case Storage::f16:
+      return run<R, float, F16, F16>(update, workers);
+    case Storage::f16_with_f32_gradients:
+      return run<R, float, float, F16>(update, workers);
   }
 }
 

@@ -11,9 +11,16 @@ namespace lockstep::kernels {
 enum class Rule { sgd, momentum, nesterov, adam, adamw, lion };
 
 // The storage of weights and gradients in memory. Arithmetic, state and the weights
-// that the rule changes are float, or double in f64; `bf16` keeps a rounded copy of the
-// weights.
-enum class Storage { f32, f64, bf16, bf16_with_f32_gradients };
+// that the rule changes are float, or double in f64; `bf16` and `f16` keep a rounded
+// copy of the weights.
+enum class Storage {
+  f32,
+  f64,
+  bf16,
+  bf16_with_f32_gradients,
+  f16,
+  f16_with_f32_gradients
+};
 
 // Elements that share their options. One thread of a CPU, or one block of threads of a
 // GPU, works off one chunk.
@@ -42,7 +49,7 @@ struct UpdateArgs {
   Rule rule = Rule::sgd;
   Storage storage = Storage::f32;
   void* weights = nullptr;
-  std::uint16_t* rounded = nullptr;  // the bf16 copy, or null
+  std::uint16_t* rounded = nullptr;  // the copy of 16 bits, or null
   const void* gradients = nullptr;
   void* first = nullptr;          // momentum or mean, or null
   void* second = nullptr;         // mean of squares, or null

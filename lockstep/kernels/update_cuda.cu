@@ -1,13 +1,24 @@
+#include <type_traits>
+
 #include <cuda_runtime.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/kernels/cuda.h"
+#include "lockstep/kernels/detail/halves.h"
 #include "lockstep/kernels/detail/rules.h"
 
 namespace lockstep::kernels {
 namespace {
 
+using detail::Bf16;
+using detail::F16;
+
 constexpr int kThreads = 256;
+
+// The type of the rounded copy of the weights, where there is none.
+struct NoCopy {};
+template <typename Copy>
+constexpr bool kRounds = !std::is_same_v<Copy, NoCopy>;
 
 struct Root {
   __device__ float operator()(float value) const { return sqrtf(value); }
@@ -23,7 +34,7 @@ struct alignas(sizeof(T) * kCount) Pack {
   T at[kCount];
 };
 
-template <typename R, typename T, typename G, bool kRounds, int kCount>
+template <typename R, typename T, typename G, typename Copy, int kCount>
 __device__ void update_pack(const UpdateArgs& update, std::int64_t i,
                             const detail::Coefficients<T>& c) {
   using Numbers = Pack<T, kCount>;
@@ -40,17 +51,17 @@ __device__ void update_pack(const UpdateArgs& update, std::int64_t i,
     const T g = detail::limited(
         static_cast<T>(detail::widened(gradient.at[k]) * c.scale), c.clip);
     R::apply(weight.at[k], one.at[k], two.at[k], g, c, Root{});
-    if constexpr (kRounds) copy.at[k] = detail::rounded(weight.at[k]);
+    if constexpr (kRounds<Copy>) copy.at[k] = detail::rounded<Copy>(weight.at[k]).bits;
   }
   *weights = weight;
   if constexpr (R::kStates > 0) *first = one;
   if constexpr (R::kStates > 1) *second = two;
-  if constexpr (kRounds) {
+  if constexpr (kRounds<Copy>) {
     *reinterpret_cast<Pack<std::uint16_t, kCount>*>(update.rounded + i) = copy;
   }
 }
 
-template <typename R, typename T, typename G, bool kRounds>
+template <typename R, typename T, typename G, typename Copy>
 __global__ void update_kernel(UpdateArgs update, bool aligned) {
   __shared__ detail::Coefficients<T> c;
   if (update.skip != nullptr && *update.skip != 0) return;
@@ -67,11 +78,11 @@ __global__ void update_kernel(UpdateArgs update, bool aligned) {
     tail = chunk.begin + (chunk.end - chunk.begin) / kCount * kCount;
     for (auto i = chunk.begin + std::int64_t{threadIdx.x} * kCount; i < tail;
          i += kThreads * kCount) {
-      update_pack<R, T, G, kRounds, kCount>(update, i, c);
+      update_pack<R, T, G, Copy, kCount>(update, i, c);
     }
   }
   for (auto i = tail + threadIdx.x; i < chunk.end; i += kThreads) {
-    update_pack<R, T, G, kRounds, 1>(update, i, c);
+    update_pack<R, T, G, Copy, 1>(update, i, c);
   }
 }
 
@@ -79,12 +90,12 @@ bool is_aligned(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;  // null is, too
 }
 
-template <typename R, typename T, typename G, bool kRounds>
+template <typename R, typename T, typename G, typename Copy>
 void launch(const UpdateArgs& update, CUstream_st* stream) {
   const bool aligned = is_aligned(update.weights) && is_aligned(update.rounded) &&
                        is_aligned(update.gradients) && is_aligned(update.first) &&
                        is_aligned(update.second);
-  update_kernel<R, T, G, kRounds>
+  update_kernel<R, T, G, Copy>
       <<<static_cast<unsigned>(update.num_chunks), kThreads, 0, stream>>>(update,
                                                                           aligned);
 }
@@ -93,13 +104,17 @@ template <typename R>
 void launch(const UpdateArgs& update, CUstream_st* stream) {
   switch (update.storage) {
     case Storage::f32:
-      return launch<R, float, float, false>(update, stream);
+      return launch<R, float, float, NoCopy>(update, stream);
     case Storage::f64:
-      return launch<R, double, double, false>(update, stream);
+      return launch<R, double, double, NoCopy>(update, stream);
     case Storage::bf16:
-      return launch<R, float, std::uint16_t, true>(update, stream);
+      return launch<R, float, Bf16, Bf16>(update, stream);
     case Storage::bf16_with_f32_gradients:
-      return launch<R, float, float, true>(update, stream);
+      return launch<R, float, float, Bf16>(update, stream);
+    case Storage::f16:
+      return launch<R, float, F16, F16>(update, stream);
+    case Storage::f16_with_f32_gradients:
+      return launch<R, float, float, F16>(update, stream);
   }
 }
 

@@ -5,8 +5,8 @@
 
 #include <ATen/Context.h>
 #include <ATen/ThreadLocalState.h>
-#include <ATen/autocast_mode.h>
 
+#include "lockstep/models/cast_cache.h"
 #include "lockstep/models/draws.h"
 #include "lockstep/models/dropout.h"
 
@@ -90,21 +90,6 @@ class KeepsBuffers {
 
  private:
   std::vector<std::pair<Tensor, Tensor>> kept_;
-};
-
-// Autocast keeps its copies of weights until the forward pass is over. The replay is
-// before or after that: a copy would outlive the weights it was made of.
-class WithoutCastCache {
- public:
-  WithoutCastCache() : before_(at::autocast::is_autocast_cache_enabled()) {
-    at::autocast::set_autocast_cache_enabled(false);
-  }
-  ~WithoutCastCache() { at::autocast::set_autocast_cache_enabled(before_); }
-  WithoutCastCache(const WithoutCastCache&) = delete;
-  WithoutCastCache& operator=(const WithoutCastCache&) = delete;
-
- private:
-  const bool before_;
 };
 
 Tensor compute_again(const Replay& replay, const Tensor& input) {

@@ -22,6 +22,8 @@ kernels::Element element_of(const torch::Tensor& flat) {
       return kernels::Element::f64;
     case torch::kBFloat16:
       return kernels::Element::bf16;
+    case torch::kFloat16:
+      return kernels::Element::f16;
     default:
       throw Error(Fault::internal, "optim: no norm of ", flat.scalar_type());
   }

@@ -10,13 +10,13 @@ namespace lockstep::optim {
 
 // Computes the sum of squares of a flat buffer, in an order that does not depend on the
 // number of threads, nor (with our own kernels) on the device. It is a double, so that
-// it is finite exactly if all elements of a float32 or bfloat16 buffer are.
+// it is finite exactly if all elements of a buffer of float32 or less are.
 //
 // Threads: one at a time. Stream: the current one; waits for nothing. Makes nothing
 // after the constructor on a CPU.
 class SquaredNorm {
  public:
-  // Serves buffers like `flat`: float32, float64 or bfloat16.
+  // Serves buffers like `flat`: float32, float64, bfloat16 or float16.
   explicit SquaredNorm(const torch::Tensor& flat);
 
   // Returns a float64 scalar on the buffer's device; overwritten by the next call. Sums

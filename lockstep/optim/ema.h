@@ -29,7 +29,7 @@ class Ema {
   void count_step();
 
   // Puts the average into `values` until swap_out() restores the weights; `values` may
-  // be bfloat16. In between the weights must not be stepped.
+  // be bfloat16 or float16. In between the weights must not be stepped.
   void swap_in(torch::Tensor& values);
   void swap_out(torch::Tensor& values);
   bool is_swapped_in() const noexcept { return kept_.defined(); }

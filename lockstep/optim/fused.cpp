@@ -117,7 +117,8 @@ class Fused : public Optimizer {
   Fused(const FusedRule& rule, const torch::Tensor& values,
         std::vector<OptionRange> ranges)
       : rule_(rule), num_elements_(values.numel()), device_(values.device()) {
-    const bool small = values.scalar_type() == torch::kBFloat16;
+    const bool small = values.scalar_type() == torch::kBFloat16 ||
+                       values.scalar_type() == torch::kFloat16;
     LOCKSTEP_CHECK(small || values.scalar_type() == torch::kFloat32 ||
                        values.scalar_type() == torch::kFloat64,
                    values.scalar_type());
@@ -311,9 +312,11 @@ class Fused : public Optimizer {
                            const torch::Tensor& gradients) const {
     if (values.scalar_type() == torch::kFloat64) return kernels::Storage::f64;
     if (!master_.defined()) return kernels::Storage::f32;
-    return gradients.scalar_type() == torch::kFloat32
-               ? kernels::Storage::bf16_with_f32_gradients
-               : kernels::Storage::bf16;
+    const bool wide = gradients.scalar_type() == torch::kFloat32;
+    if (values.scalar_type() == torch::kFloat16) {
+      return wide ? kernels::Storage::f16_with_f32_gradients : kernels::Storage::f16;
+    }
+    return wide ? kernels::Storage::bf16_with_f32_gradients : kernels::Storage::bf16;
   }
 
   // Returns the arguments that do not change from step to step.

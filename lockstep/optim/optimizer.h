@@ -67,9 +67,9 @@ inline constexpr const char* kBehind = "behind";
 // Changes parameters by their gradients: one fused operation over flat buffers; one for
 // each number of steps where parameters have seen different ones.
 //
-// Values are float32, float64 or bfloat16; for bfloat16 it keeps float32 copies,
-// updates these, and rounds them. Gradients have the dtype of the values, or are
-// float32.
+// Values are float32, float64, bfloat16 or float16; for the last two it keeps float32
+// copies, updates these, and rounds them. Gradients have the dtype of the values, or
+// are float32.
 //
 // Threads: one at a time. Stream: the current one; waits for nothing.
 class Optimizer {

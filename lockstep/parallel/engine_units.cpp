@@ -3,9 +3,8 @@
 #include <cstdint>
 #include <numeric>
 
-#include <ATen/autocast_mode.h>
-
 #include "lockstep/base/error.h"
+#include "lockstep/models/cast_cache.h"
 #include "lockstep/parallel/detail/exchange.h"
 #include "lockstep/parallel/detail/sharded_values.h"
 #include "lockstep/parallel/detail/unit_gathers.h"
@@ -76,20 +75,6 @@ struct BeforeUnit : torch::autograd::Function<BeforeUnit> {
     handle.of_this_pass()->release_backward(handle.use);
     return {gradients[0], Tensor()};
   }
-};
-
-// Autocast keeps casted copies of weights, which would outlive them.
-class WithoutCastCache {
- public:
-  WithoutCastCache() : before_(at::autocast::is_autocast_cache_enabled()) {
-    at::autocast::set_autocast_cache_enabled(false);
-  }
-  ~WithoutCastCache() { at::autocast::set_autocast_cache_enabled(before_); }
-  WithoutCastCache(const WithoutCastCache&) = delete;
-  WithoutCastCache& operator=(const WithoutCastCache&) = delete;
-
- private:
-  const bool before_;
 };
 
 class ForwardLease {
@@ -247,7 +232,7 @@ void Engine::end_units() {
 Tensor Engine::run_unit(std::size_t use, const Compute& compute, const Tensor& input) {
   if (!values_of_use_.empty()) wait_for_values_of(use);
   if (!units_) return compute(input);
-  const WithoutCastCache no_cache;
+  const models::WithoutCastCache no_cache;
   const ForwardLease lease(*units_, use + 1);
   const auto handle = c10::make_intrusive<UnitHandle>(units_, use + 1);
   const bool traces = torch::GradMode::is_enabled();

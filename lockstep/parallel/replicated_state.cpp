@@ -1,16 +1,13 @@
 #include "lockstep/parallel/detail/replicated_state.h"
 
-#include <algorithm>
-
 #include "lockstep/parallel/detail/slot_pieces.h"
 
 namespace lockstep::parallel::detail {
 
-bool ReplicatedState::is_sharded(const torch::Tensor& parameter) const {
-  const auto& frozen = parts_.engine.frozen();
-  return std::any_of(frozen.begin(), frozen.end(), [&](const Parameter& one) {
-    return one.tensor.is_same(parameter);
-  });
+ReplicatedState::ReplicatedState(const Parts& parts) : parts_(parts) {
+  for (const auto& frozen : parts.engine.frozen()) {
+    sharded_.insert(frozen.tensor.unsafeGetTensorImpl());
+  }
 }
 
 // Returns this rank's shards of parameters that are not trained (stage 3).
@@ -33,7 +30,7 @@ checkpoint::Pieces ReplicatedState::untrained() const {
   checkpoint::Pieces pieces;
   for (const auto& item : parts_.module.named_parameters()) {
     if (item.value().requires_grad() || !parts_.saves_frozen) continue;
-    if (is_sharded(item.value())) continue;
+    if (sharded_.contains(item.value().unsafeGetTensorImpl())) continue;
     pieces.push_back(checkpoint::whole_piece("model." + item.key(), item.value()));
   }
   for (const auto& item : parts_.module.named_buffers()) {

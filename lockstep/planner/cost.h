@@ -113,7 +113,7 @@ struct CostInputs {
 // Returns whether matrix products are in half precision.
 inline bool is_mixed(config::Precision mode) {
   return mode == config::Precision::bf16 || mode == config::Precision::fp16 ||
-         mode == config::Precision::bf16_params;
+         config::has_half_parameters(mode);
 }
 
 MemoryCost memory_cost(const CostInputs& inputs, const Candidate& candidate);

@@ -25,7 +25,7 @@ struct Widths {
 };
 
 Widths widths_of(Precision precision) {
-  if (precision == Precision::bf16_params) return {2, 2, 4, 4};
+  if (config::has_half_parameters(precision)) return {2, 2, 4, 4};
   if (precision == Precision::fp64) return {8, 8, 8, 0};
   return {4, 4, 4, 0};
 }

@@ -23,7 +23,7 @@ constexpr double kOfMemory = 0.8;
 
 bool is_half(Precision precision) {
   return precision == Precision::bf16 || precision == Precision::fp16 ||
-         precision == Precision::bf16_params;
+         config::has_half_parameters(precision);
 }
 
 double at_precision(const SheetRates& sheet, Precision precision) {

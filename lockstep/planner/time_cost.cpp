@@ -114,9 +114,9 @@ double gradient_bytes(const CostInputs& inputs) {
   const auto mode = inputs.config.precision.mode;
   const bool compressed =
       inputs.config.parallel.compression != config::Compression::none;
-  const double width = mode == Precision::fp64                        ? 8
-                       : mode == Precision::bf16_params || compressed ? 2
-                                                                      : 4;
+  const double width = mode == Precision::fp64                           ? 8
+                       : config::has_half_parameters(mode) || compressed ? 2
+                                                                         : 4;
   return width * static_cast<double>(inputs.model.num_trained());
 }
 

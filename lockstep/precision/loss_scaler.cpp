@@ -15,7 +15,7 @@ torch::Tensor number(double value) {
 }  // namespace
 
 LossScaler::LossScaler(const config::PrecisionConfig& config)
-    : config_(config), active_(config.mode == config::Precision::fp16) {
+    : config_(config), active_(config::scales_loss(config.mode)) {
   if (active_)
     scale_ = config.loss_scale > 0 ? config.loss_scale : config.initial_scale;
 }

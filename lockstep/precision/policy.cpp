@@ -54,7 +54,7 @@ void convert(torch::nn::Module& module, const Policy& policy) {
   if (std::all_of(parameters.begin(), parameters.end(), has_memory)) {
     module.to(policy.device);
   }
-  const bool keeps_norms = policy.mode == config::Precision::bf16_params;
+  const bool keeps_norms = config::has_half_parameters(policy.mode);
   for (const auto& part : module.modules()) {
     const bool keeps = keeps_norms && is_batch_norm(*part);
     convert_own(

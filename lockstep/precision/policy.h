@@ -15,6 +15,7 @@ struct Policy {
   torch::Dtype dtype() const noexcept {
     if (mode == config::Precision::fp64) return torch::kFloat64;
     if (mode == config::Precision::bf16_params) return torch::kBFloat16;
+    if (mode == config::Precision::fp16_params) return torch::kFloat16;
     return torch::kFloat32;
   }
   // Returns the dtype of the loss and of its inputs.
@@ -28,8 +29,8 @@ struct Policy {
 void apply(const Policy& policy);
 
 // Moves a model to the policy's device and its parameters and buffers to its dtype.
-// Batch norms stay float32 in bf16_params: their running statistics are sums of small
-// steps, which bf16 would lose.
+// Batch norms stay float32 in bf16_params and fp16_params: their running statistics are
+// sums of small steps, which 16 bits would lose.
 void convert(torch::nn::Module& module, const Policy& policy);
 
 // Operators run in the policy's dtype (autocast: bf16 and fp16) on this thread while it

@@ -48,7 +48,7 @@ void check_recompute(const config::Config& config, const models::Model& model) {
 // The layers inside of a script are not visible to us.
 void check_torchscript(const config::Config& config) {
   if (config.model.name != "torchscript") return;
-  const bool params = config.precision.mode == config::Precision::bf16_params;
+  const bool params = config::has_half_parameters(config.precision.mode);
   if (!config.parallel.sync_batch_norm && !params) return;
   throw Error(
       Fault::config,

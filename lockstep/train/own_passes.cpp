@@ -85,10 +85,11 @@ void check_own_passes(const config::Config& config, models::Model& model) {
   const auto mode = config.precision.mode;
   const bool casts = mode == config::Precision::bf16 || mode == config::Precision::fp16;
   if (!casts) return;
-  throw Error(Fault::config, "precision.mode: ", config::name_of(mode),
-              " lets autograd cast weights, which a backward pass of the model's own "
-              "does not; set precision.mode to fp32, fp64 or bf16_params, or "
-              "model.own_backward=false");
+  throw Error(
+      Fault::config, "precision.mode: ", config::name_of(mode),
+      " lets autograd cast weights, which a backward pass of the model's own "
+      "does not; set precision.mode to fp32, fp64, bf16_params or fp16_params, or "
+      "model.own_backward=false");
 }
 
 }  // namespace lockstep::train

@@ -14,7 +14,8 @@ double sum_of_squares(const torch::Tensor& flat) {
 TEST(SquaredNorm, IsTheSumOfSquaresForEverySizeAndDtype) {
   torch::manual_seed(2);
   for (const std::int64_t count : {1, 31, 32, 33, 4095, 4096, 4097, 100'003}) {
-    for (const auto dtype : {torch::kFloat32, torch::kFloat64, torch::kBFloat16}) {
+    for (const auto dtype :
+         {torch::kFloat32, torch::kFloat64, torch::kBFloat16, torch::kFloat16}) {
       const auto flat = torch::randn({count}).to(dtype);
       const auto expected = sum_of_squares(flat);
       // Doubles in another order.
@@ -87,7 +88,8 @@ TEST(NormClipGpu, NormAndFactorEqualTheCpusToTheBit) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
   torch::manual_seed(2);
   for (const std::int64_t count : {1, 33, 4097, 17'000'003}) {
-    for (const auto dtype : {torch::kFloat32, torch::kFloat64, torch::kBFloat16}) {
+    for (const auto dtype :
+         {torch::kFloat32, torch::kFloat64, torch::kBFloat16, torch::kFloat16}) {
       const auto flat = torch::randn({count}).to(dtype);
       const auto on_gpu = flat.cuda();
       NormClip here(0.5, torch::kCPU), there(0.5, on_gpu.device());

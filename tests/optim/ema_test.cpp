@@ -64,7 +64,7 @@ TEST(Ema, AnUpdateInPartsHasTheBitsOfAnUpdate) {
 }
 
 TEST(Ema, SwappingOutPutsTheWeightsBackToTheBit) {
-  for (const auto dtype : {torch::kFloat32, torch::kBFloat16}) {
+  for (const auto dtype : {torch::kFloat32, torch::kBFloat16, torch::kFloat16}) {
     auto values = torch::randn({100}).to(dtype);
     Ema ema({.enabled = true, .decay = 0.9}, values);
     const auto later = torch::randn({100});

@@ -92,11 +92,18 @@ std::vector<Variant> variants(const config::OptimConfig& config) {
       {.ranges = all, .clip_norm = 3, .clip_value = 0.002},
       {.values = torch::kBFloat16, .gradients = torch::kBFloat16, .ranges = all},
       {.values = torch::kBFloat16, .gradients = torch::kFloat32, .ranges = all},
+      {.values = torch::kFloat16,
+       .gradients = torch::kFloat16,
+       .ranges = all,
+       .gradient_scale = 1.0 / 1024,
+       .clip_norm = 0.05},
+      {.values = torch::kFloat16, .gradients = torch::kFloat32, .ranges = all},
       {.values = torch::kFloat64, .gradients = torch::kFloat64, .ranges = all},
   };
 }
 
-// With ranges as parameter groups, scaled and clipped gradients, bf16 values and fp64.
+// With ranges as parameter groups, scaled and clipped gradients, values of 16 bits
+// and fp64.
 TEST_P(OptimizerContract, EqualsPyTorchAfterTwentyStepsInEveryVariant) {
   LOCKSTEP_NEEDS_ORACLE();
   const auto& config = GetParam().config;
@@ -180,7 +187,7 @@ TEST_P(OptimizerContract, KernelsComputeWhatTheOperatorsDo) {
                     : config.momentum > 0                    ? kernels::Rule::momentum
                                                              : kernels::Rule::sgd;
   const std::vector<OptionRange> ranges{{0, 500, 1, 0.1}, {500, kCount, 0.3, 0}};
-  for (const auto dtype : {torch::kFloat32, torch::kBFloat16}) {
+  for (const auto dtype : {torch::kFloat32, torch::kBFloat16, torch::kFloat16}) {
     auto values = torch::linspace(-2, 2, kCount).to(dtype);
     const auto optimizer = make_optimizer(config, values, ranges);
     detail::Buffers other{.weights = optimizer->weights(values).clone(),
@@ -237,7 +244,7 @@ TEST_P(OptimizerContract, WhatIsNoNumberIsNotHidden) {
 }
 
 TEST_P(OptimizerContract, ACopyLoadedFromTheStateContinuesToTheBit) {
-  for (const auto dtype : {torch::kFloat32, torch::kBFloat16}) {
+  for (const auto dtype : {torch::kFloat32, torch::kBFloat16, torch::kFloat16}) {
     const auto gradients = some_gradients(6, dtype);
     auto values = torch::linspace(-2, 2, kCount).to(dtype);
     const auto first = make_optimizer(GetParam().config, values);
@@ -277,7 +284,8 @@ const std::vector<OptionRange> kPieces{
 // PyTorch counts the steps of every parameter, and leaves those without a gradient
 // alone.
 TEST_P(OptimizerContract, WhatIsUnusedHasTheBitsOfAnOptimizerThatWasNotAsked) {
-  for (const auto dtype : {torch::kFloat32, torch::kFloat64, torch::kBFloat16}) {
+  for (const auto dtype :
+       {torch::kFloat32, torch::kFloat64, torch::kBFloat16, torch::kFloat16}) {
     const auto gradients = some_gradients(9, dtype);
     auto values = torch::linspace(-2, 2, kCount).to(dtype);
     auto apart = values.clone();
@@ -349,7 +357,7 @@ TEST(Optimizer, SparseGradientsAreRefusedInWords) {
 // As a CUDA graph replays it: the numbers are read when it runs, and a step that is
 // skipped has not been.
 TEST_P(OptimizerContract, AStepInPartsHasTheBitsOfAStep) {
-  for (const auto dtype : {torch::kFloat32, torch::kBFloat16}) {
+  for (const auto dtype : {torch::kFloat32, torch::kBFloat16, torch::kFloat16}) {
     const auto gradients = some_gradients(6, dtype);
     auto whole = torch::linspace(-1, 1, kCount).to(dtype), parts = whole.clone();
     const auto one = make_optimizer(GetParam().config, whole);
@@ -394,7 +402,8 @@ TEST_P(OptimizerContract, GpuStepsEqualTheCpusToTheBit) {
                                         {16, 5'000, 0.5, 0.1},
                                         {5'000, 5'003, 1, 0},
                                         {5'003, kLarge, 1, 0.2}};
-  for (const auto dtype : {torch::kFloat32, torch::kFloat64, torch::kBFloat16}) {
+  for (const auto dtype :
+       {torch::kFloat32, torch::kFloat64, torch::kBFloat16, torch::kFloat16}) {
     torch::manual_seed(4);
     auto values = torch::randn({kLarge}).to(dtype);
     auto on_gpu = values.cuda();

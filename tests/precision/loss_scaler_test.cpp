@@ -25,6 +25,15 @@ TEST(LossScaler, IsOneAndStaysSoInOtherModes) {
   EXPECT_EQ(scaler.scale(), 1);
 }
 
+TEST(LossScaler, IsThatOfParametersInFp16Too) {
+  auto config = fp16();
+  config.mode = config::Precision::fp16_params;
+  LossScaler scaler(config);
+  EXPECT_TRUE(scaler.active());
+  scaler.update(true);
+  EXPECT_EQ(scaler.scale(), 512);
+}
+
 TEST(LossScaler, GrowsAfterTheIntervalAndBacksOffAtOnce) {
   LossScaler scaler(fp16());
   for (int i = 0; i < 2; ++i) scaler.update(false);

@@ -1,5 +1,7 @@
 #include "lockstep/precision/policy.h"
 
+#include <array>
+
 #include "tests/support/support.h"
 
 namespace lockstep::precision {
@@ -75,17 +77,19 @@ TEST(Policy, Tf32OnACpuIsRefused) {
               testing::HasSubstr("precision.mode"));
 }
 
-TEST(Policy, OnlyFp64AndBf16ParamsChangeTheDtypeOfParameters) {
+TEST(Policy, OnlyFp64AndHalfParamsChangeTheDtypeOfParameters) {
   for (const auto mode :
        {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16}) {
     EXPECT_EQ((Policy{mode, torch::kCPU}.dtype()), torch::kFloat32);
   }
   EXPECT_EQ((Policy{Precision::fp64, torch::kCPU}.dtype()), torch::kFloat64);
   EXPECT_EQ((Policy{Precision::bf16_params, torch::kCPU}.dtype()), torch::kBFloat16);
+  EXPECT_EQ((Policy{Precision::fp16_params, torch::kCPU}.dtype()), torch::kFloat16);
 }
 
 TEST(Policy, TheLossIsNeverBelowFp32) {
-  for (const auto mode : {Precision::bf16, Precision::fp16, Precision::bf16_params}) {
+  for (const auto mode : {Precision::bf16, Precision::fp16, Precision::bf16_params,
+                          Precision::fp16_params}) {
     EXPECT_EQ((Policy{mode, torch::kCPU}.loss_dtype()), torch::kFloat32);
   }
   EXPECT_EQ((Policy{Precision::fp64, torch::kCPU}.loss_dtype()), torch::kFloat64);
@@ -97,28 +101,36 @@ torch::nn::Sequential small_net() {
                                torch::nn::Linear(4 * 6 * 6, 2));
 }
 
-TEST(Convert, Bf16ParamsKeepsBatchNormsInFp32) {
-  auto net = small_net();
-  convert(*net, {Precision::bf16_params, torch::kCPU});
-  for (const auto& item : net->named_parameters()) {
-    const bool norm = item.key().starts_with("1.");
-    EXPECT_EQ(item.value().scalar_type(), norm ? torch::kFloat32 : torch::kBFloat16)
-        << item.key();
+const std::array kHalfParams{Precision::bf16_params, Precision::fp16_params};
+
+TEST(Convert, ParametersOfHalfTheSizeLeaveBatchNormsInFp32) {
+  for (const auto mode : kHalfParams) {
+    auto net = small_net();
+    const Policy policy{mode, torch::kCPU};
+    convert(*net, policy);
+    for (const auto& item : net->named_parameters()) {
+      const bool norm = item.key().starts_with("1.");
+      EXPECT_EQ(item.value().scalar_type(), norm ? torch::kFloat32 : policy.dtype())
+          << item.key();
+    }
+    const auto buffers = net->named_buffers();
+    EXPECT_EQ(buffers["1.running_mean"].scalar_type(), torch::kFloat32);
+    EXPECT_EQ(buffers["1.num_batches_tracked"].scalar_type(), torch::kInt64);
   }
-  EXPECT_EQ(net->named_buffers()["1.running_mean"].scalar_type(), torch::kFloat32);
-  EXPECT_EQ(net->named_buffers()["1.num_batches_tracked"].scalar_type(), torch::kInt64);
 }
 
-TEST(Convert, ABf16NetworkTrainsOnTheCpu) {
-  auto net = small_net();
-  const Policy policy{Precision::bf16_params, torch::kCPU};
-  convert(*net, policy);
-  const auto out = net->forward(torch::randn({2, 3, 8, 8}).to(policy.dtype()));
-  EXPECT_EQ(out.scalar_type(), torch::kBFloat16);
-  out.to(policy.loss_dtype()).square().sum().backward();
-  for (const auto& item : net->named_parameters()) {
-    EXPECT_EQ(item.value().grad().scalar_type(), item.value().scalar_type());
-    EXPECT_TRUE(item.value().grad().isfinite().all().item<bool>()) << item.key();
+TEST(Convert, ANetworkOfHalfTheSizeTrainsOnTheCpu) {
+  for (const auto mode : kHalfParams) {
+    auto net = small_net();
+    const Policy policy{mode, torch::kCPU};
+    convert(*net, policy);
+    const auto out = net->forward(torch::randn({2, 3, 8, 8}).to(policy.dtype()));
+    EXPECT_EQ(out.scalar_type(), policy.dtype());
+    out.to(policy.loss_dtype()).square().sum().backward();
+    for (const auto& item : net->named_parameters()) {
+      EXPECT_EQ(item.value().grad().scalar_type(), item.value().scalar_type());
+      EXPECT_TRUE(item.value().grad().isfinite().all().item<bool>()) << item.key();
+    }
   }
 }
 

@@ -1,17 +1,17 @@
 #pragma once
 
 #include "lockstep/base/error.h"
-#include "lockstep/kernels/detail/rules.h"
+#include "lockstep/kernels/detail/halves.h"
 #include "lockstep/kernels/dropout.h"
 
-// Elements on the host for the kernels that compute in float: bf16 is a uint16_t here.
+// Elements on the host for the kernels that compute in float.
 namespace lockstep::kernels::detail {
 
 inline void put(float& at, float value) {
   at = value;
 }
-inline void put(std::uint16_t& at, float value) {
-  at = rounded(value);
+inline void put(Bf16& at, float value) {
+  at = rounded<Bf16>(value);
 }
 
 // Calls body with a value of the element's type.
@@ -21,7 +21,7 @@ void with_element(Number number, const Body& body) {
     case Number::f32:
       return body(float{});
     case Number::bf16:
-      return body(std::uint16_t{});
+      return body(Bf16{});
     default:
       throw Error(Fault::internal, "kernels: only float and bf16 have this kernel");
   }

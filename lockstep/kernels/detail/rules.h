@@ -122,20 +122,4 @@ struct Lion {
   }
 };
 
-// A bf16 is the upper half of a float; it is rounded to the nearest, ties to even.
-[[gnu::always_inline]] constexpr float widened(std::uint16_t bits) {
-  return __builtin_bit_cast(float, static_cast<std::uint32_t>(bits) << 16);
-}
-[[gnu::always_inline]] constexpr float widened(float value) {
-  return value;
-}
-[[gnu::always_inline]] constexpr double widened(double value) {
-  return value;
-}
-[[gnu::always_inline]] constexpr std::uint16_t rounded(float value) {
-  const auto bits = __builtin_bit_cast(std::uint32_t, value);
-  const std::uint32_t nearest = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
-  return static_cast<std::uint16_t>(value != value ? 0x7FC0U : nearest);
-}
-
 }  // namespace lockstep::kernels::detail

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unordered_set>
+
 #include "lockstep/parallel/detail/flat_optimizers.h"
 #include "lockstep/parallel/strategy_state.h"
 
@@ -19,7 +21,7 @@ class ReplicatedState : public StrategyState {
     // False if what is not trained comes from elsewhere: the weights under adapters.
     bool saves_frozen = true;
   };
-  explicit ReplicatedState(const Parts& parts) : parts_(parts) {}
+  explicit ReplicatedState(const Parts& parts);
 
   checkpoint::Pieces to_save() const override;
   checkpoint::Pieces to_load() const override;
@@ -33,9 +35,9 @@ class ReplicatedState : public StrategyState {
  private:
   checkpoint::Pieces untrained() const;
   checkpoint::Pieces frozen_shards(bool to_save) const;
-  bool is_sharded(const torch::Tensor& parameter) const;
 
   const Parts parts_;
+  std::unordered_set<const c10::TensorImpl*> sharded_;  // of those not trained
 };
 
 }  // namespace lockstep::parallel::detail
