@@ -53,7 +53,7 @@ struct Response {
 };
 
 // What is known of a request before its body is read.
-struct Expected {
+struct AwaitedRequest {
   std::int64_t body_bytes = 0;  // at most
   // The answer may have to wait for a disk or another program: others are not to wait
   // for it.
@@ -67,7 +67,7 @@ class Handler {
  public:
   virtual ~Handler() = default;
 
-  virtual Expected expect(std::string_view method, std::string_view target) = 0;
+  virtual AwaitedRequest expect(std::string_view method, std::string_view target) = 0;
 
   // Never throws.
   virtual Response handle(const Request& request) = 0;

@@ -202,12 +202,12 @@ std::optional<Router::Match> Router::find(std::string_view method,
   return std::nullopt;
 }
 
-Expected Router::expect(std::string_view method, std::string_view target) {
+AwaitedRequest Router::expect(std::string_view method, std::string_view target) {
   std::vector<std::string> unused;
   const auto match = find(method, target, unused);
   if (!match) return {.body_bytes = service_.limits().body_bytes};
   const auto& route = *match->route;
-  Expected expected{.waits = route.changes};
+  AwaitedRequest expected{.waits = route.changes};
   switch (route.body) {
     case Body::none:
       // Clients send "{}" with a POST that needs none.

@@ -38,7 +38,7 @@ class Router : public Handler {
   Router(service::Service& service, RouterOptions options);
   ~Router() override;
 
-  Expected expect(std::string_view method, std::string_view target) override;
+  AwaitedRequest expect(std::string_view method, std::string_view target) override;
   Response handle(const Request& request) override;
   Response refuse(int status, std::string_view why) override;
 

@@ -22,7 +22,7 @@ using ::testing::StartsWith;
 
 class Echo : public Handler {
  public:
-  Expected expect(std::string_view, std::string_view target) override {
+  AwaitedRequest expect(std::string_view, std::string_view target) override {
     return {.body_bytes = 1000, .waits = target == "/waits"};
   }
 

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 // Remembers what it got.
 class Receiver : public Handler {
  public:
-  Expected expect(std::string_view, std::string_view) override {
+  AwaitedRequest expect(std::string_view, std::string_view) override {
     return {.body_bytes = 1 << 20};
   }
 
