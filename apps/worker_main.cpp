@@ -35,6 +35,7 @@
 #include <torch/version.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/instruction_sets.h"
 #include "lockstep/base/library_error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/config/load.h"
@@ -204,6 +205,7 @@ int run_worker(int argc, char** argv, ConfigLoader load) {
 
 extern "C" int lockstep_worker_main(int argc, char** argv,
                                     lockstep::ConfigLoader load) {
+  lockstep::leave_out_unusable_instructions();
   const int status = lockstep::run_worker(argc, argv, load);
   if (status == lockstep::kExitOk) return status;
   // A collective that was given up may still have threads that wait for a peer, and

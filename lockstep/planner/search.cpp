@@ -175,8 +175,8 @@ Constraints constraints_of(const config::Config& config) {
   constraints.threads_only = config::asks_for_threads(config.comm);
   constraints.processes_only = config::asks_for_processes(config.comm);
   // Passes that are written out compute no block again.
-  constraints.can_recompute = !config.parallel.sync_batch_norm &&
-                              !config.model.own_backward.value_or(false);
+  constraints.can_recompute =
+      !config.parallel.sync_batch_norm && !config.model.own_backward.value_or(false);
   return constraints;
 }
 

@@ -63,7 +63,9 @@ int version_of(Database& database) {
 
 void migrate(Database& database, int to) {
   static_assert(!kMigrations.empty());
-  // Looked at inside of the transaction: another process may be at the same.
+  // Who only reads does not wait for those who write.
+  if (version_of(database) == to) return;
+  // Looked at again inside of the transaction: another process may be at the same.
   Transaction transaction(database);
   const int from = version_of(database);
   if (from > to) {

@@ -5,6 +5,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/instruction_sets.h"
 #include "lockstep/memory/device_memory.h"
 
 namespace lockstep::train {
@@ -58,6 +59,7 @@ void make_current(const torch::Device& device) {
 
 precision::Policy set_up_process(const config::Config& config,
                                  const torch::Device& device) {
+  leave_out_unusable_instructions();
   const precision::Policy policy{config.precision.mode, device};
   make_current(device);
   if (!device.is_cpu()) memory::limit_device_memory(device, config.memory.fraction);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/files.h"
+#include "lockstep/base/instruction_sets.h"
 
 namespace lockstep::test {
 namespace {
@@ -25,6 +26,12 @@ namespace {
 const bool kSignalsAreAtTheirDefaults = [] {
   ::signal(SIGINT, SIG_DFL);
   ::signal(SIGHUP, SIG_DFL);
+  return true;
+}();
+
+// Programs and oracles that a test starts inherit it.
+const bool kInstructionsCanBeUsed = [] {
+  leave_out_unusable_instructions();
   return true;
 }();
 
