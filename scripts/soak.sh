@@ -7,7 +7,7 @@
 #                                    training that saves every step, by one rank and by two, killed so often
 #                                    (default: 1000; LOCKSTEP_SOAK_SEED repeats a run)
 #   scripts/soak.sh faults [CELLS]   every fault in every phase to every rank over every backend (default: all
-#                                    160), as a table: exit status, time until the end, what was left
+#                                    200), as a table: exit status, time until the end, what was left
 #   scripts/soak.sh service [KILLS]  the server of jobs, killed so often (default: 500), and the supervisors of
 #                                    jobs, killed a fifth as often (LOCKSTEP_SOAK_SEED repeats a run)
 set -euo pipefail
@@ -47,7 +47,7 @@ soak_checkpoint() {
 }
 
 soak_faults() {
-  local cells="${1:-160}" build="$root/build"
+  local cells="${1:-200}" build="$root/build"
   [[ "$cells" =~ ^[1-9][0-9]*$ ]] || fail 2 "'$cells' is no number of cells"
   "$root/scripts/setup.sh" --no-build
   ninja -C "$build" -j "$(build_jobs)" test_system >&2 || fail 1 "the build failed"

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <mutex>
 #include <string>
 #include <tuple>
@@ -121,6 +122,22 @@ inline std::pair<std::int64_t, std::int64_t> even_share(const Communicator& c,
 inline std::string name_of_ranks(
     const ::testing::TestParamInfo<std::tuple<Rig, int>>& ranks) {
   return str(name_of(std::get<0>(ranks.param)), std::get<1>(ranks.param));
+}
+
+// Tests with one communicator and a number of ranks.
+class RanksTest : public ::testing::TestWithParam<std::tuple<Rig, int>> {
+ protected:
+  void on_ranks(const std::function<void(Communicator&)>& body) const {
+    with_communicators(std::get<0>(GetParam()), std::get<1>(GetParam()), body);
+  }
+};
+
+// These sum in the order of the ranks, whatever they sum: the bits can be compared.
+inline auto ranks_that_sum_in_order() {
+  return ::testing::Values(
+      std::tuple(Rig::local, 1), std::tuple(Rig::local, 2), std::tuple(Rig::local, 3),
+      std::tuple(Rig::gloo_processes, 2), std::tuple(Rig::shm_processes, 2),
+      std::tuple(Rig::shm_processes, 3), std::tuple(Rig::shm_processes, 4));
 }
 
 }  // namespace lockstep::test

@@ -47,22 +47,9 @@ void expect_same_parameters(OddNet& one, OddNet& other, const std::string& when)
 
 }  // namespace
 
-class ShardedUpdate : public ::testing::TestWithParam<std::tuple<Rig, int>> {
- protected:
-  void on_ranks(const std::function<void(Communicator&)>& body) const {
-    with_communicators(std::get<0>(GetParam()), std::get<1>(GetParam()), body);
-  }
-};
+class ShardedUpdate : public RanksTest {};
 
-// These sum in the order of the ranks, whatever they sum: the bits can be compared.
-INSTANTIATE_TEST_SUITE_P(Ranks, ShardedUpdate,
-                         ::testing::Values(std::tuple(Rig::local, 1),
-                                           std::tuple(Rig::local, 2),
-                                           std::tuple(Rig::local, 3),
-                                           std::tuple(Rig::gloo_processes, 2),
-                                           std::tuple(Rig::shm_processes, 2),
-                                           std::tuple(Rig::shm_processes, 3),
-                                           std::tuple(Rig::shm_processes, 4)),
+INSTANTIATE_TEST_SUITE_P(Ranks, ShardedUpdate, ranks_that_sum_in_order(),
                          name_of_ranks);
 
 TEST_P(ShardedUpdate, HasTheBitsOfAWholeOne) {

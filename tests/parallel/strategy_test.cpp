@@ -72,7 +72,7 @@ struct Rank {
   // This rank's share of the samples in passes of `most`.
   void step(const Samples& all, std::int64_t begin, std::int64_t end,
             std::int64_t most = 2) {
-    strategy->begin_step();
+    strategy->begin_step(std::max<std::int64_t>(1, (end - begin + most - 1) / most));
     auto at = begin;
     while (at < end || (strategy->passes_must_match() && at == begin)) {
       const auto next = std::min(at + most, end);
@@ -97,7 +97,8 @@ struct Rank {
   Tensor flat() const {
     std::vector<Tensor> parts;
     for (const auto& p : net->parameters()) {
-      parts.push_back(p.detach().flatten().to(torch::kFloat64));
+      const auto whole = strategy->full_parameter(p).flatten();
+      parts.push_back(whole.to(torch::kFloat64, false, /*copy=*/true));
     }
     return torch::cat(parts);
   }
@@ -131,6 +132,22 @@ void expect_same_bits(Rank& rank, const std::string& when) {
   const auto first = own.clone();
   rank.world.cpu().broadcast(first, 0).wait();
   EXPECT_TRUE(own.equal(first)) << "rank " << rank.world.rank() << " " << when;
+}
+
+// Who holds what: ddp whole and sharded, and the stages of ZeRO.
+std::vector<config::ParallelConfig> holders(const config::ParallelConfig& like) {
+  std::vector<config::ParallelConfig> all;
+  for (const auto sharded : {config::ShardUpdate::off, config::ShardUpdate::on}) {
+    all.push_back(like);
+    all.back().strategy = config::Strategy::data_parallel;
+    all.back().shard_update = sharded;
+  }
+  for (const int stage : {1, 2, 3}) {
+    all.push_back(like);
+    all.back().strategy = config::Strategy::zero;
+    all.back().zero_stage = stage;
+  }
+  return all;
 }
 
 Tensor alone_after(int steps, const config::Config& config, std::int64_t samples = 12) {
@@ -192,11 +209,11 @@ TEST(Strategy, ClippingAveragesAndOptionsAreThoseOfOneRank) {
     rank.strategy->average()->use(false);
     EXPECT_TRUE(torch::equal(weights, rank.flat()));
   });
-  config.parallel.strategy = config::Strategy::data_parallel;
-  for (const auto sharded : {config::ShardUpdate::off, config::ShardUpdate::on}) {
-    config.parallel.shard_update = sharded;
+  for (const auto& holder : holders(config.parallel)) {
+    config.parallel = holder;
     on_threads(3, [&](comm::World& world) {
       Rank rank(config, world);
+      SCOPED_TRACE(rank.strategy->name());
       train(rank);
       // Sums of 12 terms in another order; see above.
       EXPECT_TRUE(rank.updated.norm.allclose(norm, 1e-6, 0));
@@ -228,11 +245,12 @@ TEST(Strategy, OptionsChangeTheResult) {
 // The overflow is on one rank only; the sums show it to all, also to those whose shard
 // it is not in.
 TEST(Strategy, AStepWithAGradientThatIsNotFiniteIsSkippedByAllRanks) {
-  for (const auto sharded : {config::ShardUpdate::off, config::ShardUpdate::on}) {
-    auto config = config_for(3);
-    config.parallel.shard_update = sharded;
+  auto config = config_for(3);
+  for (const auto& holder : holders(config.parallel)) {
+    config.parallel = holder;
     on_threads(3, [&](comm::World& world) {
       Rank rank(config, world);
+      SCOPED_TRACE(rank.strategy->name());
       rank.wanted.skips_nonfinite = true;
       auto samples = make_samples(1, 12);
       rank.step(samples);
@@ -422,10 +440,13 @@ TEST(Strategy, SyncBatchNormIsBatchNormOfTheWholeBatch) {
     expected = rank.flat();
     mean = rank.net->norm->running_mean.clone();
   }
-  for (const int ranks : {2, 3}) {
-    config.parallel.strategy = config::Strategy::data_parallel;
-    on_threads(ranks, [&](comm::World& world) {
+  const auto like = config.parallel;
+  for (const auto& [ranks, holder] : std::vector<std::pair<int, std::size_t>>{
+           {2, 0}, {3, 1}, {2, 2}, {3, 2}, {2, 3}, {3, 3}, {2, 4}, {3, 4}}) {
+    config.parallel = holders(like)[holder];
+    on_threads(ranks, [&, ranks = ranks](comm::World& world) {
       Rank rank(config, world, /*normalises=*/true);
+      SCOPED_TRACE(rank.strategy->name());
       EXPECT_TRUE(rank.strategy->passes_must_match());
       for (std::uint64_t i = 0; i < 4; ++i) {
         const auto samples = make_samples(i, 9);

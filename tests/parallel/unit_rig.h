@@ -97,12 +97,4 @@ inline Tensor share(const Communicator& c, const Tensor& x) {
   return x.narrow(0, begin, end - begin);
 }
 
-// Tests with one communicator and a number of ranks.
-class RanksTest : public ::testing::TestWithParam<std::tuple<Rig, int>> {
- protected:
-  void on_ranks(const std::function<void(Communicator&)>& body) const {
-    with_communicators(std::get<0>(GetParam()), std::get<1>(GetParam()), body);
-  }
-};
-
 }  // namespace lockstep::test::units

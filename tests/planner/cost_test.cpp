@@ -70,10 +70,13 @@ TEST(MemoryCost, StateFollowsPrecisionAndOptimizer) {
   EXPECT_DOUBLE_EQ(
       on_gpu({{"optim.name", "sgd"}, {"optim.momentum", "0"}}).memory({}).optimizer, 0);
   EXPECT_DOUBLE_EQ(on_gpu({{"ema.enabled", "true"}}).memory({}).average, 4 * kMillion);
-  const auto small = on_gpu({{"precision.mode", "bf16_params"}}).memory({});
-  EXPECT_DOUBLE_EQ(small.parameters, 2 * kMillion);
-  EXPECT_DOUBLE_EQ(small.gradients, 2 * kMillion);
-  EXPECT_DOUBLE_EQ(small.master, 4 * kMillion);
+  for (const auto* mode : {"bf16_params", "fp16_params"}) {
+    const auto small = on_gpu({{"precision.mode", mode}}).memory({});
+    EXPECT_DOUBLE_EQ(small.parameters, 2 * kMillion) << mode;
+    EXPECT_DOUBLE_EQ(small.gradients, 2 * kMillion) << mode;
+    EXPECT_DOUBLE_EQ(small.optimizer, 8 * kMillion) << mode;
+    EXPECT_DOUBLE_EQ(small.master, 4 * kMillion) << mode;
+  }
   EXPECT_DOUBLE_EQ(on_gpu({{"precision.mode", "fp64"}}).memory({}).parameters,
                    8 * kMillion);
 }

@@ -162,7 +162,7 @@ TEST(Planner, AnOldGpuComputesInFp32) {
 }
 
 TEST(Planner, ACpuComputesInWhatItIsAskedFor) {
-  for (const auto* mode : {"bf16", "fp16", "bf16_params", "fp64"}) {
+  for (const auto* mode : {"bf16", "fp16", "bf16_params", "fp16_params", "fp64"}) {
     const auto plan = plan_for({{"precision.mode", mode}}, kTwoCores);
     EXPECT_EQ(name_of(plan.config.config.precision.mode), mode);
   }

@@ -1,7 +1,7 @@
 // Every fault in every phase, to every rank, over every backend: the run ends or goes
 // on as it should, nothing is left of it, and the same command takes it up again.
 //
-// LOCKSTEP_SOAK_FAULTS=160 (scripts/soak.sh faults) tries all of them and prints a
+// LOCKSTEP_SOAK_FAULTS=200 (scripts/soak.sh faults) tries all of them and prints a
 // table; a test run takes a few, evenly spread.
 #include <map>
 #include <set>
@@ -65,13 +65,13 @@ std::vector<FaultCell> all_faults() {
                                Phase::saving};
   std::vector<FaultCell> cells;
   for (const auto phase : kPhases) {
-    for (const auto* backend : {"shm", "gloo", "sharded"}) {
+    for (const auto* backend : {"shm", "gloo", "sharded", "zero3"}) {
       for (const auto& fault : of_ranks) {
         for (int rank = 0; rank < kFaultRanks; ++rank) {
           cells.push_back({fault, phase, rank, backend});
         }
       }
-      if (std::string(backend) == "sharded") continue;
+      if (backend != std::string("shm") && backend != std::string("gloo")) continue;
       for (const auto& fault : of_launchers) {
         cells.push_back({fault, phase, kLauncher, backend});
       }
@@ -112,14 +112,25 @@ class FaultyRun {
 
  private:
   std::vector<std::string> command(const std::string& length) const {
-    return test::train_command(
-        run_, kFaultRanks,
-        {"model.name=mlp", "model.hidden=256", "checkpoint.every=2", "eval.every=3",
-         "data.eval_samples=3000", "batch.eval=50", "comm.timeout=8s", length,
-         cell_.backend == "shm" ? "comm.backend=shm" : "comm.backend=gloo",
-         cell_.backend == "sharded" ? "parallel.shard_update=on"
-                                    : "parallel.shard_update=auto",
-         "--grace-period", "8s"});
+    std::vector<std::string> zero;
+    if (cell_.backend == "zero3") {
+      zero = {"parallel.strategy=zero", "parallel.zero_stage=3"};
+    }
+    const std::vector<std::string> all{
+        "model.name=mlp",
+        "model.hidden=256",
+        "checkpoint.every=2",
+        "eval.every=3",
+        "data.eval_samples=3000",
+        "batch.eval=50",
+        "comm.timeout=8s",
+        length,
+        cell_.backend == "shm" ? "comm.backend=shm" : "comm.backend=gloo",
+        cell_.backend == "sharded" ? "parallel.shard_update=on"
+                                   : "parallel.shard_update=auto",
+        "--grace-period",
+        "8s"};
+    return test::train_command(run_, kFaultRanks, test::joined(all, zero));
   }
 
   std::int64_t newest() const {

@@ -75,6 +75,7 @@ TEST(Checkpoint, EveryOptimizerAndPrecisionGoesOnExactly) {
   for (const auto& [optimizer, mode] :
        {std::pair{config::Optimizer::sgd, config::Precision::fp16},
         std::pair{config::Optimizer::lion, config::Precision::bf16_params},
+        std::pair{config::Optimizer::adamw, config::Precision::fp16_params},
         std::pair{config::Optimizer::adam, config::Precision::bf16}}) {
     const files::TemporaryDirectory one, other;
     auto config = test::quick_config();

@@ -149,7 +149,8 @@ TEST(Loop, TheAverageIsEvaluatedAndSaved) {
 // others.
 TEST(Loop, WeightsOfEveryPrecisionAreTakenByEveryOther) {
   const std::vector modes{config::Precision::fp64, config::Precision::fp32,
-                          config::Precision::bf16_params};
+                          config::Precision::bf16_params,
+                          config::Precision::fp16_params};
   for (const auto from : modes) {
     const files::TemporaryDirectory folder;
     auto config = test::quick_config();
@@ -166,7 +167,7 @@ TEST(Loop, WeightsOfEveryPrecisionAreTakenByEveryOther) {
       if (from == to) {
         EXPECT_EQ(second.result.eval->loss, first.result.eval->loss);
       } else {
-        // bf16 has 8 bits.
+        // bf16 has 8 bits, fp16 has 11.
         EXPECT_NEAR(second.result.eval->loss, first.result.eval->loss, 0.05);
       }
     }
@@ -204,18 +205,21 @@ TEST(Loop, StepsWithoutFiniteGradientsAreSkippedUpToALimit) {
 }
 
 TEST(Loop, HalfPrecisionFindsItsLossScale) {
-  auto config = test::quick_config();
-  config.precision.mode = config::Precision::fp16;
-  config.precision.initial_scale = 1e9;
-  config.train.epochs = 8;
-  config.optim.lr = 0.01;
-  const auto run = run_loop(config);
-  EXPECT_GT(run.result.skipped, 3);
-  EXPECT_THAT(run.events, Contains("skipped"));
-  EXPECT_LT(run.result.eval->loss, 1.0);
-  EXPECT_TRUE(std::isnan(run.metrics.front().loss)) << "a skipped step has no loss";
-  config.precision.initial_scale = 1024;
-  EXPECT_EQ(run_loop(config).result.skipped, 0);
+  for (const auto mode : {config::Precision::fp16, config::Precision::fp16_params}) {
+    SCOPED_TRACE(config::name_of(mode));
+    auto config = test::quick_config();
+    config.precision.mode = mode;
+    config.precision.initial_scale = 1e9;
+    config.train.epochs = 8;
+    config.optim.lr = 0.01;
+    const auto run = run_loop(config);
+    EXPECT_GT(run.result.skipped, 3);
+    EXPECT_THAT(run.events, Contains("skipped"));
+    EXPECT_LT(run.result.eval->loss, 1.0);
+    EXPECT_TRUE(std::isnan(run.metrics.front().loss)) << "a skipped step has no loss";
+    config.precision.initial_scale = 1024;
+    EXPECT_EQ(run_loop(config).result.skipped, 0);
+  }
 }
 
 TEST(Loop, WeightsOfHalfTheSizeLearnToo) {
@@ -223,8 +227,7 @@ TEST(Loop, WeightsOfHalfTheSizeLearnToo) {
   config.precision.mode = config::Precision::bf16_params;
   config.train.epochs = 8;
   config.optim.lr = 0.01;
-  const auto run = run_loop(config);
-  EXPECT_LT(run.result.eval->loss, 1.0);
+  EXPECT_LT(run_loop(config).result.eval->loss, 1.0);
 }
 
 TEST(Loop, ActivationsAreComputedAgainWithTheSameLosses) {

@@ -10,7 +10,7 @@
 #include "lockstep/train/replicas.h"
 #include "lockstep/train/trainer.h"
 #include "tests/support/support.h"
-#include "tests/train/small_data.h"
+#include "tests/train/checkpoint_rig.h"
 
 namespace lockstep::train {
 namespace {
@@ -126,6 +126,50 @@ TEST(LoraRun, GoesOnFromAdaptersThatWereGiven) {
   config.optim.weight_decay = 0;
   run_adapters(second.path(), config);
   EXPECT_EQ(adapter_bytes(second.path()), adapter_bytes(first.path()));
+}
+
+// Trains on two ranks at a stage of ZeRO, or as ddp (0), and returns where it went on.
+std::optional<std::int64_t> run_at_stage(const fs::path& folder, config::Config config,
+                                         int stage) {
+  config.comm.deterministic = true;
+  config.parallel.strategy =
+      stage == 0 ? config::Strategy::ddp : config::Strategy::zero;
+  if (stage > 0) config.parallel.zero_stage = stage;
+  config.parallel.shard_update = config::ShardUpdate::off;
+  config.parallel.persist_below = 0;
+  const int port = test::free_port();
+  test::as_processes(2, [&](int rank) {
+    auto world = comm::join(test::environment_of(rank, 2, port), {});
+    const auto ran = test::run_in(folder, config, world);
+    if (rank == 0) {
+      const auto at = ran.result.resumed_at.value_or(0);
+      test::write_file(folder / "resumed_at", str(at));
+    }
+    world.close();
+  });
+  return std::stoll(test::read_file(folder / "resumed_at"));
+}
+
+// Frozen weights are sharded like the others, and no file shows it.
+TEST(LoraRun, EveryStageHasTheFilesOfDdpAndGoesOnAtAnother) {
+  const files::TemporaryDirectory folder;
+  const auto base = folder.path() / "base.safetensors";
+  test::as_processes(1, [&](int) { write_base(base, 1); });
+  const auto config = gpt_config(base);
+  auto half = config;
+  half.train.steps = 3;
+  run_at_stage(folder.path() / "ddp", config, 0);
+  const auto wanted = adapter_bytes(folder.path() / "ddp");
+  ASSERT_FALSE(wanted.empty());
+  for (const int stage : {1, 2, 3}) {
+    const auto place = folder.path() / str("stage", stage);
+    run_at_stage(place, config, stage);
+    EXPECT_TRUE(adapter_bytes(place) == wanted) << "stage " << stage;
+    const auto cut = folder.path() / str("cut", stage);
+    run_at_stage(cut, half, stage);
+    EXPECT_EQ(run_at_stage(cut, config, stage % 3 + 1), 3);
+    EXPECT_TRUE(adapter_bytes(cut) == wanted) << "from stage " << stage;
+  }
 }
 
 TEST(LoraRun, TwoRanksTrainTheSame) {

@@ -143,8 +143,9 @@ TEST(StepGraphGpu, FiveHundredStepsWithAllThatLivesInThemHaveTheSameBits) {
 
 TEST(StepGraphGpu, EveryPrecisionAndOptimizerHasTheSameBits) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
-  for (const auto mode : {config::Precision::fp32, config::Precision::bf16,
-                          config::Precision::bf16_params}) {
+  for (const auto mode :
+       {config::Precision::fp32, config::Precision::bf16,
+        config::Precision::bf16_params, config::Precision::fp16_params}) {
     for (const auto rule : {config::Optimizer::adamw, config::Optimizer::sgd}) {
       SCOPED_TRACE(str(config::name_of(mode), " ", config::name_of(rule)));
       auto config = gpu_config();
@@ -172,19 +173,39 @@ TEST(StepGraphGpu, RecomputedActivationsHaveTheSameBits) {
   expect_graph_changes_no_bit(config);
 }
 
+// Who holds what, and in which precision.
+struct Holder {
+  config::Strategy strategy = config::Strategy::ddp;
+  config::ShardUpdate shard = config::ShardUpdate::automatic;
+  int stage = 1;
+  config::Precision mode = config::Precision::fp32;
+};
+
+std::vector<Holder> held_by_ranks() {
+  using config::Precision, config::ShardUpdate, config::Strategy;
+  return {{Strategy::ddp, ShardUpdate::automatic},
+          {Strategy::ddp, ShardUpdate::on},
+          {Strategy::zero, ShardUpdate::automatic, 1},
+          {Strategy::zero, ShardUpdate::automatic, 2},
+          {Strategy::zero, ShardUpdate::automatic, 1, Precision::fp16_params},
+          {Strategy::zero, ShardUpdate::automatic, 2, Precision::fp16_params}};
+}
+
 // What travels between ranks is captured, too. They share a GPU, which NCCL allows if
 // it takes them for ranks of different machines.
 TEST(StepGraphGpu, RanksOverNcclHaveTheSameBits) {
   // Nothing may touch the GPU before the ranks are forked.
   if (!std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "no GPU";
   auto config = gpu_config();
-  config.parallel.strategy = config::Strategy::ddp;
   config.parallel.ranks = 2;
   config.batch.micro = 4;
   config.optim.clip_norm = 1;
   config.comm.backend = config::CommBackend::nccl;
-  for (const auto shard : {config::ShardUpdate::automatic, config::ShardUpdate::on}) {
-    config.parallel.shard_update = shard;
+  for (const auto& holder : held_by_ranks()) {
+    config.parallel.strategy = holder.strategy;
+    config.parallel.shard_update = holder.shard;
+    config.parallel.zero_stage = holder.stage;
+    config.precision.mode = holder.mode;
     std::vector<std::string> weights;
     for (const auto graph : {config::Graph::off, config::Graph::on}) {
       config.train.graph = graph;
@@ -202,7 +223,9 @@ TEST(StepGraphGpu, RanksOverNcclHaveTheSameBits) {
       for (const auto& end : ends) EXPECT_EQ(end.shell_status(), 0);
       weights.push_back(test::read_file(folder.path() / "runs/r/model.safetensors"));
     }
-    EXPECT_TRUE(weights[0] == weights[1]) << config::name_of(shard);
+    EXPECT_TRUE(weights[0] == weights[1])
+        << config::name_of(holder.strategy) << " " << holder.stage << " "
+        << config::name_of(holder.shard) << " " << config::name_of(holder.mode);
   }
 }
 
