@@ -53,7 +53,7 @@ def first_finished_step(run, begin):
 def ours(size, batch, folder):
     knobs = {"model.size": sizes[size], "model.own_backward": "true", "precision.mode": "bf16_params",
              "model.pad_vocabulary": "64", "data.dir": folder, "batch.global": batch, "batch.micro": batch,
-             "data.tokenizer": "", "memory.find_micro": "false", "planner.learn": "false", "eval.every": "0",
+             "data.tokenizer": "", "memory.find_micro": "false", "planner.learn": "never", "eval.every": "0",
              "schedule.warmup_steps": "10", "train.steps": arguments.steps, "train.log_every": "10",
              "checkpoint.save_last": "false", "checkpoint.final_weights": "false"}
     run = pathlib.Path(folder) / f"run-{size}-{batch}-{time.time()}"

@@ -84,7 +84,7 @@ def lockstep(folder, name):
     knobs = {"model.weights": folder + "/initial.safetensors", "model.own_backward": "true",
              "precision.mode": "bf16_params", "model.pad_vocabulary": "64", "data.dir": folder, "data.tokenizer": "",
              "data.shuffle": "false", "batch.global": arguments.batch, "batch.micro": arguments.batch,
-             "memory.find_micro": "false", "planner.learn": "false", "eval.every": "0", "optim.lr": arguments.lr, "optim.no_decay": "none",
+             "memory.find_micro": "false", "planner.learn": "never", "eval.every": "0", "optim.lr": arguments.lr, "optim.no_decay": "none",
              "schedule.name": "constant", "schedule.warmup_steps": warmup - 1,  # ours rises by 1 / (steps + 1)
              "train.steps": arguments.steps,
              "train.log_every": "1", "checkpoint.save_last": "false", "checkpoint.final_weights": "false"}

@@ -93,7 +93,10 @@ void expect_near(const std::string& recorded, const std::string& now) {
   EXPECT_EQ(recorded.substr(0, cut(recorded)), now.substr(0, cut(now)));
   const auto a = std::stod(recorded.substr(cut(recorded)));
   const auto b = std::stod(now.substr(cut(now)));
-  EXPECT_NEAR(a, b, 0.02 * std::max(1.0, std::abs(a))) << now;
+  // Accuracies are counts: on another processor one of the 44 samples of a window,
+  // whose two best scores are near, may fall to the other side.
+  const bool is_count = now.find(" accuracy") != std::string::npos;
+  EXPECT_NEAR(a, b, (is_count ? 0.025 : 0.02) * std::max(1.0, std::abs(a))) << now;
 }
 
 // The processor, the weights, then the numbers.
