@@ -37,6 +37,9 @@ constexpr char kRemedy[] =
     "; set LOCKSTEP_LIBTORCH to the folder of LibTorch 2.11.0 (it has lib/ and "
     "include/)";
 
+constexpr char kFetchRemedy[] =
+    "; run scripts/get_libtorch.sh, which fetches it, or set LOCKSTEP_LIBTORCH to the "
+    "folder of LibTorch 2.11.0 (it has lib/ and include/)";
 constexpr char kCudaRemedy[] =
     "; this is the CUDA build: use one without CUDA here, or set LOCKSTEP_LIBTORCH to "
     "a "
@@ -114,6 +117,30 @@ bool has_torch(const fs::path& folder) {
   return fs::exists(folder / "libtorch_cpu.so", ignored);
 }
 
+fs::path folder_of_this_program() {
+  return fs::read_symlink("/proc/self/exe").parent_path();
+}
+
+// Where LibTorch lies on a machine that did not build this program: in its bundle, or
+// where scripts/setup.sh and get_libtorch.sh put it. One for GPUs is taken first.
+std::vector<fs::path> places_of_torch() {
+  std::vector<fs::path> places = {folder_of_this_program().parent_path() / "libtorch",
+                                  fs::path(LOCKSTEP_TORCH_LIB).parent_path()};
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  fs::path folder;
+  if (cache != nullptr && *cache != '\0') {
+    folder = cache;
+  } else if (home != nullptr && *home != '\0') {
+    folder = fs::path(home) / ".cache";
+  }
+  if (folder.empty()) return places;
+  const std::string name = std::string("libtorch-") + kVersion;
+  places.push_back(folder / "lockstep" / (name + "-gpu") / "torch");
+  places.push_back(folder / "lockstep" / name / "torch");
+  return places;
+}
+
 // Returns the folder that the system's search (LD_LIBRARY_PATH, ld.so.conf) finds.
 fs::path torch_on_search_path() {
   void* handle = dlopen("libc10.so", RTLD_NOW | RTLD_GLOBAL);
@@ -121,13 +148,14 @@ fs::path torch_on_search_path() {
   if (handle == nullptr || dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0) {
     throw LoadError(
         std::string("LibTorch was not found: LOCKSTEP_LIBTORCH is not set and ") +
-        LOCKSTEP_TORCH_LIB + " has no libtorch_cpu.so");
+            LOCKSTEP_TORCH_LIB + " has no libtorch_cpu.so",
+        kFetchRemedy);
   }
   return fs::absolute(map->l_name).parent_path();
 }
 
-// Returns LibTorch's lib/ folder: the one that the user names, or the one that this was
-// built with, or the system's.
+// Returns LibTorch's lib/ folder: the one that the user names, else the first that is
+// there, else the system's.
 fs::path torch_folder() {
   const char* named = std::getenv("LOCKSTEP_LIBTORCH");
   if (named != nullptr && *named != '\0') {
@@ -137,7 +165,9 @@ fs::path torch_folder() {
     throw LoadError("LOCKSTEP_LIBTORCH=" + std::string(named) +
                     " has no lib/libtorch_cpu.so");
   }
-  if (has_torch(LOCKSTEP_TORCH_LIB)) return LOCKSTEP_TORCH_LIB;
+  for (const auto& place : places_of_torch()) {
+    if (has_torch(place / "lib")) return place / "lib";
+  }
   return torch_on_search_path();
 }
 
@@ -165,8 +195,7 @@ lockstep::WorkerMain load_worker() {
     open_library(torch / "libc10_cuda.so", RTLD_GLOBAL, kCudaRemedy);
     open_library(torch / "libtorch_cuda.so", RTLD_GLOBAL, kCudaRemedy);
   }
-  const fs::path library =
-      fs::read_symlink("/proc/self/exe").replace_filename("liblockstep_worker.so");
+  const fs::path library = folder_of_this_program() / "liblockstep_worker.so";
   if (!fs::exists(library)) {
     throw LoadError(library.string() + " is missing",
                     "; keep it beside lockstep_worker");

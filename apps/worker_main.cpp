@@ -10,6 +10,7 @@
 //                                      tries every collective with the other ranks
 //   lockstep_worker --generate [options]
 //                                      continues texts by a trained model
+//   lockstep_worker --infer [options]  evaluates a trained model, or predicts with it
 //   lockstep_worker --measure PART [options]
 //                                      measures or tests a part of this machine
 #include <cerrno>
@@ -24,6 +25,7 @@
 
 #include "apps/worker_entry.h"
 #include "apps/worker_generate.h"
+#include "apps/worker_infer.h"
 #include "apps/worker_measure.h"
 #include "apps/worker_selftest.h"
 #include "apps/worker_train.h"
@@ -161,6 +163,9 @@ int run_worker(int argc, char** argv, ConfigLoader load) {
     }
     if (argc > 1 && std::string_view(argv[1]) == "--generate") {
       return run_generate({argv + 2, argv + argc}, load);
+    }
+    if (argc > 1 && std::string_view(argv[1]) == "--infer") {
+      return run_inference({argv + 2, argv + argc}, load);
     }
     const auto arguments = parse(argc, argv);
     if (arguments.version) {

@@ -31,6 +31,55 @@ build_jobs() {
   echo "$jobs"
 }
 
+# Sets $weight: what a step of the build takes, in tenths of a second on two cores. A
+# source of the data plane includes LibTorch; the tests of a module are one source.
+step_weight() {
+  local module="${1#*object }"
+  case "$1" in
+    *cmake_pch*) weight=300 ;;
+    *"Building "*" object tests/"*) module="${module#tests/}" weight=170 ;;
+    *"Building "*" object "*) module="${module#lockstep/}" weight=70 ;;
+    *) weight=3 && return ;;
+  esac
+  [[ "$data_plane" != *" ${module%%/*} "* ]] || weight=$((weight * 2))
+}
+
+time_to_go() {
+  if (($1 < 90)); then echo "$1 s"; else echo "$((($1 + 30) / 60)) min"; fi
+}
+
+# Reads what ninja prints: its steps become a line of progress now and then, all else is
+# shown. $1: the steps that there are to do, as `ninja -n` prints them.
+show_progress() {
+  local line weight total=0 finished=0 begin=$SECONDS shown=$SECONDS elapsed
+  while IFS= read -r line; do
+    step_weight "$line" && total=$((total + weight))
+  done <<<"$1"
+  while IFS= read -r line; do
+    if [[ ! "$line" =~ ^\[[0-9]+/[0-9]+\] ]]; then
+      printf '%s\n' "$line"
+      continue
+    fi
+    step_weight "$line" && finished=$((finished + weight))
+    elapsed=$((SECONDS - begin))
+    if ((SECONDS - shown >= 10 && finished > 0 && finished < total)); then
+      shown=$SECONDS
+      say "building, $((100 * finished / total)) %, $(time_to_go $((elapsed * (total - finished) / finished))) to go"
+    fi
+  done
+}
+
+# run_build FOLDER [TARGET]...: what is out of date, with progress. Returns 1 where it fails.
+run_build() {
+  local folder="$1" steps data_plane
+  shift
+  steps="$(ninja -C "$folder" -n "$@" 2>&1)" || { printf '%s\n' "$steps" >&2 && return 1; }
+  [[ "$steps" != *"no work to do"* ]] || return 0
+  data_plane=" $(sed -n 's/^data \([a-z_]*\):.*/\1/p' "$folder/layers.txt" 2>/dev/null | paste -sd' ') apps "
+  say "building $(grep -c '^\[' <<<"$steps") steps in ${folder#"$root/"}"
+  ninja -C "$folder" -j "$(build_jobs)" "$@" 2>&1 | show_progress "$steps" >&2
+}
+
 # install_packages NAME...: those that are missing, as root or through sudo. Asks apt for
 # nothing when all are there.
 install_packages() {

@@ -13,7 +13,7 @@ begin=$SECONDS
 setup_s=$((SECONDS - begin))
 
 begin=$SECONDS
-ninja -C "$root/build" -j "$(build_jobs)" || fail 1 "the build failed: the compiler's message is above"
+run_build "$root/build" || fail 1 "the build failed: the compiler's message is above"
 build_s=$((SECONDS - begin))
 say "setup $setup_s s, build $build_s s (budget $build_budget_s s)"
 

@@ -124,6 +124,8 @@ struct Command {
   X(status)                  \
   X(top)                     \
   X(report)                  \
+  X(eval)                    \
+  X(predict)                 \
   X(checkpoint)              \
   X(tokenizer)               \
   X(tokenize)                \

@@ -21,6 +21,7 @@ struct Kind {
   std::int64_t num_labels;         // bytes before the pixels; the last is the class
   std::int64_t num_classes;
   std::vector<Affine> channels;
+  std::vector<std::string> class_names = {};
 };
 
 Affine channel(float mean, float deviation) {
@@ -44,6 +45,7 @@ class Cifar : public Dataset {
       : num_labels_(kind.num_labels), record_(kind.num_labels + kPixels) {
     spec_.shape = {3, 32, 32};
     spec_.num_classes = kind.num_classes;
+    spec_.class_names = kind.class_names;
     spec_.channels = kind.channels;
     if (kind.num_labels > 1) {
       spec_.fields = {{.name = "coarse", .dtype = torch::kInt64, .num_classes = 20}};
@@ -129,7 +131,9 @@ Opened open_cifar10(const config::DataConfig& config, Split split) {
             .num_classes = 10,
             // Mean and deviation of the training images.
             .channels = {channel(0.4914F, 0.2470F), channel(0.4822F, 0.2435F),
-                         channel(0.4465F, 0.2616F)}};
+                         channel(0.4465F, 0.2616F)},
+            .class_names = {"airplane", "automobile", "bird", "cat", "deer", "dog",
+                            "frog", "horse", "ship", "truck"}};
   if (split == Split::train) {
     kind.files = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                   "data_batch_4.bin", "data_batch_5.bin"};

@@ -47,6 +47,7 @@ struct SampleSpec {
   std::vector<std::int64_t> shape;     // of the input, without the batch: (C, H, W)
   torch::Dtype dtype = torch::kUInt8;  // of the input as it is stored
   std::int64_t num_classes = 0;        // targets are 0 ... num_classes - 1; 0: any
+  std::vector<std::string> class_names = {};  // in their order, where they have names
   // The model sees the input as FieldSpec says.
   float scale = 1;
   float shift = 0;

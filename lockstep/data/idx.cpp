@@ -162,6 +162,7 @@ class IdxDataset : public Dataset {
     spec_.shift = -files.mean / files.deviation;
     const auto largest = *std::max_element(labels_.begin(), labels_.end());
     spec_.num_classes = files.num_classes > 0 ? files.num_classes : largest + 1;
+    spec_.class_names = files.class_names;
     if (largest >= spec_.num_classes) {
       throw Error(Fault::io, "data: '", files.labels.string(), "' has the label ",
                   int{largest}, ", the data set has the classes 0 to ",

@@ -15,7 +15,8 @@ struct IdxFiles {
   std::filesystem::path labels;
   std::int64_t limit = 0;        // read only the first samples; 0: all
   std::int64_t num_classes = 0;  // 0: the largest label plus one
-  float mean = 0;                // of the pixels scaled to [0, 1]
+  std::vector<std::string> class_names = {};
+  float mean = 0;  // of the pixels scaled to [0, 1]
   float deviation = 1;
 };
 

@@ -114,11 +114,12 @@ struct ImageFile {
 
 class ImageFolder : public Dataset {
  public:
-  ImageFolder(std::vector<ImageFile> samples, std::int64_t num_classes,
-              std::int64_t side)
+  ImageFolder(std::vector<ImageFile> samples,
+              const std::map<std::string, std::int64_t>& classes, std::int64_t side)
       : samples_(std::move(samples)), side_(side) {
     spec_.shape = {3, side, side};
-    spec_.num_classes = num_classes;
+    spec_.num_classes = static_cast<std::int64_t>(classes.size());
+    for (const auto& [name, label] : classes) spec_.class_names.push_back(name);
     // The mean and deviation of ImageNet's colors, which pretrained weights expect.
     for (const auto& [mean, deviation] :
          {std::pair(0.485F, 0.229F), {0.456F, 0.224F}, {0.406F, 0.225F}}) {
@@ -216,8 +217,7 @@ Opened open_image_folder(const config::DataConfig& config, Split split) {
   const auto train = folder_of_split(dir, Split::train);
   const auto classes = classes_in(train);
   auto samples = list_samples(folder_of_split(dir, split), classes, train);
-  auto all = std::make_unique<ImageFolder>(
-      std::move(samples), static_cast<std::int64_t>(classes.size()), config.resize);
+  auto all = std::make_unique<ImageFolder>(std::move(samples), classes, config.resize);
   return thinned(std::move(all), sample_limit(config, split));
 }
 

@@ -60,11 +60,14 @@ Opened open_fashion_mnist(const config::DataConfig& config, Split split) {
           : "set data.dir to the folder of the four IDX files, or leave it "
             "empty to use the package dataset-fashion-mnist";
   // Mean and deviation of the pixels of the training images.
-  return open_idx(files_in({folder, remedy}, split,
-                           {.limit = sample_limit(config, split),
-                            .num_classes = 10,
-                            .mean = 0.2860F,
-                            .deviation = 0.3530F}));
+  return open_idx(
+      files_in({folder, remedy}, split,
+               {.limit = sample_limit(config, split),
+                .num_classes = 10,
+                .class_names = {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
+                                "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"},
+                .mean = 0.2860F,
+                .deviation = 0.3530F}));
 }
 
 Opened open_idx(const config::DataConfig& config, Split split) {

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/open.h"
+#include "lockstep/describe/detail/subject.h"
 #include "lockstep/hardware/machine.h"
 #include "lockstep/memory/memory_meter.h"
 #include "lockstep/models/deferred.h"
@@ -19,6 +20,8 @@
 namespace lockstep::describe {
 namespace {
 
+using detail::stage_of;
+using detail::Subject;
 using run::Footprint;
 using run::ModelUnit;
 
@@ -136,24 +139,6 @@ struct Passes {
   std::int64_t forward_peak = 0;   // without gradients
   std::int64_t outputs = 0;        // elements of a sample
 };
-
-// The subject of a description: the model, its samples, and its losses.
-struct Subject {
-  models::Model& model;
-  const data::SampleSpec& spec;
-  const task::Task& task;
-};
-
-data::BatchStage stage_of(const Subject& subject, std::int64_t batch,
-                          const torch::Device& device) {
-  data::BatchStage stage(
-      {.spec = subject.spec,
-       .wanted = data::wanted_by(subject.model.inputs(), subject.task.fields()),
-       .format = subject.model.memory_format(),
-       .device = device});
-  stage.reserve(batch);
-  return stage;
-}
 
 void evaluate(const Subject& subject, const precision::Policy& policy,
               const data::Batch& batch) {
@@ -336,6 +321,17 @@ std::int64_t bytes_to_spare() {
 
 }  // namespace
 
+data::BatchStage detail::stage_of(const Subject& subject, std::int64_t batch,
+                                  const torch::Device& device) {
+  data::BatchStage stage(
+      {.spec = subject.spec,
+       .wanted = data::wanted_by(subject.model.inputs(), subject.task.fields()),
+       .format = subject.model.memory_format(),
+       .device = device});
+  stage.reserve(batch);
+  return stage;
+}
+
 run::ModelDescription describe_model(models::Model& model, const data::SampleSpec& spec,
                                      const task::Task& task) {
   if (model.parameters().empty()) {
@@ -389,7 +385,12 @@ run::ModelDescription describe_model(const config::Config& config) {
   if (kBytesToTry * parameters <= static_cast<double>(bytes_to_spare())) {
     model = build();
   }
-  auto described = describe_model(*model, spec, *task::make_task(config, spec, {}));
+  const auto task = task::make_task(config, spec, {});
+  auto described = describe_model(*model, spec, *task);
+  if (!device_of(*model).is_meta()) {
+    const Subject subject{.model = *model, .spec = spec, .task = *task};
+    detail::add_trials(described, subject, 2 * size_for(subject));
+  }
   described.name = config.model.name;
   described.frozen_parameters = count_frozen(*model);
   described.train_samples = parts.train->size();

@@ -19,6 +19,7 @@
 #include "lockstep/jobs/state_directory.h"
 #include "lockstep/jobs/worker.h"
 #include "lockstep/planner/history.h"
+#include "lockstep/planner/trials.h"
 
 namespace lockstep::jobs {
 namespace {
@@ -166,7 +167,9 @@ std::vector<std::string> set_variables(const Caller& caller) {
   return names;
 }
 
-planner::Correction correction_for(const PredictedRun& run, const Caller& caller) {
+namespace {
+
+planner::Correction correction_by_runs(const PredictedRun& run, const Caller& caller) {
   const auto& [model, config, machine] = run;
   const auto state = state_directory(caller);
   if (state.empty()) return {};
@@ -178,6 +181,23 @@ planner::Correction correction_for(const PredictedRun& run, const Caller& caller
   } catch (const std::exception&) {
     return {};  // there was no run yet
   }
+}
+
+}  // namespace
+
+planner::Correction correction_for(const PredictedRun& run, const Caller& caller) {
+  auto correction = correction_by_runs(run, caller);
+  if (correction.runs > 0) return correction;
+  const auto& [model, config, machine] = run;
+  const auto kind = planner::kind_of_memory(config, machine);
+  const bool fp32 = config.precision.mode == config::Precision::automatic ||
+                    config.precision.mode == config::Precision::fp32;
+  if (kind == "cuda" || !fp32) return correction;
+  correction.trials = planner::factors_of_trials(model, machine);
+  if (kind == "cpu" && !correction.trials.empty()) {
+    correction.memory_bytes = static_cast<double>(model.process_bytes);
+  }
+  return correction;
 }
 
 planner::Knowledge gather_knowledge(const config::Loaded& wanted,

@@ -82,7 +82,16 @@ struct Correction {
   double memory_bytes = 0;  // and, of a CPU rank, what its process has besides tensors
   double memory_spread = 0;
   int runs = 0;
+  // Where no run was seen: the same factor as `time`, of passes that were tried with some
+  // numbers of threads; planner/trials.h.
+  struct Trial {
+    double threads = 1;
+    double factor = 1;
+  };
+  std::vector<Trial> trials;
 
+  // Returns the factor of a rank with so many threads.
+  double time_with(double threads) const;
   double spread_of(const TimeCost& cost) const {
     return cost.host_bound ? host_time_spread : time_spread;
   }

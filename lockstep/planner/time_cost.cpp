@@ -29,15 +29,18 @@ constexpr double kInterference = 0.15;
 // doubling of their number.
 constexpr double kSkew = 0.01;
 
+// Returns the cores that a rank computes with.
+double cores_of_rank(const CostInputs& inputs, int ranks) {
+  const double cores = std::max(1, inputs.machine.physical_cores);
+  const int all = inputs.config.parallel.threads.value_or(
+      std::max(1, inputs.machine.physical_cores / ranks));
+  // More threads than cores share them, and so do more ranks.
+  return std::min<double>(all, cores / ranks);
+}
+
 // Returns the slowest of the ranks' devices, for which the others wait.
 DeviceRates device_rates(const CostInputs& inputs, int ranks) {
-  if (!inputs.on_gpu()) {
-    const double cores = std::max(1, inputs.machine.physical_cores);
-    const int all = inputs.config.parallel.threads.value_or(
-        std::max(1, inputs.machine.physical_cores / ranks));
-    // More threads than cores share them, and so do more ranks.
-    return cpu_rates(inputs.machine, std::min<double>(all, cores / ranks));
-  }
+  if (!inputs.on_gpu()) return cpu_rates(inputs.machine, cores_of_rank(inputs, ranks));
   auto slowest = gpu_rates(inputs.machine, 0, inputs.config.precision.mode);
   const auto count = std::min<std::size_t>(ranks, inputs.machine.gpus.size());
   for (std::size_t i = 1; i < count; ++i) {
@@ -86,7 +89,8 @@ MicroTime micro_time(const CostInputs& inputs, const Candidate& candidate,
                       work.bytes / rates.memory;
   if (!inputs.on_gpu()) {
     constexpr double kCall = 6e-6;
-    return {(busy + kCall * work.launches) * inputs.correction.time};
+    return {(busy + kCall * work.launches) *
+            inputs.correction.time_with(cores_of_rank(inputs, candidate.ranks))};
   }
   // A GPU works off the operators that were launched.
   const double device = busy * inputs.correction.time;

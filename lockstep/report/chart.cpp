@@ -11,7 +11,7 @@ namespace lockstep::report {
 namespace {
 
 constexpr double kWidth = 640, kHeight = 280;
-constexpr double kLeft = 64, kRight = 12, kTop = 28, kBottom = 32;
+constexpr double kLeft = 64, kRight = 12, kTop = 28, kBottom = 46;
 constexpr std::size_t kMostPoints = 800;
 
 // Most eyes can tell these colours apart, on white and on black.
@@ -99,10 +99,10 @@ class Drawing {
     y_.widen();
     if (lines_.size() > 1) draw_legend();
     out_ = fmt::format(
-        "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\"><text "
+        "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\"{}><text "
         "class=\"title\" "
         "x=\"{}\" y=\"16\">{}</text>",
-        kWidth, height_, html_text(chart_.title), kLeft, html_text(title()));
+        kWidth, height_, html_text(chart_.title), scales(), kLeft, html_text(title()));
     draw_axes();
     for (std::size_t i = 0; i < lines_.size(); ++i) draw_line(i);
     return out_ + legend_ + "</svg>\n";
@@ -110,7 +110,18 @@ class Drawing {
 
  private:
   std::string title() const {
-    return chart_.unit.empty() ? chart_.title : chart_.title + ", " + chart_.unit;
+    auto title = chart_.title;
+    if (!chart_.unit.empty()) title += ", " + chart_.unit;
+    return logarithmic_ ? title + " (log scale)" : title;
+  }
+
+  // Returns the attributes by which kTooltips turns places back into values.
+  std::string scales() const {
+    return fmt::format(
+        " data-frame=\"{} {} {} {}\" data-x=\"{} {}\" data-y=\"{} {}\" data-log=\"{}\" "
+        "data-xname=\"{}\"",
+        kLeft, kWidth - kRight, kTop, kHeight - kBottom, x_.low, x_.high, y_.low,
+        y_.high, logarithmic_ ? 1 : 0, html_text(chart_.x_name));
   }
   double at_x(double x) const {
     return kLeft + (x - x_.low) / (x_.high - x_.low) * (kWidth - kLeft - kRight);
@@ -163,8 +174,17 @@ class Drawing {
          x += along) {
       out_ += fmt::format(
           "<text class=\"tick\" text-anchor=\"middle\" x=\"{:.1f}\" y=\"{}\">{}</text>",
-          at_x(x), kHeight - kBottom + 18, number(x));
+          at_x(x), kHeight - kBottom + 16, number(x));
     }
+    if (chart_.x_name.empty()) return;
+    out_ += fmt::format(
+        "<text class=\"tick\" text-anchor=\"middle\" x=\"{}\" y=\"{}\">{}</text>",
+        (kLeft + kWidth - kRight) / 2, kHeight - kBottom + 30,
+        html_text(chart_.x_name));
+  }
+
+  const char* color_of(std::size_t which) const {
+    return kColors[chart_.lines[which].color % kColors.size()];
   }
 
   void draw_line(std::size_t which) {
@@ -180,8 +200,9 @@ class Drawing {
       pen_is_down = true;
     }
     out_ += fmt::format(
-        "<path fill=\"none\" stroke=\"{}\" d=\"{}\"><title>{}</title></path>",
-        kColors[which % kColors.size()], path, html_text(chart_.lines[which].name));
+        "<path fill=\"none\" stroke=\"{}\"{} d=\"{}\" data-name=\"{}\"/>",
+        color_of(which), chart_.lines[which].dashed ? " stroke-dasharray=\"6 4\"" : "",
+        path, html_text(chart_.lines[which].name));
   }
 
   // Draws it below the axis, in as many rows as it takes.
@@ -193,9 +214,9 @@ class Drawing {
         x = kLeft;
         height_ += 14;
       }
-      legend_ += fmt::format(
-          "<text class=\"tick\" x=\"{}\" y=\"{}\" fill=\"{}\">{}</text>", x,
-          height_ - 2, kColors[i % kColors.size()], html_text(chart_.lines[i].name));
+      legend_ +=
+          fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\" fill=\"{}\">{}</text>", x,
+                      height_ - 2, color_of(i), html_text(chart_.lines[i].name));
       x += width;
     }
   }
@@ -209,6 +230,53 @@ class Drawing {
 };
 
 }  // namespace
+
+// It reads the drawn paths: the page holds every value once.
+const std::string_view kTooltips = R"(<script>
+for (const svg of document.querySelectorAll('svg[data-x]')) {
+  const numbers = name => svg.dataset[name].split(' ').map(Number);
+  const [left, right, top, bottom] = numbers('frame');
+  const [x0, x1] = numbers('x'), [y0, y1] = numbers('y');
+  const lines = [...svg.querySelectorAll('path[data-name]')].map(path => ({
+    name: path.dataset.name, color: path.getAttribute('stroke'),
+    points: path.getAttribute('d').split(/[ML]/).slice(1)
+      .map(pair => pair.split('h')[0].split(',').map(Number))}));
+  const mark = document.createElementNS(svg.namespaceURI, 'g');
+  svg.append(mark);
+  const show = value => Number(value.toPrecision(4)).toString();
+  const nearest = (points, x) => points.reduce((best, point) =>
+    Math.abs(point[0] - x) < Math.abs(best[0] - x) ? point : best);
+  svg.onmouseleave = () => mark.replaceChildren();
+  svg.onmousemove = event => {
+    const x = event.offsetX * svg.viewBox.baseVal.width / svg.clientWidth;
+    if (x < left || x > right || lines.length === 0) return mark.replaceChildren();
+    const all = lines.map(line => [line, nearest(line.points, x)]);
+    const at = all.reduce((best, one) =>
+      Math.abs(one[1][0] - x) < Math.abs(best[1][0] - x) ? one : best)[1][0];
+    const here = all.filter(one => Math.abs(one[1][0] - at) < 3);
+    const rows = [[svg.dataset.xname + ' ' + show(x0 + (at - left) / (right - left) * (x1 - x0)), '']];
+    for (const [line, [, py]] of here) {
+      const scaled = y0 + (bottom - py) / (bottom - top) * (y1 - y0);
+      rows.push([line.name + ' ' + show(svg.dataset.log === '1' ? 10 ** scaled : scaled), line.color]);
+    }
+    const element = (name, attributes, text = '') => {
+      const made = document.createElementNS(svg.namespaceURI, name);
+      for (const key in attributes) made.setAttribute(key, attributes[key]);
+      made.textContent = text;
+      return made;
+    };
+    const width = 7 * Math.max(...rows.map(row => row[0].length)) + 12;
+    const tx = at + 8 + width > right ? at - 8 - width : at + 8;
+    mark.replaceChildren(
+      element('line', {class: 'grid', x1: at, x2: at, y1: top, y2: bottom}),
+      ...here.map(([line, [px, py]]) => element('circle', {cx: px, cy: py, r: 3, fill: line.color})),
+      element('rect', {class: 'tip', x: tx, y: top, width, height: 15 * rows.length + 6, rx: 3}),
+      ...rows.map(([text, color], i) => element('text',
+        Object.assign({class: 'tick', x: tx + 6, y: top + 15 * (i + 1)}, color ? {fill: color} : {}), text)));
+  };
+}
+</script>
+)";
 
 std::string svg_of(const Chart& chart) {
   return Drawing(chart).text();

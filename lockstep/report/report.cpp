@@ -14,6 +14,7 @@
 #include "lockstep/monitor/catalogue.h"
 #include "lockstep/monitor/metrics.h"
 #include "lockstep/report/chart.h"
+#include "lockstep/report/detail/confusion.h"
 #include "lockstep/report/detail/report_parts.h"
 #include "lockstep/run/events.h"
 #include "lockstep/run/knobs.h"
@@ -34,6 +35,8 @@ h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
 svg{width:100%;height:auto}path{stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}
 .title{font-size:14px;font-weight:600;fill:currentColor}.tick{font-size:11px}
 .tick:not([fill]){fill:gray}.grid{stroke:gray;stroke-opacity:.25}
+.tip{fill:Canvas;stroke:gray;stroke-opacity:.6}
+table.matrix td{text-align:right;padding:.25rem .6rem}
 table{border-collapse:collapse}td,th{text-align:left;padding:.15rem .9rem .15rem 0;vertical-align:top}
 th{border-bottom:1px solid gray}td{font-variant-numeric:tabular-nums}
 .scroll{overflow-x:auto}
@@ -47,6 +50,7 @@ struct Loaded {
   std::vector<run::Event> events;
   Json plan, summary;
   Rows machine, prediction, texts;
+  std::string confusion;
   Knobs knobs;
 };
 
@@ -68,7 +72,9 @@ Loaded load(const run::RunDirectory& run) {
                 .machine = detail::machine_rows(run),
                 .prediction = detail::prediction_rows(run),
                 .texts = detail::text_rows(run),
+                .confusion = {},
                 .knobs = run::read_knobs(run.config())};
+  loaded.confusion = detail::confusion_table(run, loaded.metrics);
   constexpr std::int64_t kLimit = 256 << 20;
   for (const auto& line : text::split(files::read_tail(run.system(), kLimit), '\n')) {
     if (auto fields = run::parse_json_line(line))
@@ -100,16 +106,23 @@ std::string section(std::string_view title, const std::string& content) {
   return fmt::format("<h2>{}</h2>\n{}", html_text(title), content);
 }
 
-// Returns "train/loss" over steps, of each run that has it.
+// Returns "train/loss" over steps, of each run that has it. A color is a run's, or, of
+// a single one, that of a split; of several runs evaluations are dashed.
 Chart over_steps(
     const std::vector<Loaded>& runs, const std::string& title,
     std::initializer_list<std::pair<monitor::Split, std::string>> metrics) {
-  Chart chart{.title = title + " over steps", .unit = "", .lines = {}};
-  for (const auto& run : runs) {
+  Chart chart{.title = title, .unit = "", .x_name = "step", .lines = {}};
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const auto& run = runs[i];
     for (const auto& [split, name] : metrics) {
+      const bool is_eval = split == monitor::Split::eval;
       const std::string who = metrics.size() > 1 ? std::string(name_of(split)) : "";
       ChartLine line{.name = runs.size() > 1 ? run.record.id + " " + who : who,
-                     .points = {}};
+                     .points = {},
+                     .color = runs.size() > 1 ? i
+                              : is_eval       ? 1U
+                                              : 0U,
+                     .dashed = runs.size() > 1 && is_eval};
       if (line.name.empty()) line.name = title;
       for (const auto& one : run.metrics) {
         if (one.split != split) continue;
@@ -126,10 +139,12 @@ Chart over_steps(
 Chart over_time(const std::vector<Loaded>& runs, const std::string& title,
                 const std::string& metric) {
   const auto* info = monitor::find_metric(metric);
-  Chart chart{.title = title + " over minutes",
+  Chart chart{.title = title,
               .unit = info == nullptr ? "" : std::string(info->unit),
+              .x_name = "minutes",
               .lines = {}};
-  for (const auto& run : runs) {
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const auto& run = runs[i];
     std::map<std::string, ChartLine> lines;
     std::optional<double> start;
     for (const auto& sample : run.system) {
@@ -149,7 +164,13 @@ Chart over_time(const std::vector<Loaded>& runs, const std::string& title,
                                  run::number_of(field).value_or(0));
       }
     }
-    for (auto& [name, line] : lines) chart.lines.push_back(std::move(line));
+    // A color is a run's, or, of a single one, that of a GPU.
+    std::size_t which = 0;
+    for (auto& [name, line] : lines) {
+      line.color = runs.size() > 1 ? i : which++;
+      if (line.name.empty()) line.name = title;
+      chart.lines.push_back(std::move(line));
+    }
   }
   return chart;
 }
@@ -308,6 +329,7 @@ std::string details(const Loaded& run, bool several) {
   }
   html += section("Plan" + of, plan_table(run));
   html += section("Numbers" + of, summary_table(run));
+  html += section("Confusion matrix" + of, run.confusion);
   if (!run.texts.empty()) html += section("Texts" + of, table(run.texts, true));
   html += section("Events" + of, event_table(run));
   Rows knobs{{"knob", "value"}};
@@ -338,7 +360,7 @@ std::string report_html(const std::vector<run::RunDirectory>& directories) {
   html += section("Curves", charts(runs));
   html += section("What differs in the configs", differences(runs));
   for (const auto& run : runs) html += details(run, runs.size() > 1);
-  return html + "</body></html>\n";
+  return html + std::string(kTooltips) + "</body></html>\n";
 }
 
 }  // namespace lockstep::report

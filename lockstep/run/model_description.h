@@ -45,6 +45,14 @@ struct ModelUnit {
   bool recomputable = false;     // memory.recompute_every reaches it
 };
 
+// A forward and a backward pass in fp32 that were computed, on this machine's
+// processor.
+struct ModelTrial {
+  int threads = 1;
+  std::int64_t samples = 0;
+  double seconds = 0;
+};
+
 struct ModelDescription {
   std::string name;
   std::string source;              // where the numbers come from
@@ -57,6 +65,11 @@ struct ModelDescription {
   Footprints backward;  // the most that a step takes beyond what is kept
   Footprints forward;   // the most that an evaluation takes
   std::vector<ModelUnit> units;
+  // What a first plan knows of a machine's speed with this model; none if it was too
+  // large to be tried, or on another machine than the plan's.
+  std::string cpu_model;  // that the trials ran on
+  std::vector<ModelTrial> trials;
+  std::int64_t process_bytes = 0;  // of the process that tried it, besides its tensors
 
   std::int64_t num_parameters() const;
   std::int64_t num_trained() const { return num_parameters() - frozen_parameters; }

@@ -37,6 +37,13 @@ void describe(ModelUnit& u, Visitor& v) {
 }
 
 template <typename Visitor>
+void describe(ModelTrial& t, Visitor& v) {
+  v.field("threads", t.threads);
+  v.field("samples", t.samples);
+  v.field("seconds", t.seconds);
+}
+
+template <typename Visitor>
 void describe(ModelDescription& m, Visitor& v) {
   v.field("name", m.name);
   v.field("source", m.source);
@@ -48,6 +55,9 @@ void describe(ModelDescription& m, Visitor& v) {
   v.field("backward", m.backward);
   v.field("forward", m.forward);
   v.field("units", m.units);
+  v.field("cpu_model", m.cpu_model);
+  v.field("trials", m.trials);
+  v.field("process_bytes", m.process_bytes);
 }
 
 namespace {

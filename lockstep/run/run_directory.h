@@ -107,6 +107,7 @@ class RunDirectory {
   Path metrics() const { return path_ / "metrics.jsonl"; }
   Path trace() const { return path_ / "trace.json"; }
   Path system() const { return path_ / "system.jsonl"; }
+  Path classes() const { return path_ / "classes.json"; }
   Path summary() const { return path_ / "summary.json"; }
   Path heartbeat() const { return path_ / "heartbeat"; }
   Path log(int rank) const;

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/log.h"
 #include "lockstep/memory/out_of_memory.h"
+#include "lockstep/run/class_names.h"
 #include "lockstep/train/detail/training.h"
 #include "lockstep/train/finite.h"
 
@@ -30,6 +31,9 @@ void Training::begin() {
   reporter_.model(*built_.model);
   reporter_.primary(result_.primary);
   reporter_.started(last_step_, world_.size());
+  if (world_.rank() == 0) {
+    run::write_class_names(run_, train_data_.spec().class_names);
+  }
   if (result_.resumed_at) {
     reporter_.resumed(*result_.resumed_at, checkpoints_.resumed_from().string());
   }

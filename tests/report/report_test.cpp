@@ -33,11 +33,32 @@ std::size_t count_of(const std::string& text, const std::string& what) {
 TEST(ChartDrawing, HasAPathForEachLineAndALegendForSeveral) {
   const auto one = svg_of({.title = "Loss", .lines = {{"train", {{0, 1}, {1, 2}}}}});
   EXPECT_EQ(count_of(one, "<path "), 1U);
-  EXPECT_EQ(count_of(one, ">train<"), 1U);  // what a pointer over the line shows
+  EXPECT_EQ(count_of(one, "data-name=\"train\""), 1U);  // what a pointer shows
   const auto two = svg_of(
       {.title = "Loss", .lines = {{"train", {{0, 1}, {1, 2}}}, {"eval", {{1, 2}}}}});
   EXPECT_EQ(count_of(two, "<path "), 2U);
-  EXPECT_EQ(count_of(two, ">eval<"), 2U);
+  EXPECT_EQ(count_of(two, ">eval<"), 1U);
+}
+
+TEST(ChartDrawing, NamesItsAxesAndSaysWhichIsLogarithmic) {
+  report::Chart chart{.title = "Loss",
+                      .unit = "nats",
+                      .x_name = "step",
+                      .lines = {{"x", {{0, 1}, {1, 2}}}}};
+  EXPECT_THAT(svg_of(chart), HasSubstr(">Loss, nats<"));
+  EXPECT_THAT(svg_of(chart), HasSubstr(">step<"));
+  chart.logarithmic = true;
+  EXPECT_THAT(svg_of(chart), HasSubstr(">Loss, nats (log scale)<"));
+  chart.lines[0].points[0].second = 0;  // which no logarithm shows
+  EXPECT_THAT(svg_of(chart), HasSubstr(">Loss, nats<"));
+}
+
+TEST(ChartDrawing, TheColorOfALineIsItsOwnWhateverOthersThereAre) {
+  const report::ChartLine eval{.name = "eval", .points = {{0, 1}, {1, 2}}, .color = 1};
+  const auto alone = svg_of({.title = "T", .lines = {eval}});
+  const auto beside = svg_of({.title = "T", .lines = {{"train", {{0, 2}}}, eval}});
+  EXPECT_EQ(count_of(alone, "#d9822b"), 1U);   // the line
+  EXPECT_EQ(count_of(beside, "#d9822b"), 2U);  // and its name in the legend
 }
 
 TEST(ChartDrawing, StaysInsideItsFrame) {
@@ -126,12 +147,13 @@ TEST(RunReport, HasCurvesNumbersEventsAndConfig) {
   fill(rig.run, 2);
   const auto page = report_html({rig.run});
   for (const auto* part :
-       {"<title>Lockstep 0001</title>", "Loss over steps", "Learning rate over steps",
-        "GPU power over minutes, W", "CPU busy over minutes", "0.125 kWh",
+       {"<title>Lockstep 0001</title>", ">Loss (log scale)<", ">Learning rate<",
+        ">step<", ">GPU power, W<", ">CPU busy, ratio<", ">minutes<", "0.125 kWh",
         "gpu_power_watts.0", "optim.lr", "<h2>Events</h2>"}) {
     EXPECT_THAT(page, HasSubstr(part));
   }
-  EXPECT_THAT(page, Not(HasSubstr("<script")));
+  EXPECT_EQ(count_of(page, "<script"), 1U);  // ours
+  EXPECT_THAT(page, Not(HasSubstr("<script>alert")));
   EXPECT_THAT(page, HasSubstr("&lt;script&gt;"));
   EXPECT_THAT(page, Not(HasSubstr("http")));  // needs nothing from anywhere
   EXPECT_THAT(page, Not(HasSubstr("What differs")));
@@ -149,6 +171,38 @@ TEST(RunReport, OfSeveralSaysWhatDiffers) {
   EXPECT_THAT(page, HasSubstr("<td>optim.lr</td><td>0.001</td><td>0.25</td>"));
   EXPECT_THAT(page, HasSubstr(">a train<"));
   EXPECT_THAT(page, HasSubstr(">b GPU 0<"));
+}
+
+TEST(RunReport, AConfusionMatrixHasTheNamesOfTheClasses) {
+  const test::RunRig rig;
+  run::write_class_names(rig.run, {"cat", "<dog>"});
+  monitor::MetricsWriter metrics(rig.run.metrics());
+  const auto evaluation = [&](int step, double right) {
+    metrics.write({.step = step,
+                   .split = monitor::Split::eval,
+                   .more = {{"confusion_0_0", right},
+                            {"confusion_0_1", 1.0},
+                            {"confusion_1_0", 0.0},
+                            {"confusion_1_1", 7.0}}});
+  };
+  evaluation(5, 2);
+  evaluation(10, 3);
+  const auto page = report_html({rig.run});
+  EXPECT_THAT(page, HasSubstr("Evaluation after step 10"));
+  EXPECT_THAT(page,
+              HasSubstr("<th>cat</th><th>&lt;dog&gt;</th></tr>\n<tr><th>cat</th>"));
+  EXPECT_THAT(page, HasSubstr("title=\"75.0 % of cat\">3</td>"));
+  EXPECT_THAT(page, HasSubstr("title=\"25.0 % of cat\">1</td>"));
+}
+
+TEST(RunReport, ClassesWithoutNamesHaveNumbersAndADamagedFileHasNoNames) {
+  const test::RunRig rig;
+  test::write_file(rig.run.classes(), "[\"cat\", 3");
+  monitor::MetricsWriter(rig.run.metrics())
+      .write({.step = 1,
+              .split = monitor::Split::eval,
+              .more = {{"confusion_0_0", 1.0}, {"confusion_1_1", 1.0}}});
+  EXPECT_THAT(report_html({rig.run}), HasSubstr("<th>0</th><th>1</th>"));
 }
 
 TEST(RunKnobs, AreThoseOfTheConfigWithoutQuotesAndComments) {

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "apps/worker_entry.h"
+
+namespace lockstep {
+
+// `words` come behind --infer: the words of `lockstep eval` and `lockstep predict`,
+// which have checked them: a recipe whose model.weights are trained, what is wanted,
+// files. Returns the exit status.
+int run_inference(const std::vector<std::string>& words, ConfigLoader load);
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/base/process.h"
+#include "lockstep/cli/command.h"
+
+// What `lockstep eval` and `lockstep predict` share.
+namespace lockstep::cli {
+
+Operand inference_run();
+std::vector<Option> inference_options();
+
+// Starts the worker's --infer with the config and the weights of the run that is named,
+// and returns its output and exit status. `words` are its other words; output that is
+// not caught goes to our standard output. Throws Fault::config for a run that has no
+// weights yet.
+struct InferenceCall {
+  std::string command;  // "eval"
+  std::vector<std::string> words = {};
+  bool catches_output = false;
+};
+process::Output run_inference(const InferenceCall& call, const Arguments& arguments,
+                              const Context& context);
+
+}  // namespace lockstep::cli
