@@ -29,7 +29,8 @@ inline constexpr Flags kSaveFailed = 1U << 9;
 inline constexpr Flags kEnough = 1U << 4;    // a callback wants no more steps
 inline constexpr Flags kWeighed = 1U << 10;  // `weights` are those of the next batch
 
-inline constexpr std::size_t kMostWeights = 4;
+// Losses whose targets weigh; those of more are summed in a collective of their own.
+inline constexpr std::size_t kMostWeights = 16;
 using Weights = std::array<double, kMostWeights>;
 
 struct Ballot {

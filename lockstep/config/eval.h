@@ -56,6 +56,49 @@ constexpr std::array<std::string_view, 17> names_of(EvalMetric) {
           "r2"};
 }
 
+// The words of a metric for those who read a run: the part of its values' names that
+// tells it ("accuracy_class_3", "vqa_auroc"), and what it is.
+struct MetricWords {
+  std::string_view part;
+  std::string_view help;
+};
+
+constexpr MetricWords words_of(EvalMetric metric) {
+  constexpr std::string_view kAuroc = "Area under the ROC curve";
+  constexpr std::string_view kAverage = "Area under the precision-recall curve";
+  constexpr std::string_view kF1 = "Harmonic mean of precision and recall";
+  switch (metric) {
+    case EvalMetric::top_k:
+      return {"_top_", "Share of samples whose class is among the k likeliest"};
+    case EvalMetric::per_class:
+      return {"_class_", "Accuracy of one class"};
+    case EvalMetric::perplexity:
+      return {"perplexity", "exp of the mean cross-entropy of a token"};
+    case EvalMetric::confusion:
+      return {"confusion", "Samples of a true class that were predicted as another"};
+    case EvalMetric::f1:
+    case EvalMetric::f1_micro:
+    case EvalMetric::f1_per_label:
+      return {"f1", kF1};
+    case EvalMetric::auroc:
+    case EvalMetric::auroc_micro:
+    case EvalMetric::auroc_per_label:
+      return {"auroc", kAuroc};
+    case EvalMetric::average_precision:
+    case EvalMetric::average_precision_micro:
+    case EvalMetric::average_precision_per_label:
+      return {"average_precision", kAverage};
+    case EvalMetric::bits_per_byte:
+      return {"bits_per_byte", "Cross-entropy in bits for each byte of text"};
+    case EvalMetric::mae:
+      return {"mae", "Mean absolute error"};
+    case EvalMetric::rmse:
+      return {"rmse", "Root of the mean squared error"};
+    default:
+      return {"r2", "Coefficient of determination"};
+  }
+}
+
 struct EvalConfig {
   Auto<std::int64_t> every;  // steps; 0: only at the end; kEachEpoch
   std::vector<EvalMetric> metrics;

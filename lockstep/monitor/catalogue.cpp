@@ -3,6 +3,7 @@
 #include <array>
 
 #include "lockstep/base/str.h"
+#include "lockstep/config/eval.h"
 
 namespace lockstep::monitor {
 namespace {
@@ -138,25 +139,11 @@ const MetricInfo* find_metric(std::string_view name) noexcept {
 
 std::string help_of(std::string_view metric) {
   if (const auto* known = find_metric(metric)) return std::string(known->help);
-  // The beginnings of what tasks measure; longer ones come first.
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kMeasured = {{
-      {"average_precision", "Area under the precision-recall curve"},
-      {"bits_per_byte", "Cross-entropy in bits for each byte of text"},
-      {"confusion", "Samples of a true class that were predicted as another"},
-      {"per_class", "Accuracy of one class"},
-      {"perplexity", "exp of the mean cross-entropy of a token"},
-      {"precision", "Share of predicted positives that are right"},
-      {"recall", "Share of positives that were found"},
-      {"top_", "Share of samples whose class is among the k likeliest"},
-      {"auroc", "Area under the ROC curve"},
-      {"rmse", "Root of the mean squared error"},
-      {"mae", "Mean absolute error"},
-      {"mse", "Mean squared error"},
-      {"f1", "Harmonic mean of precision and recall"},
-      {"r2", "Coefficient of determination"},
-  }};
-  for (const auto& [beginning, words] : kMeasured) {
-    if (metric.starts_with(beginning)) return str(words, " (eval.metrics).");
+  for (std::size_t i = 0; i < config::names_of(config::EvalMetric{}).size(); ++i) {
+    const auto [part, help] = config::words_of(static_cast<config::EvalMetric>(i));
+    if (metric.find(part) != std::string_view::npos) {
+      return str(help, " (eval.metrics).");
+    }
   }
   return str("Metric '", metric, "' of the run's task or program.");
 }

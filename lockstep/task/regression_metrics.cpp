@@ -49,36 +49,75 @@ class MeanError : public SumMetric {
 
 // The share of the variance that is explained. For a constant target it is 1 if all
 // answers are right, else 0, as in scikit-learn.
-class R2 : public SumMetric {
+//
+// Deviations are from the mean of what was seen, not differences of large sums: those
+// leave something of a constant target, and little of a small spread about a large
+// mean.
+class R2 : public Metric {
  public:
   explicit R2(std::int64_t num_values) : values_(num_values) {}
 
- protected:
-  Tensor sums_of(const Answers& answers) const override {
-    const auto target = or_zero(answers.targets.to(torch::kFloat64), answers.valid);
-    const auto each = [this](const Tensor& of) {
-      return of.reshape({-1, values_}).sum(0);
-    };
-    return torch::cat({each(ones_of(answers)), each(target), each(target.square()),
-                       each(errors_of(answers).square())});
+  void add(const Answers& answers) override {
+    const auto columns = [this](const Tensor& of) { return of.reshape({-1, values_}); };
+    const auto target =
+        columns(or_zero(answers.targets.to(torch::kFloat64), answers.valid));
+    const auto counts = columns(ones_of(answers));
+    const auto count = counts.sum(0);
+    const auto mean = target.sum(0) / count.clamp_min(1);
+    const auto moments =
+        torch::stack({count, mean, ((target - mean) * counts).square().sum(0),
+                      columns(errors_of(answers).square()).sum(0)});
+    moments_ = moments_.defined() ? joined(moments_, moments) : moments;
   }
-  std::int64_t num_sums() const override { return 4 * values_; }
-  std::vector<MetricValue> values_of(const Tensor& sums) const override {
-    double total = 0, seen = 0;
-    const auto* sum = sums.const_data_ptr<double>();
-    for (std::int64_t v = 0; v < values_; ++v, ++sum) {
-      const auto count = sum[0];
-      if (count == 0) continue;
-      seen += 1;
-      const auto spread = sum[2 * values_] - sum[values_] * sum[values_] / count;
-      const auto error = sum[3 * values_];
-      total += spread > 0 ? 1 - error / spread : error == 0 ? 1 : 0;
+
+  std::vector<MetricValue> values(comm::Communicator& cpu) override {
+    auto own = moments_.defined() ? moments_.cpu().contiguous()
+                                  : torch::zeros({kMoments, values_}, torch::kFloat64);
+    if (cpu.size() > 1) {
+      const auto all = torch::empty({cpu.size() * own.numel()}, torch::kFloat64);
+      cpu.all_gather(all, own.reshape({-1})).wait();
+      const auto ranks = all.view({cpu.size(), kMoments, values_}).unbind();
+      own = ranks[0];
+      for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
+        own = joined(own, ranks[rank]);
+      }
+      own = own.contiguous();
     }
-    return {{"r2", mean_or_nan(total, seen), Better::more}};
+    return {{"r2", r2_of(own), Better::more}};
   }
 
  private:
+  // Rows: how many, their mean, the sum of squared deviations, that of squared errors.
+  static constexpr std::int64_t kMoments = 4;
+
+  // Returns the moments of both together.
+  static Tensor joined(const Tensor& one, const Tensor& other) {
+    const auto count = one[0] + other[0];
+    const auto part = other[0] / count.clamp_min(1);
+    const auto apart = other[1] - one[1];
+    return torch::stack({count, one[1] + apart * part,
+                         one[2] + other[2] + apart.square() * one[0] * part,
+                         one[3] + other[3]});
+  }
+
+  double r2_of(const Tensor& moments) const {
+    // Less than float64 tells from rounding is no spread.
+    constexpr double kRounding = 1e-12;
+    const auto all = moments.accessor<double, 2>();
+    double total = 0, seen = 0;
+    for (std::int64_t v = 0; v < values_; ++v) {
+      const double count = all[0][v], mean = all[1][v];
+      const double spread = all[2][v], error = all[3][v];
+      if (count == 0) continue;
+      seen += 1;
+      const bool is_constant = spread <= count * std::pow(kRounding * mean, 2);
+      total += !is_constant ? 1 - error / spread : error == 0 ? 1 : 0;
+    }
+    return mean_or_nan(total, seen);
+  }
+
   std::int64_t values_;
+  Tensor moments_;
 };
 
 std::unique_ptr<Metric> make_one(EvalMetric metric, std::int64_t num_values) {

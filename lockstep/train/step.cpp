@@ -123,8 +123,12 @@ bool Step::weighs() const {
   return std::find(weighs_.begin(), weighs_.end(), true) != weighs_.end();
 }
 
+bool Step::sums_weights() const {
+  return weighs() && weighs_.size() > comm::kMostWeights;
+}
+
 std::optional<comm::Weights> Step::weights_of(const data::Batch& batch) const {
-  if (!weighs() || weighs_.size() > comm::kMostWeights) return std::nullopt;
+  if (!weighs() || sums_weights()) return std::nullopt;
   comm::Weights weights{};
   if (batch.size == 0) return weights;
   Named fields;

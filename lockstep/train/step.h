@@ -92,6 +92,10 @@ class Step {
   // where every one counts the same, or where there are too many losses for a ballot.
   std::optional<comm::Weights> weights_of(const data::Batch& batch) const;
 
+  // Returns whether there are more weights than ballots have room for, so that
+  // backward() adds them up by a collective.
+  bool sums_weights() const;
+
   // These are for a CUDA graph that holds backward(). words_of() returns what changes
   // from step to step, as words of eight bytes, the same number for batches of one
   // size; nothing if the ranks would have to tell each other. The other sets the GPU

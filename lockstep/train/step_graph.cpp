@@ -142,7 +142,13 @@ bool StepGraph::takes(const data::Batch& batch, std::int64_t steps,
   auto* entry = find_shape(batch);
   if (entry == nullptr || entry->refused) return false;
   const auto words = parts_.step.words_of(batch, {1, steps, weights});
-  if (!words) return false;
+  if (!words) {
+    if (parts_.step.sums_weights()) {
+      refuse(str("there are more than ", comm::kMostWeights,
+                 " losses whose targets weigh, which ranks sum in between"));
+    }
+    return false;
+  }
   if (!entry->graph && entry->seen++ < kFirstByHand) return false;
   return entry->graph || capture(*entry, {batch, steps, *words});
 }

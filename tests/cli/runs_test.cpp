@@ -68,6 +68,21 @@ TEST_F(Runs, TheTableHasARowForEveryRun) {
   EXPECT_LT(outcome.out.find("second"), outcome.out.find("first"));
 }
 
+// The task of a run says what counts, whatever else was measured.
+TEST_F(Runs, ShowThePrimaryMetricOfTheirTask) {
+  const auto run = add("text", run::record_of_this_process());
+  monitor::MetricsWriter(run.metrics(), clock_)
+      .write({.step = 50,
+              .split = monitor::Split::eval,
+              .loss = 3.0,
+              .more = {{"primary", std::string("perplexity")},
+                       {"perplexity", 20.5},
+                       {"accuracy", 0.125}}});
+  const auto table = lockstep_in_process({"runs", dir()}).out;
+  EXPECT_THAT(table, HasSubstr("perplexity 20.5000"));
+  EXPECT_THAT(table, ::testing::Not(HasSubstr("accuracy")));
+}
+
 TEST_F(Runs, SweepsTagsAndTypedKnobsAreShown) {
   auto record = run::record_of_this_process();
   record.command = "lockstep find-lr r.yaml optim.name=sgd --run-dir runs/a.b=c";

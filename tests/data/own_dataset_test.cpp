@@ -95,6 +95,24 @@ TEST(DeviceFeedGpu, BringsEveryBatchUnharmed) {
   }
 }
 
+TEST(DeviceFeedGpu, CopiesOnlyWhatIsAskedFor) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  const Drive drive;
+  Loader loader(drive, {.batch = 6, .seed = 3, .epochs = 1});
+  Loader same(drive, {.batch = 6, .seed = 3, .epochs = 1});
+  DeviceFeed feed(loader, torch::kCUDA, std::vector<std::string>{"speed"});
+  while (const auto* batch = feed.next()) {
+    const auto* again = same.next();
+    ASSERT_EQ(batch->fields.size(), 1U);
+    EXPECT_TRUE(batch->at("speed").cpu().equal(again->at("speed")));
+    for (const auto& [seen, whole] : {std::pair(batch->inputs, again->inputs),
+                                      std::pair(batch->targets, again->targets)}) {
+      EXPECT_EQ(seen.sizes(), whole.sizes());
+      EXPECT_EQ(seen.storage().nbytes(), seen.element_size());  // no room for values
+    }
+  }
+}
+
 TEST(DeviceFeedGpu, PinnedBatchesAreInPinnedMemory) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
   const Drive drive;

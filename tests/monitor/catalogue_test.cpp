@@ -85,9 +85,14 @@ TEST(Catalogue, EveryMetricHasAHelpOfItsOwn) {
   for (const auto& metric : monitor::catalogue()) {
     EXPECT_THAT(monitor::help_of(metric.name), ::testing::EndsWith("."));
   }
-  for (const auto name : config::names_of(config::EvalMetric{})) {
+  // As tasks call their values.
+  for (const auto* name :
+       {"accuracy_top_5", "accuracy_class_3", "vqa_f1", "auroc_label_2", "perplexity",
+        "confusion_0_1", "average_precision_micro", "text_bits_per_byte", "mae", "rmse",
+        "age_r2"}) {
     EXPECT_THAT(monitor::help_of(name), HasSubstr("(eval.metrics).")) << name;
   }
+  EXPECT_THAT(monitor::help_of("accuracy_class_3"), HasSubstr("Accuracy of one class"));
   EXPECT_EQ(monitor::help_of("my_metric"),
             "Metric 'my_metric' of the run's task or program.");
 }

@@ -159,6 +159,29 @@ TEST(RunReport, HasCurvesNumbersEventsAndConfig) {
   EXPECT_THAT(page, Not(HasSubstr("What differs")));
 }
 
+TEST(RunReport, FollowsTheTaskOfTheRun) {
+  const test::RunRig rig;
+  monitor::MetricsWriter metrics(rig.run.metrics());
+  for (int step = 1; step <= 3; ++step) {
+    metrics.write(
+        {.step = step,
+         .loss = 3.0 / step,
+         .more = {{"loss_organ", 1.0 / step}, {"loss_findings", 2.0 / step}}});
+    metrics.write({.step = step,
+                   .split = monitor::Split::eval,
+                   .loss = 3.0,
+                   .more = {{"primary", std::string("perplexity")},
+                            {"perplexity", 20.5},
+                            {"accuracy", 0.125}}});
+  }
+  const auto page = report_html({rig.run});
+  for (const auto* part :
+       {"perplexity 20.5000", ">Perplexity<", ">Loss organ<", ">Loss findings<"}) {
+    EXPECT_THAT(page, HasSubstr(part));
+  }
+  EXPECT_THAT(page, Not(HasSubstr(">Accuracy<")));
+}
+
 TEST(RunReport, OfSeveralSaysWhatDiffers) {
   const test::RunRig first("a"), second("b");
   fill(first.run, 2);

@@ -37,6 +37,16 @@ TEST(Readme, ItsCommandsWork) {
   EXPECT_GE(run, 4);
 }
 
+TEST(Readme, ItsProgramIsTheExample) {
+  const auto readme = test::read_file(test::source_root() / "README.md");
+  const auto begin = readme.find("```cpp\n");
+  ASSERT_NE(begin, std::string::npos);
+  const auto code = begin + std::string("```cpp\n").size();
+  const auto shown = readme.substr(code, readme.find("```", code) - code);
+  EXPECT_THAT(test::read_file(test::source_root() / "examples/own_model.cpp"),
+              testing::HasSubstr(shown));
+}
+
 TEST(Readme, NamesBothScripts) {
   const auto commands = readme_commands();
   EXPECT_THAT(commands, testing::Contains(testing::HasSubstr("./scripts/demo.sh")));

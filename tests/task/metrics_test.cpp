@@ -199,6 +199,34 @@ TEST(Metrics, ALabelWhoseTargetsAreAllAlikeHasNoAreaAndNoPartInTheMean) {
   });
 }
 
+double r2_over(comm::Communicator& c, const Tensor& outputs, const Tensor& targets) {
+  const auto list = make_regression_metrics({EvalMetric::r2}, 1);
+  add_share(*list[0], c, {outputs, targets});
+  return list[0]->values(c)[0].value;
+}
+
+// Sums of squares leave something of it: 3.7e-14 of a thousand times 0.1.
+TEST(Metrics, R2OfAConstantTargetIsOneOrZero) {
+  test::with_communicators(test::Rig::local, 3, [](comm::Communicator& c) {
+    const auto target = torch::full({1000, 1}, 0.1F);
+    EXPECT_EQ(r2_over(c, target, target), 1);
+    EXPECT_EQ(r2_over(c, target + 0.5F, target), 0);
+  });
+}
+
+TEST(Metrics, R2OfASmallSpreadAboutALargeMeanIsThatOfTheSpread) {
+  test::with_communicators(test::Rig::local, 3, [](comm::Communicator& c) {
+    auto generator = at::detail::createCPUGenerator(5);
+    const auto options = torch::dtype(torch::kFloat64);
+    const auto spread = torch::randn({1000, 1}, generator, options);
+    const auto error = 0.5 * torch::randn({1000, 1}, generator, options);
+    const auto expected =
+        1 - error.square().sum() / (spread - spread.mean()).square().sum();
+    EXPECT_NEAR(r2_over(c, 1e6 + spread + error, 1e6 + spread), expected.item<double>(),
+                1e-7);
+  });
+}
+
 // A class that neither occurs nor is answered.
 TEST(Metrics, AnUnseenClassHasNoValueAndNoPartInTheMean) {
   test::with_communicators(test::Rig::local, 1, [](comm::Communicator& c) {
