@@ -27,13 +27,6 @@ torch::Tensor copy_into(torch::Tensor& memory, const torch::Tensor& tensor,
   return view;
 }
 
-// Returns a tensor on the device that has the sizes of `tensor` and none of its values.
-torch::Tensor sizes_of(torch::Tensor& memory, const torch::Tensor& tensor,
-                       const torch::Device& device) {
-  if (!memory.defined()) memory = torch::zeros({1}, tensor.options().device(device));
-  return memory.expand(tensor.sizes());
-}
-
 }  // namespace
 
 // The GPU's side. LibTorch's own streams and events, by the device's type: a build
@@ -101,13 +94,8 @@ class DeviceFeed::Copies {
   void copy(const Batch& batch, DeviceBatch& slot) const {
     slot.fields.resize(batch.fields.size());
     slot.batch = batch;
-    // Their sizes are asked for whoever reads them.
-    slot.batch.inputs = is_wanted("input")
-                            ? copy_into(slot.inputs, batch.inputs, device_)
-                            : sizes_of(slot.inputs, batch.inputs, device_);
-    slot.batch.targets = is_wanted("target")
-                             ? copy_into(slot.targets, batch.targets, device_)
-                             : sizes_of(slot.targets, batch.targets, device_);
+    slot.batch.inputs = copy_into(slot.inputs, batch.inputs, device_);
+    slot.batch.targets = copy_into(slot.targets, batch.targets, device_);
     slot.batch.fields.clear();
     for (std::size_t i = 0; i < slot.fields.size(); ++i) {
       const auto& [name, tensor] = batch.fields[i];

@@ -1,5 +1,7 @@
 // A backward pass that is written out: into the buckets, under every backend, to the
 // bits of autograd's where it computes the same.
+#include <algorithm>
+
 #include "lockstep/models/model.h"
 #include "lockstep/parallel/engine.h"
 #include "tests/parallel/odd_net.h"
@@ -76,6 +78,37 @@ struct SinkShare {
 };
 SinkShare sink_share_of(const Communicator& c, std::int64_t count) {
   return {count * c.rank() / c.size(), count * (c.rank() + 1) / c.size()};
+}
+
+// From stage 2 on no bucket is there before all of it has been computed.
+EngineOptions sharded_sink_options() {
+  EngineOptions options;
+  options.stage = parallel::kStages[2];
+  options.layout.first_bucket_bytes = 150;
+  options.layout.bucket_bytes = 600;
+  return options;
+}
+
+// The sums that a rank keeps: those of its shards.
+Tensor owned_sums(Engine& engine) {
+  std::vector<Tensor> parts;
+  for (std::size_t i = 0; i < engine.owned().size(); ++i) {
+    parts.push_back(engine.owned_gradients(i).clone());
+  }
+  return torch::cat(parts);
+}
+
+// Every gradient as a whole, which no rank has, is that of a job that has them all.
+void expect_whole_gradients(SinkRank& sharded, const SinkRank& whole) {
+  std::size_t seen = 0;
+  sharded.engine.visit_gradients([&](std::size_t i, const Tensor& gradient) {
+    const auto& parameter = whole.engine.parameters()[i];
+    // Sums of a few terms in another order.
+    EXPECT_TRUE(gradient.allclose(parameter.tensor.grad(), 1e-5, 1e-7))
+        << parameter.name;
+    seen += 1;
+  });
+  EXPECT_EQ(seen, whole.engine.parameters().size());
 }
 
 }  // namespace
@@ -221,6 +254,97 @@ TEST_P(SinkTest, NobodyWantsTheGradientOfAParameterThatIsFrozen) {
     engine.finish();
     EXPECT_EQ(net->named_parameters()["output.bias"].grad()[0].item<float>(),
               static_cast<float>(c.size()));
+  });
+}
+
+TEST_P(SinkTest, ShardsOfGradientsHaveTheBitsOfAutograds) {
+  const auto samples = make_sink_samples(13);
+  on_ranks([&](Communicator& c) {
+    SinkRank plain(false, c, sharded_sink_options());
+    SinkRank by_hand(true, c, sharded_sink_options());
+    SinkRank whole(false, c, {});
+    const auto [begin, end] = sink_share_of(c, 13);
+    for (int step = 0; step < 3; ++step) {
+      for (auto* rank : {&plain, &by_hand, &whole}) {
+        rank->engine.zero_gradients();
+        rank->backward(samples, begin, end);
+        rank->engine.finish();
+      }
+      for (const auto& p : by_hand.net->parameters()) {
+        EXPECT_FALSE(p.grad().defined()) << "it is whole on no rank";
+      }
+      EXPECT_TRUE(owned_sums(by_hand.engine).equal(owned_sums(plain.engine)))
+          << "rank " << c.rank();
+      expect_whole_gradients(by_hand, whole);
+    }
+  });
+}
+
+// At stage 2 every pass travels, and a rank without samples takes part in all of them.
+TEST_P(SinkTest, ShardsOfSeveralPassesHaveTheBitsOfAutograds) {
+  const auto samples = make_sink_samples(12);
+  on_ranks([&](Communicator& c) {
+    SinkRank plain(false, c, sharded_sink_options());
+    SinkRank by_hand(true, c, sharded_sink_options());
+    SinkRank whole(false, c, {});
+    // The first rank has none, if there are others; these share them.
+    const auto others = std::max(c.size() - 1, 1);
+    const auto place = c.size() == 1 ? 0 : c.rank() - 1;
+    const auto begin = place < 0 ? 0 : 12L * place / others;
+    const auto end = place < 0 ? 0 : 12L * (place + 1) / others;
+    for (auto* rank : {&plain, &by_hand, &whole}) {
+      rank->engine.zero_gradients(/*passes=*/2);
+      if (end > begin) {
+        const auto middle = begin + (end - begin) / 2;
+        if (rank == &whole) {
+          rank->backward(samples, begin, end);
+        } else {
+          rank->backward(samples, begin, middle);
+          rank->backward(samples, middle, end);
+        }
+      }
+      rank->engine.finish();
+    }
+    EXPECT_TRUE(owned_sums(by_hand.engine).equal(owned_sums(plain.engine)))
+        << "rank " << c.rank();
+    expect_whole_gradients(by_hand, whole);
+  });
+}
+
+TEST_P(SinkTest, AParameterThatIsNotReadyIsUnusedWhereThatIsAllowed) {
+  on_ranks([&](Communicator& c) {
+    SinkRank rank(true, c, {.find_unused_parameters = true});
+    const auto parameters = rank.net->named_parameters();
+    const auto pass = [&](bool skips) {
+      rank.engine.zero_gradients();
+      rank.engine.backward([&](GradientSink& sink) {
+        for (const auto& item : parameters) {
+          if (skips && item.key() == "hidden2.bias") continue;
+          sink.destination_of(item.value()).memory.fill_(1);
+          sink.ready(item.value());
+        }
+      });
+      rank.engine.finish();
+    };
+    const auto gradient_of = [&](const std::string& name) {
+      return parameters[name].grad()[0].item<float>();
+    };
+    const auto all = static_cast<float>(c.size());
+    pass(/*skips=*/false);
+    EXPECT_EQ(gradient_of("hidden2.bias"), all);
+    EXPECT_TRUE(rank.engine.globally_unused().empty());
+    // One rank has it: its gradient is everybody's.
+    pass(/*skips=*/c.rank() != 0);
+    EXPECT_EQ(gradient_of("hidden2.bias"), 1);
+    EXPECT_EQ(gradient_of("output.bias"), all);
+    EXPECT_TRUE(rank.engine.globally_unused().empty());
+    // Nobody has it.
+    pass(/*skips=*/true);
+    EXPECT_EQ(gradient_of("hidden2.bias"), 0);
+    EXPECT_EQ(gradient_of("output.bias"), all);
+    const auto& unused = rank.engine.globally_unused();
+    ASSERT_EQ(unused.size(), 1U);
+    EXPECT_EQ(rank.engine.parameters()[unused[0]].name, "hidden2.bias");
   });
 }
 
