@@ -4,6 +4,7 @@
 
 #include "lockstep/base/log.h"
 #include "lockstep/data/device_feed.h"
+#include "lockstep/data/stage.h"
 #include "tests/data/support.h"
 
 namespace lockstep::data {
