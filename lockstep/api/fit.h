@@ -89,7 +89,8 @@ class Trainer {
   void train_steps(std::int64_t number);
 
   task::Means validate();
-  // Returns its directory. A run that is cut short resumes from the newest.
+  // Returns its directory. A run that is cut short resumes from the newest. Between
+  // steps, or in Callback::on_step_end(): half a step is no part of a checkpoint.
   std::string save_checkpoint();
 
   // Saves the weights and the last checkpoint and evaluates once more, if that is due.

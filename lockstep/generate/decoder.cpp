@@ -26,11 +26,11 @@ const Tensor& Decoder::tensor(const std::string& name) const {
               "'; only models like GPT-2 (model.name=gpt) generate text");
 }
 
-Decoder::Layer Decoder::layer_at(std::int64_t number) const {
+Decoder::LayerWeights Decoder::layer_at(std::size_t number, const Find& find) {
   const auto at = [&](const std::string& name) {
-    return tensor("h." + std::to_string(number) + "." + name);
+    return find("h." + std::to_string(number) + "." + name);
   };
-  Layer layer;
+  LayerWeights layer;
   layer.ln_1_weight = at("ln_1.weight");
   layer.ln_1_bias = at("ln_1.bias");
   layer.attn_weight = at("attn.c_attn.weight");
@@ -58,13 +58,22 @@ Decoder::Decoder(GptWeights weights) : weights_(std::move(weights)) {
                 " heads do not divide the width ", hidden_, " of the model");
   }
   if (weights_.vocabulary < 1) weights_.vocabulary = wte_.size(0);
-  if (device().is_cuda() && kernels::CudaGraph::is_available()) {
+  // No graph holds a pass that waits for other ranks.
+  if (device().is_cuda() && kernels::CudaGraph::is_available() && !weights_.in_passes) {
     stream_.emplace(device(), /*wanted=*/true);
   }
-  for (std::int64_t i = 0;
+  const auto find = [this](const std::string& name) { return tensor(name); };
+  for (std::size_t i = 0;
        weights_.tensors.contains("h." + std::to_string(i) + ".ln_1.weight"); ++i) {
-    layers_.push_back(layer_at(i));
+    layers_.push_back({.weights = layer_at(i, find), .keys = {}, .values = {}});
   }
+}
+
+Tensor Decoder::in_pass(const std::function<Tensor()>& compute) const {
+  if (!weights_.in_passes) return compute();
+  Tensor out;
+  weights_.in_passes->run([&] { out = compute(); });
+  return out;
 }
 
 void Decoder::begin(std::int64_t rows, std::int64_t room) {
@@ -91,15 +100,23 @@ Tensor Decoder::split_heads(const Tensor& part) const {
       .transpose(1, 2);
 }
 
+Tensor Decoder::run_layer(std::size_t number, const Tensor& x, const Attend& attend) {
+  auto& layer = layers_[number];
+  const auto& passes = weights_.in_passes;
+  const auto w = passes ? layer_at(number, passes->weight) : layer.weights;
+  const auto qkv = torch::linear(norm(x, w.ln_1_weight, w.ln_1_bias), w.attn_weight,
+                                 w.attn_bias);
+  const auto seen = attend(layer, qkv).transpose(1, 2).reshape_as(x);
+  const auto y = x + torch::linear(seen, w.proj_weight, w.proj_bias);
+  const auto inner =
+      torch::linear(norm(y, w.ln_2_weight, w.ln_2_bias), w.fc_weight, w.fc_bias);
+  return y + torch::linear(torch::gelu(inner, "tanh"), w.out_weight, w.out_bias);
+}
+
 Tensor Decoder::run(Tensor x, const Attend& attend) {
-  for (auto& layer : layers_) {
-    const auto qkv = torch::linear(norm(x, layer.ln_1_weight, layer.ln_1_bias),
-                                   layer.attn_weight, layer.attn_bias);
-    const auto seen = attend(layer, qkv).transpose(1, 2).reshape_as(x);
-    x = x + torch::linear(seen, layer.proj_weight, layer.proj_bias);
-    const auto inner = torch::linear(norm(x, layer.ln_2_weight, layer.ln_2_bias),
-                                     layer.fc_weight, layer.fc_bias);
-    x = x + torch::linear(torch::gelu(inner, "tanh"), layer.out_weight, layer.out_bias);
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const auto compute = [&](const Tensor& in) { return run_layer(i, in, attend); };
+    x = weights_.in_passes ? weights_.in_passes->run_layer(i, compute, x) : compute(x);
   }
   return x;
 }
@@ -113,6 +130,11 @@ Tensor Decoder::compute_logits(const Tensor& x) const {
 
 Tensor Decoder::prefill(std::int64_t row, const std::vector<std::int64_t>& tokens) {
   const torch::NoGradGuard no_grad;
+  return in_pass([&] { return prefill_in_pass(row, tokens); });
+}
+
+Tensor Decoder::prefill_in_pass(std::int64_t row,
+                                const std::vector<std::int64_t>& tokens) {
   auto& length = lengths_.at(static_cast<std::size_t>(row));
   const auto count = static_cast<std::int64_t>(tokens.size());
   const auto begin = length;
@@ -143,7 +165,8 @@ Tensor Decoder::prefill(std::int64_t row, const std::vector<std::int64_t>& token
 Tensor Decoder::step(const std::vector<std::int64_t>& tokens) {
   const torch::NoGradGuard no_grad;
   LOCKSTEP_CHECK(tokens.size() == lengths_.size());
-  auto logits = stream_ ? step_by_graph(tokens) : step_by_hand(tokens);
+  auto logits =
+      stream_ ? step_by_graph(tokens) : in_pass([&] { return step_by_hand(tokens); });
   for (auto& length : lengths_) ++length;
   return logits;
 }

@@ -15,11 +15,25 @@
 
 namespace lockstep::generate {
 
+// The passes of a decoder whose weights are there while they are used only (ZeRO-3): its
+// work is in run(), that of a layer in run_layer() inside of it.
+struct WeightsInPasses {
+  std::function<void(const std::function<void()>& pass)> run;
+  using Compute = std::function<torch::Tensor(const torch::Tensor&)>;
+  std::function<torch::Tensor(std::size_t layer, const Compute&, const torch::Tensor&)>
+      run_layer;
+  // Returns a weight of GptWeights::tensors with its values, in run_layer() of its layer.
+  std::function<torch::Tensor(const std::string& name)> weight;
+};
+
 // The weights of a GPT-2-like model, by the names of models/gpt.cpp, adapters merged.
 struct GptWeights {
   std::int64_t heads = 0;
   std::int64_t vocabulary = 0;  // without padding
   std::map<std::string, torch::Tensor> tensors;
+  // If set, `tensors` say shapes, types and devices; those of layers are asked for anew
+  // in every pass.
+  std::optional<WeightsInPasses> in_passes = {};
 };
 
 // Computes the next token's logits of several texts at once, each token only once: the
@@ -57,18 +71,27 @@ class Decoder {
   }
 
  private:
-  struct Layer {
+  struct LayerWeights {
     torch::Tensor ln_1_weight, ln_1_bias, attn_weight, attn_bias;
     torch::Tensor proj_weight, proj_bias, ln_2_weight, ln_2_bias;
     torch::Tensor fc_weight, fc_bias, out_weight, out_bias;
+  };
+  struct Layer {
+    LayerWeights weights;
     torch::Tensor keys, values;  // (rows, heads, room, hidden / heads)
   };
   // The queries of new tokens with the keys and values that they may look at.
   using Attend = std::function<torch::Tensor(Layer&, const torch::Tensor& qkv)>;
 
   const torch::Tensor& tensor(const std::string& name) const;
-  Layer layer_at(std::int64_t number) const;
+  using Find = std::function<torch::Tensor(const std::string& name)>;
+  static LayerWeights layer_at(std::size_t number, const Find& find);
+  torch::Tensor in_pass(const std::function<torch::Tensor()>& compute) const;
   torch::Tensor run(torch::Tensor x, const Attend& attend);
+  torch::Tensor run_layer(std::size_t number, const torch::Tensor& x,
+                          const Attend& attend);
+  torch::Tensor prefill_in_pass(std::int64_t row,
+                                const std::vector<std::int64_t>& tokens);
   torch::Tensor split_heads(const torch::Tensor& part) const;
   torch::Tensor step_by_hand(const std::vector<std::int64_t>& tokens);
   torch::Tensor step_by_graph(const std::vector<std::int64_t>& tokens);

@@ -87,21 +87,33 @@ bool is_lora(const std::string& parameter) {
   return parameter.ends_with(".lora_A") || parameter.ends_with(".lora_B");
 }
 
-std::vector<std::pair<std::string, torch::Tensor>> merged_state(
-    const torch::nn::Module& model) {
-  std::vector<std::pair<std::string, torch::Tensor>> state;
+std::vector<MergedTensor> merged_tensors(const torch::nn::Module& model) {
+  std::vector<MergedTensor> tensors;
   const auto layers = adaptable(model);
+  const auto plain = [&](const auto& item) {
+    tensors.push_back({item.key(), [tensor = item.value()] { return tensor; }});
+  };
   for (const auto& item : model.named_parameters()) {
     if (is_lora(item.key())) continue;
     const auto found = std::find_if(layers.begin(), layers.end(), [&](const auto& one) {
       return one.name + ".weight" == item.key();
     });
-    state.emplace_back(item.key(), found == layers.end()
-                                       ? item.value()
-                                       : found->layer->merged_weight());
+    if (found == layers.end()) {
+      plain(item);
+    } else {
+      tensors.push_back(
+          {item.key(), [layer = found->layer] { return layer->merged_weight(); }});
+    }
   }
-  for (const auto& item : model.named_buffers()) {
-    state.emplace_back(item.key(), item.value());
+  for (const auto& item : model.named_buffers()) plain(item);
+  return tensors;
+}
+
+std::vector<std::pair<std::string, torch::Tensor>> merged_state(
+    const torch::nn::Module& model) {
+  std::vector<std::pair<std::string, torch::Tensor>> state;
+  for (const auto& [name, value] : merged_tensors(model)) {
+    state.emplace_back(name, value());
   }
   return state;
 }

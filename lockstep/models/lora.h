@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,15 @@ std::vector<LoraLayer> lora_layers(const torch::nn::Module& model);
 bool is_lora(const std::string& parameter);
 // The patterns of these names, as checkpoint.allow_missing has them.
 inline constexpr std::string_view kLoraNames = "*.lora_A,*.lora_B";
+
+// A tensor of a model with its adapter in it, which is computed when it is asked for.
+struct MergedTensor {
+  std::string name;
+  std::function<torch::Tensor()> value;
+};
+// Returns parameters and buffers as merged_state() does, for a model whose parameters
+// are there for a while only. Lifetime: the model outlives them.
+std::vector<MergedTensor> merged_tensors(const torch::nn::Module& model);
 
 // Returns parameters and buffers by name with the adapters in the weights: what a model
 // without adapters has.

@@ -174,17 +174,6 @@ class Engine : public ExchangeMonitor {
   // Changes the value of a parameter of the module; the same one on every rank. Not
   // collective, and outside of a pass only.
   void set_parameter(const torch::Tensor& parameter, const torch::Tensor& value);
-  // Makes all parameters whole outside of a pass, as long as it lives. Collective.
-  class FullParameters {
-   public:
-    explicit FullParameters(Engine& engine);
-    ~FullParameters();
-    FullParameters(const FullParameters&) = delete;
-    FullParameters& operator=(const FullParameters&) = delete;
-
-   private:
-    Engine& engine_;
-  };
   // Returns whether parameters are whole in forward passes only, in which every rank
   // takes part.
   bool gathers_parameters() const noexcept { return gathers_values_; }

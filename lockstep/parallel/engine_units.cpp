@@ -267,17 +267,6 @@ void Engine::free_full_bucket() {
   full_bucket_.reset();
 }
 
-Engine::FullParameters::FullParameters(Engine& engine) : engine_(engine) {
-  engine_.wait_for_values();
-  if (!engine_.units_) return;
-  engine_.free_full_bucket();
-  engine_.units_->gather_all();
-}
-
-Engine::FullParameters::~FullParameters() {
-  if (engine_.units_) engine_.units_->free_all();
-}
-
 std::int64_t Engine::peak_gathered_bytes() const noexcept {
   return units_ ? units_->peak_bytes() : 0;
 }

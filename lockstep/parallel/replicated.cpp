@@ -160,8 +160,10 @@ class Replicated : public Strategy, private HeldSteps {
   torch::Tensor full_parameter(const torch::Tensor& parameter) override {
     return engine_.full_parameter(parameter);
   }
-  std::shared_ptr<void> full_parameters() override {
-    return std::make_shared<Engine::FullParameters>(engine_);
+  torch::Tensor run_block(std::size_t block, const Compute& compute,
+                          const torch::Tensor& input) override {
+    return runs_blocks_of_ != nullptr ? engine_.run_unit(block, compute, input)
+                                      : compute(input);
   }
 
   // The sums of the pass before travel while this one's forward pass computes.

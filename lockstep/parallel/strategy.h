@@ -77,9 +77,15 @@ class Strategy {
   virtual torch::Tensor full_parameter(const torch::Tensor& parameter) {
     return parameter.detach();
   }
-  // Makes all parameters whole outside of a pass, as long as the result lives.
-  // Collective; null where they always are.
-  virtual std::shared_ptr<void> full_parameters() { return nullptr; }
+  // Returns compute(input), for a caller who uses the parameters of a block of the
+  // model without that block's own forward(): they are there in `compute`. In forward()
+  // and in the order of the blocks. It is not collective: ranks in empty_forward() have
+  // no part in it.
+  using Compute = std::function<torch::Tensor(const torch::Tensor&)>;
+  virtual torch::Tensor run_block(std::size_t, const Compute& compute,
+                                  const torch::Tensor& input) {
+    return compute(input);
+  }
 
   // `last` marks the last of a step on this rank; the buckets it completes start to
   // travel. A rank without samples has none and calls finish() only.

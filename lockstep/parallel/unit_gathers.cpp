@@ -180,16 +180,6 @@ void UnitGathers::end_pass() {
   if (with_backward_) tell_done();
   while (next_ < schedule_.size()) pass_over(next_);
   open_ = false;
-  free_all();
-}
-
-void UnitGathers::gather_all() {
-  LOCKSTEP_CHECK(!open_, "units are gathered in the middle of a pass");
-  for (std::size_t unit = 0; unit < num_units(); ++unit) start(unit);
-  for (std::size_t unit = 0; unit < num_units(); ++unit) wait(unit);
-}
-
-void UnitGathers::free_all() {
   for (std::size_t unit = 0; unit < num_units(); ++unit) free(unit);
 }
 

@@ -276,22 +276,54 @@ std::string why_taken(const CostInputs& inputs, const Constraints& constraints,
              " % faster, too little to shard for");
 }
 
-// Returns "gpt2-1.5b in bf16 with adamw needs 24.1 GiB a rank as ddp > ...; stage 2
-// over 4 ranks needs 17.2 GiB, 3.1 GiB to spare".
-std::string why_shards(const CostInputs& inputs, const Prediction& p) {
-  auto whole = p.candidate;
+// Returns "with micro-batches of 1 and recomputing".
+std::string settings_text(const Candidate& c) {
+  return str("with micro-batches of ", c.micro, c.recompute ? " and recomputing" : "",
+             c.offload ? ", offloaded" : "");
+}
+
+// Returns what comes of ddp over the same ranks: "fits as ddp with micro-batches of 1
+// and recomputing, 31.3 % slower", or "needs 24.1 GiB a rank or more as ddp > ...".
+std::string as_ddp(const CostInputs& inputs, const Prediction& taken,
+                   const std::vector<CandidateOutcome>& list) {
+  const Prediction* best = nullptr;
+  const Prediction* least = nullptr;
+  for (const auto& [one, lost] : list) {
+    const auto& c = one.candidate;
+    if (c.method != Method::ddp || c.ranks != taken.candidate.ranks) continue;
+    if (least == nullptr || one.memory.peak() < least->memory.peak()) least = &one;
+    if (!one.fits() || (c.offload && !host_lacks(inputs, c).empty())) continue;
+    const bool is_better =
+        best == nullptr || one.samples_per_second > best->samples_per_second;
+    if (is_better) best = &one;
+  }
+  auto whole = taken.candidate;
   whole.method = Method::ddp;
   whole.shard_group = 0;
-  const auto ddp = predict(inputs, whole);
-  const auto peak = [](const Prediction& of) {
-    return units::format_bytes(of.memory.peak());
-  };
-  const auto limit = memory_limit(inputs, whole).because;
-  auto text =
-      str(inputs.model.name, " in ", name_of(inputs.config.precision.mode), " with ",
-          name_of(inputs.config.optim.name), " needs ", peak(ddp), " a rank as ddp",
-          ddp.fits() ? "" : " > " + limit, "; stage ", stage_of(p.candidate.method),
-          " over ", p.candidate.sharers(), " ranks needs ", peak(p));
+  const auto same = predict(inputs, whole);
+  if (best == nullptr && same.fits()) best = &same;
+  if (best == nullptr) {
+    const auto& needs = least == nullptr ? same : *least;
+    return str("needs ", units::format_bytes(needs.memory.peak()),
+               " a rank or more as ddp > ", memory_limit(inputs, whole).because);
+  }
+  const double loss = taken.samples_per_second / best->samples_per_second - 1;
+  const auto percent = std::round(1000 * std::abs(loss)) / 10;
+  return str("fits as ddp ", settings_text(best->candidate),
+             percent < 1 ? ", as fast"
+                         : str(", ", percent, loss > 0 ? " % slower" : " % faster"));
+}
+
+// Returns "gpt2-1.5b in bf16 with adamw needs 24.1 GiB a rank or more as ddp > ...; stage
+// 2 over 4 ranks needs 17.2 GiB, 3.1 GiB to spare".
+std::string why_shards(const CostInputs& inputs, const Prediction& p,
+                       const std::vector<CandidateOutcome>& list) {
+  auto text = str(inputs.model.name, " in ", name_of(inputs.config.precision.mode),
+                  " with ", name_of(inputs.config.optim.name), " ",
+                  as_ddp(inputs, p, list), "; stage ", stage_of(p.candidate.method),
+                  " over ", p.candidate.sharers(), " ranks ",
+                  settings_text(p.candidate), " needs ",
+                  units::format_bytes(p.memory.peak()));
   if (p.limit <= 0) return text;
   return p.fits() ? str(text, ", ", units::format_bytes(p.limit - p.memory.peak()),
                         " to spare")
@@ -332,7 +364,7 @@ Preference measured_policy(const CostInputs& inputs, const Constraints& constrai
   preference.method_because = why_taken(inputs, constraints, list);
   preference.ranks_because = preference.method_because;
   if (stage_of(c.method) > 0 && c.ranks > 1) {
-    preference.shards_because = why_shards(inputs, p);
+    preference.shards_because = why_shards(inputs, p, list);
     preference.method_because =
         str(preference.shards_because, "; ", preference.method_because);
   }

@@ -109,8 +109,7 @@ std::optional<Evaluation> Evaluator::evaluate(const std::function<void()>& on_be
 
 void Evaluator::show_prompts() {
   if (!prompts_.are_there()) return;
-  const auto whole = parts_.strategy.full_parameters();
-  if (parts_.world.rank() == 0) prompts_.show(parts_.state.steps);
+  prompts_.show(parts_.state.steps, {parts_.world, parts_.strategy});
 }
 
 // All ranks have the same numbers, so all come to the same decision.

@@ -1,22 +1,55 @@
 #include "lockstep/train/prompts.h"
 
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
 #include "lockstep/generate/generate.h"
 #include "lockstep/models/lora.h"
 
 namespace lockstep::train {
 namespace {
 
-generate::Decoder make_decoder(const models::Model& model, std::int64_t heads,
-                               const tokenizer::Tokenizer& words) {
-  generate::GptWeights weights{.heads = heads,
-                               .vocabulary = static_cast<std::int64_t>(words.size()),
-                               .tensors = {}};
-  for (auto& [name, tensor] : models::merged_state(model)) {
-    weights.tensors[name] = tensor.detach();
+// The passes of rank 0 in which the other ranks take part, as long as it lives.
+class SharedPasses {
+ public:
+  explicit SharedPasses(const Prompts::Ranks& ranks) : ranks_(ranks) {}
+  // Without an error: it is one of the ranks' connection, which the next call reports.
+  ~SharedPasses() {
+    try {
+      agree(ranks_, /*goes_on=*/false);
+    } catch (const std::exception& error) {
+      log::debug("train", str("prompts: ", error.what()));
+    }
   }
-  return generate::Decoder(std::move(weights));
-}
+  SharedPasses(const SharedPasses&) = delete;
+  SharedPasses& operator=(const SharedPasses&) = delete;
+
+  void run(const std::function<void()>& pass) {
+    agree(ranks_, /*goes_on=*/true);
+    ranks_.strategy.forward(pass);
+  }
+
+  // Takes part in the passes of rank 0, until it has no more.
+  static void attend(const Prompts::Ranks& ranks) {
+    while (agree(ranks, /*goes_on=*/false)) ranks.strategy.empty_forward();
+  }
+
+ private:
+  // Returns, on every rank, what rank 0 says.
+  static bool agree(const Prompts::Ranks& ranks, bool goes_on) {
+    const auto flag = torch::tensor({goes_on ? 1 : 0}, torch::kInt32);
+    ranks.world.cpu().broadcast(flag, 0).wait();
+    return flag.item<int>() != 0;
+  }
+
+  const Prompts::Ranks ranks_;
+};
 
 }  // namespace
 
@@ -44,9 +77,51 @@ Prompts::Prompts(const Knobs& knobs, const models::Model& model, Reporter& repor
   }
 }
 
-void Prompts::show(std::int64_t step) const {
+// Shapes and types are those of the parameters, also of those that have no memory.
+generate::GptWeights Prompts::gathered_weights(const Ranks& ranks) const {
+  generate::GptWeights weights;
+  for (const auto& item : model_.named_parameters()) {
+    weights.tensors[item.key()] = item.value().detach();
+  }
+  std::map<std::string, std::function<torch::Tensor()>> values;
+  for (auto& [name, value] : models::merged_tensors(model_)) {
+    values.emplace(name, std::move(value));
+  }
+  const auto passes = std::make_shared<SharedPasses>(ranks);
+  weights.in_passes = {
+      .run = [passes](const auto& pass) { passes->run(pass); },
+      .run_layer =
+          [&strategy = ranks.strategy](std::size_t layer, const auto& compute,
+                                       const torch::Tensor& x) {
+            return strategy.run_block(layer, compute, x);
+          },
+      .weight =
+          [values = std::move(values)](const std::string& name) {
+            return values.at(name)().detach();
+          }};
+  return weights;
+}
+
+void Prompts::show(std::int64_t step, const Ranks& ranks) const {
   if (!words_) return;
-  auto decoder = make_decoder(model_, heads_, *words_);
+  const bool is_first = ranks.world.rank() == 0;
+  if (!ranks.strategy.forwards_must_match()) {
+    ranks.strategy.settle();
+    if (!is_first) return;
+    generate::GptWeights weights;
+    for (const auto& [name, tensor] : models::merged_state(model_)) {
+      weights.tensors[name] = tensor.detach();
+    }
+    return show_on_first(step, std::move(weights));
+  }
+  if (!is_first) return SharedPasses::attend(ranks);
+  show_on_first(step, gathered_weights(ranks));
+}
+
+void Prompts::show_on_first(std::int64_t step, generate::GptWeights weights) const {
+  weights.heads = heads_;
+  weights.vocabulary = static_cast<std::int64_t>(words_->size());
+  generate::Decoder decoder(std::move(weights));
   const auto texts = generate::generate(
       {decoder, *words_}, config_.prompts,
       {.max_tokens = config_.prompt_tokens, .sampling = {.temperature = 0}});

@@ -61,6 +61,7 @@ bool Training::step() {
   begin_step(batch);
   const double lr = schedule_.lr(state_.steps, batch.begin.epoch);
   const bool reports = is_due(config_.train.log_every, state_.steps + 1);
+  in_step_ = true;  // an exception ends the run
   const bool held = compute(batch);
   checkpoints_.make_way(state_.steps + 1);
   checkpoints_.fence();
@@ -71,6 +72,7 @@ bool Training::step() {
     const bool unseen = owns_loop_ && callbacks_.empty() && !trace_;
     updates_.update({lr, reports, unseen});
   }
+  in_step_ = false;
   profiler_.end_phase(StepPhase::optimizer);
   if (trace_) trace_->updated(batch, lr, tally_);
   progress_.step(batch, held ? nullptr : exchange_times());

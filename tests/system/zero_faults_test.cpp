@@ -13,7 +13,7 @@ using run::Phase;
 using run::RunStatus;
 using testing::HasSubstr;
 
-class ZeroFaults : public testing::Test {
+class ZeroFaults : public testing::TestWithParam<const char*> {
  protected:
   static constexpr int kRanks = 2;
 
@@ -36,7 +36,8 @@ class ZeroFaults : public testing::Test {
                                         "eval.every=0",
                                         "watch.step_floor=2s",
                                         "watch.first_step=2s",
-                                        "comm.timeout=60s"};
+                                        "comm.timeout=60s",
+                                        str("comm.backend=", GetParam())};
     return std::make_unique<test::Job>(
         test::train_command(run_, kRanks, test::joined(zero, more)));
   }
@@ -62,16 +63,30 @@ class ZeroFaults : public testing::Test {
     EXPECT_TRUE(job.is_gone()) << job.text();
   }
 
+  // The rank that the launcher's report of the first attempt names.
+  std::int64_t failed_first() const {
+    for (const auto& event : run::last_events(run_ / "events.jsonl", 1000)) {
+      if (event.kind != "failure") continue;
+      for (const auto& field : event.fields) {
+        if (field.name == "rank") return std::get<std::int64_t>(field.value);
+      }
+    }
+    return -1;
+  }
+
   files::TemporaryDirectory folder_;
   test::Path run_ = folder_.path() / "run";
 };
 
-TEST_F(ZeroFaults, ARankKilledInAPassIsNamedAndFollowedByARestart) {
+INSTANTIATE_TEST_SUITE_P(Backends, ZeroFaults, testing::Values("shm", "gloo"));
+
+TEST_P(ZeroFaults, ARankKilledInAPassIsNamedAndFollowedByARestart) {
   for (const bool in_first_step : {true, false}) {
     run_ = folder_.path() / str("killed", in_first_step);
     const auto job = start({"--max-restarts", "1", "train.steps=6"});
     const auto pid = signal_in_pass(*job, in_first_step, SIGKILL);
     expect_end(*job, 0);
+    EXPECT_EQ(failed_first(), 1) << job->text();
     EXPECT_EQ(test::record_of(run_).state, RunStatus::done);
     EXPECT_THAT(job->text(), HasSubstr(str("rank 1 (pid ", pid, " on ")));
     EXPECT_THAT(job->text(), HasSubstr("signal 9 (SIGKILL)"));
@@ -81,12 +96,13 @@ TEST_F(ZeroFaults, ARankKilledInAPassIsNamedAndFollowedByARestart) {
   }
 }
 
-TEST_F(ZeroFaults, ARankStoppedInAPassIsFoundAndNamed) {
+TEST_P(ZeroFaults, ARankStoppedInAPassIsFoundAndNamed) {
   for (const bool in_first_step : {true, false}) {
     run_ = folder_.path() / str("stopped", in_first_step);
     const auto job = start({test::kEndless});
     const auto pid = signal_in_pass(*job, in_first_step, SIGSTOP);
     expect_end(*job, kExitFailed);
+    EXPECT_EQ(failed_first(), 1) << job->text();
     EXPECT_EQ(test::record_of(run_).state, RunStatus::failed);
     EXPECT_THAT(job->text(), HasSubstr(str("error: rank 1 (pid ", pid, " on ")));
     EXPECT_THAT(job->text(), HasSubstr("is stopped (SIGSTOP)"));

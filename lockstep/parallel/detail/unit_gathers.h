@@ -49,10 +49,6 @@ class UnitGathers {
   // Takes part in what this rank has not reached, and frees everything.
   void end_pass();
 
-  // Makes all units whole outside of a pass, or frees them.
-  void gather_all();
-  void free_all();
-
   std::size_t num_units() const noexcept { return options_.buckets.size(); }
   // Returns the largest number of bytes that were whole at a time so far.
   std::int64_t peak_bytes() const noexcept { return peak_bytes_; }

@@ -157,6 +157,7 @@ class Training : public Loop {
   const Shared& shared_;
 
   RunState state_;  // the rest, which no part keeps itself
+  bool in_step_ = false;  // from the first micro-batch to the update
   StopPolicy stop_;
   const data::Dataset& train_data_;
   const optim::RunLength length_;
