@@ -1,0 +1,66 @@
+// The commands of docs/tutorial.md, run as they stand there; what
+// docs/troubleshooting.md quotes is said somewhere.
+#include "tests/system/command.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(Tutorial, ItsCommandsWork) {
+  const files::TemporaryDirectory folder;
+  fs::create_symlink(test::source_root() / "recipes", folder.path() / "recipes");
+  fs::create_symlink(test::binary("lockstep").parent_path().parent_path(),
+                     folder.path() / "build");
+  std::istringstream lines(test::read_file(test::source_root() / "docs/tutorial.md"));
+  int run = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("    $ ", 0) != 0) continue;
+    const auto output = process::run(
+        {.arguments = {"bash", "-c", line.substr(6)}, .directory = folder.path()},
+        std::chrono::minutes(2));
+    EXPECT_TRUE(output.end.ok()) << line << "\n" << output.err;
+    ++run;
+  }
+  EXPECT_GE(run, 15);
+}
+
+std::string all_sources() {
+  std::string text;
+  for (const auto* part : {"lockstep", "apps"}) {
+    for (const auto& entry :
+         fs::recursive_directory_iterator(test::source_root() / part)) {
+      if (entry.path().extension() == ".cpp") text += test::read_file(entry.path());
+    }
+  }
+  // A literal may go on in the next line.
+  std::string joined;
+  bool inside = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '"') {
+      if (inside) joined += text[i];
+      continue;
+    }
+    inside = !inside;
+    const auto next = text.find_first_not_of(" \n", i + 1);
+    if (!inside && (next == std::string::npos || text[next] != '"')) joined += '\n';
+  }
+  return joined;
+}
+
+TEST(Troubleshooting, WhatItQuotesIsSaid) {
+  const auto sources = all_sources();
+  std::istringstream lines(
+      test::read_file(test::source_root() / "docs/troubleshooting.md"));
+  int quoted = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("| `", 0) != 0) continue;
+    const auto message = line.substr(3, line.find('`', 3) - 3);
+    EXPECT_NE(sources.find(message), std::string::npos) << message;
+    ++quoted;
+  }
+  EXPECT_GE(quoted, 10);
+}
+
+}  // namespace
+}  // namespace lockstep
