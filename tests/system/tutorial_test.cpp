@@ -1,5 +1,7 @@
 // The commands of docs/tutorial.md, run as they stand there; what
 // docs/troubleshooting.md quotes is said somewhere.
+#include <regex>
+
 #include "tests/system/command.h"
 
 namespace lockstep {
@@ -34,18 +36,7 @@ std::string all_sources() {
     }
   }
   // A literal may go on in the next line.
-  std::string joined;
-  bool inside = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '"') {
-      if (inside) joined += text[i];
-      continue;
-    }
-    inside = !inside;
-    const auto next = text.find_first_not_of(" \n", i + 1);
-    if (!inside && (next == std::string::npos || text[next] != '"')) joined += '\n';
-  }
-  return joined;
+  return std::regex_replace(text, std::regex("\"\\s*\n\\s*\""), "");
 }
 
 TEST(Troubleshooting, WhatItQuotesIsSaid) {
