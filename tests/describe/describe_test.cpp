@@ -120,6 +120,35 @@ TEST(Describe, OperationsOfATransformerAreThoseOfItsFormula) {
   EXPECT_EQ(counted.num_parameters(), measured.num_parameters());
 }
 
+// The largest GPT-2: 1.5 billion parameters, 6 GB of weights that nobody makes.
+TEST(Describe, ATransformerLargerThanMemoryIsDescribedByItsFormula) {
+  constexpr std::int64_t kTokens = 1024, kWide = 1600, kBlocks = 48, kNumWords = 50257;
+  const data::SampleSpec spec{.shape = {kTokens},
+                              .dtype = torch::kInt64,
+                              .num_classes = kNumWords,
+                              .target_shape = {kTokens}};
+  const memory::HostMemoryLimit memory(256
+                                       << 20);  // of tensors; the embedding has more
+  const auto model = [&] {
+    const models::DeferredMemory deferred;
+    return models::build(
+        {.name = "gpt", .hidden = kWide, .layers = kBlocks, .heads = 25},
+        {spec.shape, spec.num_classes});
+  }();
+  const auto described = describe::describe_model(*model, spec, *test::task_for(spec));
+  const std::int64_t of_block = 12 * kWide * kWide + 13 * kWide;
+  EXPECT_EQ(described.num_parameters(),
+            (kNumWords + kTokens) * kWide + kBlocks * of_block + 2 * kWide);
+  EXPECT_EQ(described.num_parameters(), 1'557'611'200);
+  // Two for a product and its sum: by weights, by keys and values, by the head.
+  const double wide = kWide, tokens = kTokens;
+  EXPECT_DOUBLE_EQ(
+      described.forward_flops(),
+      2 * tokens *
+          (kBlocks * (12 * wide * wide + 2 * tokens * wide) + wide * kNumWords));
+  EXPECT_EQ(described.units.size(), 49U) << "the blocks, and what is around them";
+}
+
 TEST(Describe, SixteenBitsKeepLessOfASampleAndCopiesOfWeights) {
   const auto spec = images(3, 32);
   const auto described =

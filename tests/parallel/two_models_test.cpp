@@ -30,9 +30,7 @@ struct CountedPlayer {
     return net;
   }
 
-  void update() {
-    parallel::update(engine, {*optimizer, {.lr = kPlayersRate}});
-  }
+  void update() { parallel::update(engine, {*optimizer, {.lr = kPlayersRate}}); }
 
   torch::nn::Linear net;
   std::shared_ptr<int> calls;

@@ -6,6 +6,10 @@
 #include <cstring>
 #include <limits>
 
+#include <signal.h>
+#include <unistd.h>
+
+#include "lockstep/base/text.h"
 #include "lockstep/monitor/console.h"
 #include "lockstep/task/classification.h"
 #include "lockstep/task/multi_label.h"
@@ -143,6 +147,21 @@ PatientsRun run_patients_in(const files::Path& folder, const config::Config& con
   return ran;
 }
 
+// What rank 0, which is another process, tells of how it ended.
+void keep_result(const files::Path& folder, const Result& result) {
+  test::write_file(folder / "best", text::from_double(result.best.value_or(-1)));
+  test::write_file(folder / "ended_early", result.ended_early);
+  test::write_file(folder / "resumed_at", str(result.resumed_at.value_or(-1)));
+}
+
+Result kept_result(const files::Path& folder) {
+  Result result;
+  result.best = std::stod(test::read_file(folder / "best"));
+  result.ended_early = test::read_file(folder / "ended_early");
+  result.resumed_at = std::stoll(test::read_file(folder / "resumed_at"));
+  return result;
+}
+
 PatientsRun run_patients(int ranks, const files::Path& folder, config::Config config,
                          const CallbackList& callbacks = {}) {
   if (ranks == 1) {
@@ -154,10 +173,11 @@ PatientsRun run_patients(int ranks, const files::Path& folder, config::Config co
   const int port = test::free_port();
   test::as_processes(ranks, [&](int rank) {
     auto world = comm::join(test::environment_of(rank, ranks, port), {});
-    run_patients_in(folder, config, world, patients_extras(callbacks));
+    const auto ran = run_patients_in(folder, config, world, patients_extras(callbacks));
+    if (rank == 0) keep_result(folder, ran.result);
     world.close();
   });
-  return {{}, monitor::read_metrics(folder / "r" / "metrics.jsonl")};
+  return {kept_result(folder), monitor::read_metrics(folder / "r" / "metrics.jsonl")};
 }
 
 void expect_near_metrics(const std::vector<monitor::Metrics>& a,
@@ -301,13 +321,89 @@ TEST(MultiTask, TheLossOfAPartMayBeThePrimaryMetric) {
   EXPECT_EQ(run.result.best, best);
 }
 
-TEST(MultiTask, GoesOnAtAnotherNumberOfRanks) {
-  const auto config = patients_config();
+config::Config ends_early_config() {
+  auto config = patients_config();
+  config.early_stop.patience = 3;
+  config.eval.every = 1;
+  config.train.steps = 200;
+  return config;
+}
+
+// It goes on, and ends, as if it had never been cut and had had one rank.
+void expect_end_of_unbroken(const PatientsRun& last, const PatientsRun& unbroken) {
+  EXPECT_GE(last.result.resumed_at.value_or(-1), 4);
+  EXPECT_THAT(unbroken.result.ended_early,
+              testing::HasSubstr("organ_accuracy has not"));
+  EXPECT_EQ(last.result.ended_early, unbroken.result.ended_early);
+  EXPECT_EQ(last.result.best, unbroken.result.best);
+  ASSERT_GT(unbroken.result.steps, 12) << "it is cut after eleven";
+  expect_near_metrics(last.metrics, unbroken.metrics, 2e-5);
+}
+
+TEST(MultiTask, GoesOnAtAnotherNumberOfRanksAndStopsAtItsPrimaryMetric) {
+  const auto config = ends_early_config();
   const files::TemporaryDirectory one, other;
   run_patients(2, other.path(), config, {std::make_shared<PatientsCrash>()});
   const auto last = run_patients(3, other.path(), config);
-  const auto unbroken = run_patients(1, one.path(), config);
-  expect_near_metrics(last.metrics, unbroken.metrics, 2e-5);
+  expect_end_of_unbroken(last, run_patients(1, one.path(), config));
+}
+
+// One process is gone at once, as when the kernel kills it for its memory.
+struct PatientsKill : Callback {
+  void on_step_begin(const RunContext& m, const data::Batch&) override {
+    if (m.step == 11 && m.world.rank() == 1) ::kill(::getpid(), SIGKILL);
+  }
+};
+
+TEST(MultiTask, AProcessIsKilledAndItGoesOnAtAnotherNumberOfRanks) {
+  const auto config = ends_early_config();
+  const files::TemporaryDirectory one, other;
+  const int port = test::free_port();
+  const auto ends = test::as_processes(2, [&](int rank) {
+    auto own = config;
+    own.parallel.strategy = config::Strategy::ddp;
+    own.parallel.ranks = 2;
+    own.comm.timeout = std::chrono::seconds(20);
+    auto world = comm::join(test::environment_of(rank, 2, port), {.config = own.comm});
+    const auto text = test::error_text(Fault::comm, [&] {
+      run_patients_in(other.path(), own, world,
+                      patients_extras({std::make_shared<PatientsKill>()}));
+    });
+    EXPECT_FALSE(text.empty());
+  });
+  EXPECT_EQ(ends[1].signal, SIGKILL);
+  const auto last = run_patients(3, other.path(), config);
+  expect_end_of_unbroken(last, run_patients(1, one.path(), config));
+}
+
+// The weight of a loss that changes for ten steps, and of labels that are missing, are
+// read anew by every replay.
+TEST(MultiTaskGpu, AGraphHoldsItsStepsWithTheSameBits) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  auto config = patients_config();
+  config.parallel.device = config::Device::cuda;
+  config.data.pin_memory = true;
+  config.train.deterministic = true;
+  config.train.steps = 30;
+  config.checkpoint.every = 0;
+  std::vector<PatientsRun> runs;
+  std::vector<std::string> weights;
+  for (const auto graph : {config::Graph::off, config::Graph::on}) {
+    config.train.graph = graph;
+    const files::TemporaryDirectory folder;
+    comm::JoinOptions options;
+    options.device = torch::Device(torch::kCUDA, 0);
+    auto world = comm::join({}, options);
+    runs.push_back(run_patients_in(folder.path(), config, world, patients_extras()));
+    weights.push_back(test::read_file(runs.back().result.weights));
+  }
+  ASSERT_EQ(runs[1].metrics.size(), runs[0].metrics.size());
+  for (std::size_t i = 0; i < runs[0].metrics.size(); ++i) {
+    EXPECT_EQ(runs[1].metrics[i].loss, runs[0].metrics[i].loss)
+        << "step " << runs[0].metrics[i].step;
+  }
+  EXPECT_FALSE(weights[0].empty());
+  EXPECT_TRUE(weights[1] == weights[0]);
 }
 
 TEST(MultiTask, WhatARecipeSaysBesideATaskOfTheProgramIsRefused) {

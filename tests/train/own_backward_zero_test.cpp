@@ -1,15 +1,15 @@
 // The mlp's backward pass that is written out trains as autograd's does: at every stage
 // of ZeRO, and where ranks are threads.
-#include "tests/comm/ranks.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "lockstep/monitor/console.h"
 #include "lockstep/storage/safetensors.h"
 #include "lockstep/train/device.h"
 #include "lockstep/train/replicas.h"
 #include "lockstep/train/trainer.h"
+#include "tests/comm/ranks.h"
 #include "tests/train/small_data.h"
 
 namespace lockstep::test {
@@ -55,8 +55,7 @@ std::string weights_of_processes(int ranks, const config::Config& config) {
     const train::StopRequest stop;
     train::Reporter reporter({run, console}, config.monitor,
                              {.rank = rank, .ranks = ranks});
-    auto world =
-        comm::join(environment_of(rank, ranks, port), {.config = config.comm});
+    auto world = comm::join(environment_of(rank, ranks, port), {.config = config.comm});
     train::train(test::resolved(config), {run, reporter, stop, world});
     world.close();
   });
@@ -71,9 +70,8 @@ std::string weights_of_replicas(int ranks, config::Config config) {
     const auto run = run::RunDirectory::create(folder.path() / "runs", {.name = "r"});
     monitor::Console console({.write = [](std::string_view) {}});
     const train::StopRequest stop;
-    train::train_replicas(
-        test::resolved(config),
-        {run, train::choose_devices(config.parallel), console, stop});
+    train::train_replicas(test::resolved(config),
+                          {run, train::choose_devices(config.parallel), console, stop});
   });
   return read_file(folder.path() / "runs" / "r" / "model.safetensors");
 }
