@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string text_of(const Json& metrics) {
+std::string metrics_text(const Json& metrics) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& [name, value] : metrics.items()) {
     rows.push_back({name, value.is_null() ? "NaN"
@@ -27,7 +27,7 @@ std::string text_of(const Json& metrics) {
   return text::table(rows);
 }
 
-int run_command(const Arguments& arguments, Context& context) {
+int run_eval(const Arguments& arguments, Context& context) {
   const auto output =
       run_inference({.command = "eval", .catches_output = true}, arguments, context);
   if (output.end.signal != 0) return output.end.shell_status();
@@ -38,7 +38,7 @@ int run_command(const Arguments& arguments, Context& context) {
   if (!metrics.is_object()) {
     throw Error(Fault::internal, "eval: lockstep_worker said '", output.out, "'");
   }
-  context.out << (arguments.has("--json") ? output.out : text_of(metrics));
+  context.out << (arguments.has("--json") ? output.out : metrics_text(metrics));
   return kExitOk;
 }
 
@@ -60,7 +60,7 @@ Command eval_command() {
       .operands = {inference_run()},
       .options = std::move(options),
       .takes_overrides = true,
-      .run = run_command};
+      .run = run_eval};
 }
 
 }  // namespace lockstep::cli

@@ -24,7 +24,7 @@ struct NumberOption {
 
 constexpr NumberOption kNumbers[] = {
     {"--temperature", 0, 100}, {"--top-p", 0, 1}, {"--repetition-penalty", 0.01, 100}};
-constexpr long long kMost = 1 << 24;
+constexpr long long kMostCount = 1 << 24;
 constexpr const char* kCounts[] = {"--max-tokens", "--top-k", "--seed"};
 
 // Returns the folder of a run, a checkpoint or a model, given by its path or name.
@@ -130,9 +130,9 @@ std::vector<std::string> generation_words(const Arguments& arguments,
   for (const char* name : kCounts) {
     const long long least = std::string_view(name) == "--max-tokens" ? 1 : 0;
     if (const auto value = arguments.number(name, least)) {
-      if (*value > kMost && std::string_view(name) != "--seed") {
+      if (*value > kMostCount && std::string_view(name) != "--seed") {
         throw Error(Fault::config, "generate: ", name, " is ", *value,
-                    ", more than any model has; choose at most ", kMost);
+                    ", more than any model has; choose at most ", kMostCount);
       }
       words.insert(words.end(), {name, std::to_string(*value)});
     }

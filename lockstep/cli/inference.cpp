@@ -21,18 +21,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_there(const fs::path& path) {
+bool file_is_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
 }
 
 // Returns the knob that names the weights, and what it is set to.
-config::Override weights_of(const run::RunDirectory& run, const config::Config& config,
+config::Override trained_weights(const run::RunDirectory& run, const config::Config& config,
                             const std::string& which, const std::string& command) {
   const bool whole = config::saves_frozen(config.lora, config.model);
   const std::string stem = which == "final" ? (whole ? "model" : "") : which;
   if (which != "final" && which != "best" && which != "ema") {
-    if (is_there(which)) return {"model.weights", fs::absolute(which).string()};
+    if (file_is_there(which)) return {"model.weights", fs::absolute(which).string()};
     throw Error(Fault::config, command, ": --weights '", which,
                 "' is no file; it is final, best, ema, or a file of weights");
   }
@@ -45,7 +45,7 @@ config::Override weights_of(const run::RunDirectory& run, const config::Config& 
   const auto name =
       whole ? stem + ".safetensors" : (stem.empty() ? "" : stem + "_") + "adapter";
   const auto path = fs::absolute(run.path() / name);
-  if (is_there(path)) {
+  if (file_is_there(path)) {
     return {whole ? "model.weights" : "lora.weights", path.string()};
   }
   throw Error(
@@ -58,7 +58,7 @@ config::Override weights_of(const run::RunDirectory& run, const config::Config& 
       "names them");
 }
 
-std::string read_all(int descriptor) {
+std::string read_to_end(int descriptor) {
   std::string text;
   std::array<char, 1 << 16> piece;
   while (true) {
@@ -102,7 +102,7 @@ process::Output run_inference(const InferenceCall& call, const Arguments& argume
   auto overrides = arguments.overrides();
   auto loaded = config::load(run.config(), overrides, {});
   const auto which = arguments.value("--weights").value_or("final");
-  overrides.push_back(weights_of(run, loaded.config, which, call.command));
+  overrides.push_back(trained_weights(run, loaded.config, which, call.command));
   const auto named = [&](std::string_view key) {
     for (const auto& one : overrides) {
       if (one.key == key) return true;
@@ -129,7 +129,7 @@ process::Output run_inference(const InferenceCall& call, const Arguments& argume
                            call.words.end());
   auto child = process::Child::start(command);
   process::Output output;
-  if (call.catches_output) output.out = read_all(child.out().get());
+  if (call.catches_output) output.out = read_to_end(child.out().get());
   output.end = child.wait();
   return output;
 }

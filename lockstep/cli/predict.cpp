@@ -9,7 +9,7 @@
 namespace lockstep::cli {
 namespace {
 
-int run_command(const Arguments& arguments, Context& context) {
+int run_predict(const Arguments& arguments, Context& context) {
   InferenceCall call{.command = "predict", .words = {"--predict"}};
   for (const auto& file : arguments.repeated()) {
     std::error_code ignored;
@@ -45,7 +45,7 @@ Command predict_command() {
                         .repeats = true}},
           .options = inference_options(),
           .takes_overrides = true,
-          .run = run_command};
+          .run = run_predict};
 }
 
 }  // namespace lockstep::cli
