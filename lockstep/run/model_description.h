@@ -45,6 +45,14 @@ struct ModelUnit {
   bool recomputable = false;     // memory.recompute_every reaches it
 };
 
+// The passes of a model that computes its gradients itself (model.own_backward).
+struct OwnPasses {
+  bool exist = false;
+  std::string obstacle;  // why no plan can take them on a GPU; "": nothing is in the way
+  // All that a step takes beside parameters, gradients and optimizer state.
+  Footprints kept;
+};
+
 struct ModelDescription {
   std::string name;
   std::string source;              // where the numbers come from
@@ -57,6 +65,7 @@ struct ModelDescription {
   Footprints backward;  // the most that a step takes beyond what is kept
   Footprints forward;   // the most that an evaluation takes
   std::vector<ModelUnit> units;
+  OwnPasses own_passes;
 
   std::int64_t num_parameters() const;
   std::int64_t num_trained() const { return num_parameters() - frozen_parameters; }

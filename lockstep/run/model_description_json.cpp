@@ -37,6 +37,13 @@ void describe(ModelUnit& u, Visitor& v) {
 }
 
 template <typename Visitor>
+void describe(OwnPasses& p, Visitor& v) {
+  v.field("exist", p.exist);
+  v.field("obstacle", p.obstacle);
+  v.field("kept", p.kept);
+}
+
+template <typename Visitor>
 void describe(ModelDescription& m, Visitor& v) {
   v.field("name", m.name);
   v.field("source", m.source);
@@ -48,6 +55,7 @@ void describe(ModelDescription& m, Visitor& v) {
   v.field("backward", m.backward);
   v.field("forward", m.forward);
   v.field("units", m.units);
+  v.field("own_passes", m.own_passes);
 }
 
 namespace {
