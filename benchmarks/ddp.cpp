@@ -22,6 +22,7 @@
 
 #include "benchmarks/flat_parameters.h"
 #include "benchmarks/support.h"
+#include "benchmarks/words.h"
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -57,34 +58,6 @@ double seconds_of(const std::function<void()>& body) {
 double least(const std::vector<double>& values) {
   return *std::min_element(values.begin(), values.end());
 }
-
-// Words of the command line.
-class Words {
- public:
-  Words(int argc, char** argv) {
-    for (int i = 2; i < argc; ++i) {
-      const std::string word = argv[i];
-      const auto at = word.find('=');
-      if (at == std::string::npos) continue;
-      values_[word.substr(0, at)] = word.substr(at + 1);
-    }
-  }
-
-  std::string text(const std::string& name, const std::string& otherwise) const {
-    const auto found = values_.find(name);
-    return found == values_.end() ? otherwise : found->second;
-  }
-  double number(const std::string& name, double otherwise) const {
-    const auto found = values_.find(name);
-    return found == values_.end() ? otherwise : std::atof(found->second.c_str());
-  }
-  std::int64_t whole(const std::string& name, std::int64_t otherwise) const {
-    return static_cast<std::int64_t>(number(name, static_cast<double>(otherwise)));
-  }
-
- private:
-  std::map<std::string, std::string> values_;
-};
 
 // On a modelled network every process is rank 0 of its own: `ranks` of them compute at
 // the same time, as the real ones do, and only what they exchange is modelled.

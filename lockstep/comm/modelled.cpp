@@ -184,16 +184,18 @@ double modelled_seconds(const Call& call, const ModelledOptions& options) {
   const double n = options.ranks;
   const double whole = static_cast<double>(bytes_of(call)) / options.bytes_per_second;
   const double message = options.latency_seconds;
+  const double depth = n > 1 ? std::ceil(std::log2(n)) : 0;
+  const double hops = options.tree ? depth : n - 1;
   switch (call.kind) {
     case Kind::all_reduce:
-      return 2 * (n - 1) * message + 2 * (n - 1) / n * whole;
+      return 2 * hops * message + 2 * (n - 1) / n * whole;
     case Kind::reduce_scatter:
     case Kind::all_gather:
     case Kind::all_gather_uneven:
     case Kind::all_to_all:
-      return (n - 1) * message + (n - 1) / n * whole;
+      return hops * message + (n - 1) / n * whole;
     case Kind::broadcast:
-      return n > 1 ? std::ceil(std::log2(n)) * message + whole : 0;
+      return n > 1 ? depth * message + whole : 0;
     default:
       return message + whole;
   }

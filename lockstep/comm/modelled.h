@@ -10,6 +10,9 @@ namespace lockstep::comm {
 
 struct ModelledOptions {
   int ranks = 8;
+  // Sums and gathers pass as many messages one after the other as a tree is deep,
+  // ceil(log2 N), and not N - 1; their bytes take the time of a ring all the same.
+  bool tree = false;
   double latency_seconds = 20e-6;    // of one message
   double bytes_per_second = 12.5e9;  // of one rank's link, each way
   torch::Device device = torch::kCPU;
@@ -28,6 +31,8 @@ struct ModelledOptions {
 //     all_to_all
 //   broadcast (pipelined tree)   ceil(log2 N) latencies +             B / bandwidth
 //   send, recv                              1 latency +               B / bandwidth
+//
+// With `tree` N - 1 latencies are ceil(log2 N).
 double modelled_seconds(const Call& call, const ModelledOptions& options);
 
 // Makes rank 0 of `ranks`, of which only this process exists: it shows a schedule on a

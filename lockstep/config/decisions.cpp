@@ -1,6 +1,7 @@
 #include "lockstep/config/decisions.h"
 
 #include "lockstep/base/str.h"
+#include "lockstep/config/config.h"
 
 namespace lockstep::config {
 namespace {
@@ -33,6 +34,26 @@ std::string lack_of_shard_group(int group, int ranks) {
   return str(ranks, " ranks are not groups of ", group, ": ", ranks, " = ",
              ranks / group, " x ", group, " + ", ranks % group,
              "; set parallel.shard_group=", nearest_groups(group, ranks));
+}
+
+std::string obstacle_to_own_passes(const Config& config) {
+  const auto mode = config.precision.mode;
+  if (mode != Precision::automatic && mode != Precision::bf16_params) {
+    return str("they need precision.mode=bf16_params, not ", name_of(mode));
+  }
+  if (config.model.dropout > 0) return "model.dropout is not 0";
+  if (config.lora.rank > 0) return "they have no adapters (lora.rank)";
+  const auto& parallel = config.parallel;
+  if (parallel.strategy == Strategy::zero && parallel.zero_stage.value_or(0) == 3) {
+    return "parallel.zero_stage is 3";
+  }
+  if (parallel.strategy == Strategy::data_parallel) {
+    return "parallel.strategy is data_parallel";
+  }
+  if (config.memory.recompute_every.value_or(0) > 0) {
+    return "memory.recompute_every is not 0";
+  }
+  return "";
 }
 
 }  // namespace lockstep::config

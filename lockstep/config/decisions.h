@@ -12,6 +12,8 @@
 // decided here and nowhere else, for the planner's predictions as for the worker.
 namespace lockstep::config {
 
+struct Config;
+
 // Returns whether each rank updates its shard of the parameters. A shard is exchanged
 // as fast as a whole bucket is summed where ranks see each other's memory, and the
 // update itself takes a part of the time then. Over a network the way back can not be
@@ -52,6 +54,11 @@ inline bool shares_memory(const CommConfig& comm) {
 inline bool saves_frozen(const LoraConfig& lora, const ModelConfig& model) {
   return lora.rank == 0 || model.weights.empty();
 }
+
+// Returns which knob keeps a model from computing its gradients itself with
+// model.own_backward=auto, as a clause; "" if none does. A knob that is still auto does
+// not.
+std::string obstacle_to_own_passes(const Config& config);
 
 // Returns whether a rerun resumes from the checkpoints of its run.
 inline bool resumes(const CheckpointConfig& checkpoint) {

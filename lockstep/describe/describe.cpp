@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/open.h"
+#include "lockstep/describe/detail/own_passes.h"
 #include "lockstep/describe/detail/subject.h"
 #include "lockstep/hardware/machine.h"
 #include "lockstep/memory/memory_meter.h"
@@ -394,6 +395,8 @@ run::ModelDescription describe_model(const config::Config& config) {
   described.name = config.model.name;
   described.frozen_parameters = count_frozen(*model);
   described.train_samples = parts.train->size();
+  described.own_passes =
+      detail::describe_own_passes(config, *model, shape);
   if (!spec.target_shape.empty()) described.sequence = spec.target_shape[0];
   return described;
 }

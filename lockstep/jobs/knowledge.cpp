@@ -40,9 +40,10 @@ struct WorkerDied : Error {
 std::string knobs_of_model(const config::Loaded& wanted) {
   std::string text;
   for (const auto& key : config::keys()) {
-    const bool counts = text::starts_with(key, "model.") ||
-                        text::starts_with(key, "data.") ||
-                        text::starts_with(key, "augment.");
+    const bool counts =
+        text::starts_with(key, "model.") || text::starts_with(key, "data.") ||
+        text::starts_with(key, "augment.") || text::starts_with(key, "task.") ||
+        text::starts_with(key, "lora.");
     const bool speed = key == "data.workers" || key == "data.prefetch" ||
                        key == "data.pin_memory" || key == "model.weights";
     if (counts && !speed) text += str(key, "=", config::get(wanted, key), "\n");
@@ -176,8 +177,9 @@ planner::Correction correction_by_runs(const PredictedRun& run, const Caller& ca
   try {
     const auto file = hardware::machine_directory(state, machine) / "predictions.json";
     const auto runs = planner::past_from_json(files::read(file, kLargestFile));
-    return planner::estimate_correction(runs, model.name,
-                                        planner::kind_of_memory(config, machine));
+    return planner::estimate_correction(
+        runs, planner::learnt_as(model, config, machine),
+        planner::kind_of_memory(config, machine));
   } catch (const std::exception&) {
     return {};  // there was no run yet
   }

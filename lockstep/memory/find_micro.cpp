@@ -97,6 +97,7 @@ FoundMicroBatch find_micro_batch(const MicroBatchSearch& wanted) {
   // memory.host_limit is what there is to fill on the host, and it counts already.
   MemoryMeter meter(device, device.is_cpu() ? wanted.limit : nullptr);
   const auto start_count = [&] {
+    if (auto* own = wanted.model.own_backward()) own->release_memory();
     empty_cache(device);
     meter.restart_peak();
   };

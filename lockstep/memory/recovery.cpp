@@ -36,7 +36,13 @@ bool Recovery::succeeded() {
 void Recovery::put_back(task::Tally& tally) {
   start_.restore();
   tally.rewind();
+  if (auto* own = parts_.model.own_backward()) own->release_memory();
   empty_cache(parts_.device);
+}
+
+// Passes that a model writes out compute no block again.
+bool Recovery::can_recompute() const {
+  return parts_.model.num_blocks() > 0 && parts_.model.own_backward() == nullptr;
 }
 
 std::string Recovery::after(const Shortage& shortage, task::Tally& tally) {
@@ -47,9 +53,7 @@ std::string Recovery::after(const Shortage& shortage, task::Tally& tally) {
     micro_ = (micro_ + 1) / 2;
     return fmt::format("micro-batches of {} instead of {}", micro_, before);
   }
-  if (parts_.model.num_blocks() == 0 || parts_.model.recompute_every() == 1) {
-    give_up(shortage);
-  }
+  if (!can_recompute() || parts_.model.recompute_every() == 1) give_up(shortage);
   parts_.model.recompute_every(1);
   return "micro-batches of 1, and activations are computed again in the backward pass";
 }
@@ -67,9 +71,12 @@ void Recovery::give_up(const Shortage& shortage) const {
   }
   throw Error(Fault::hardware, "train: out of memory in step ", shortage.step + 1,
               " with micro-batches of 1",
-              parts_.model.num_blocks() > 0 ? " and activations computed again" : "",
-              "; choose a smaller model, precision.mode=bf16, or more ranks with "
-              "parallel.shard_update=on\n",
+              can_recompute() ? " and activations computed again" : "",
+              "; choose a smaller model, ",
+              parts_.model.own_backward() != nullptr && parts_.model.num_blocks() > 0
+                  ? "model.own_backward=false, which can compute activations again, "
+                  : "precision.mode=bf16, ",
+              "or more ranks with parallel.shard_update=on\n",
               text::table(rows, {0, 1, 2, 3}));
 }
 

@@ -53,6 +53,7 @@ class Recovery {
   std::int64_t micro_batch() const noexcept { return micro_; }
 
  private:
+  bool can_recompute() const;
   [[noreturn]] void give_up(const Shortage& shortage) const;
 
   Parts parts_;

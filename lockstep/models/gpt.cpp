@@ -197,6 +197,10 @@ class Gpt : public Model, public OwnBackward {
 
   void backward_loss(GradientSink& sink) override { pass_->backward(sink); }
 
+  void release_memory() override {
+    if (pass_) pass_->release_memory();
+  }
+
   std::string choices() const override { return pass_ ? pass_->choices() : choices_; }
   void use_choices(const std::string& text) override { choices_ = text; }
 

@@ -20,17 +20,6 @@ kernels::Number number_of(const Tensor& tensor) {
   return kernels::Number::f32;
 }
 
-// Moments of a pass of `layers` layers, for the plan of its memory.
-struct Moments {
-  int layers;
-  int forward(int layer) const { return 1 + layer; }
-  int head() const { return layers + 1; }
-  int head_backward() const { return layers + 2; }
-  int mlp_backward(int layer) const { return layers + 3 + 2 * (layers - 1 - layer); }
-  int attention_backward(int layer) const { return mlp_backward(layer) + 1; }
-  int end() const { return 3 * layers + 3; }
-};
-
 }  // namespace
 
 GptParameters gpt_parameters(const torch::nn::Module& gpt) {
@@ -96,43 +85,26 @@ GptPass::GptPass(GptParameters parameters, std::int64_t heads, std::int64_t voca
 GptPass::~GptPass() = default;
 
 GptPass::Plan GptPass::make_plan(std::int64_t batch, std::int64_t length) {
-  Plan plan{.batch = batch, .length = length, .count = batch * length};
-  const auto num_layers = static_cast<int>(parameters_.layers.size());
-  const Moments moments{num_layers};
-  const auto element = static_cast<std::int64_t>(parameters_.wte.element_size());
-  const auto add = [&](std::string name, std::int64_t columns, int first, int last) {
-    return plan.arena.add(
-        {std::move(name), plan.count * columns * element, first, last});
-  };
+  const auto count = batch * length;
+  const auto num_layers = static_cast<std::int64_t>(parameters_.layers.size());
+  Plan plan{.batch = batch,
+            .length = length,
+            .count = count,
+            .places = GptPlaces(
+                {.layers = num_layers,
+                 .hidden = hidden_,
+                 .heads = heads_,
+                 .rows = rows_,
+                 .element = static_cast<std::int64_t>(parameters_.wte.element_size())},
+                count)};
   const auto floats = parameters_.wte.options().dtype(torch::kFloat32);
-  plan.embedded = add("embeddings", hidden_, 0, moments.attention_backward(0));
-  for (int i = 0; i < num_layers; ++i) {
-    const auto begin = moments.forward(i), mlp = moments.mlp_backward(i);
-    const auto end = moments.attention_backward(i);
-    const auto next = i + 1 < num_layers ? moments.attention_backward(i + 1)
-                                         : moments.head_backward();
-    const auto name = [&](const char* what) { return str("h.", i, ".", what); };
+  for (std::int64_t i = 0; i < num_layers; ++i) {
     plan.layers.push_back(
-        {.ln_1 = add(name("ln_1"), hidden_, begin, end),
-         .qkv = add(name("qkv"), 3 * hidden_, begin, end),
-         .attention_sum = add(name("attention sum"), hidden_, begin, mlp),
-         .ln_2 = add(name("ln_2"), hidden_, begin, mlp),
-         .before_gelu = add(name("before gelu"), 4 * hidden_, begin, mlp),
-         .gelu = add(name("gelu"), 4 * hidden_, begin, mlp),
-         .sum = add(name("sum"), hidden_, begin, next),
-         .statistics = torch::empty({4, plan.count}, floats),
-         .attention = {}});
+        {.statistics = torch::empty({4, count}, floats), .attention = {}});
   }
-  plan.last_norm = add("ln_f", hidden_, moments.head(), moments.head_backward());
-  plan.logits = add("logits", rows_, moments.head(), moments.head_backward());
-  const auto back = moments.head_backward();
-  plan.residual = add("gradient by the sums", hidden_, back, moments.end());
-  plan.small = add("gradient by a norm", hidden_, back, moments.end());
-  plan.wide = add("gradient within a layer", 4 * hidden_, back + 1, moments.end() - 1);
-  plan.arena.place();
-  plan.last_statistics = torch::empty({2, plan.count}, floats);
-  plan.losses = torch::empty({plan.count}, floats);
-  const auto index = torch::arange(plan.count, floats.dtype(torch::kInt64));
+  plan.last_statistics = torch::empty({2, count}, floats);
+  plan.losses = torch::empty({count}, floats);
+  const auto index = torch::arange(count, floats.dtype(torch::kInt64));
   plan.row_order = index.view({batch, length}).t().contiguous().flatten();
   plan.row_keys = index.floor_divide(batch);
   plan.attention = make_attention({batch, length, heads_, hidden_ / heads_});
@@ -172,23 +144,30 @@ void GptPass::take_plan(std::int64_t batch, std::int64_t length) {
 }
 
 void GptPass::take_memory() {
-  if (memory_.defined() && memory_.numel() >= plan_->arena.bytes()) return;
+  if (memory_.defined() && memory_.numel() >= plan_->places.arena.bytes()) return;
   if (memory_is_held_) outgrown_.push_back(memory_);
   memory_ = Tensor();  // before the new one is there
   memory_is_held_ = false;
-  memory_ = torch::empty({plan_->arena.bytes()},
+  memory_ = torch::empty({plan_->places.arena.bytes()},
                          parameters_.wte.options().dtype(torch::kUInt8));
+}
+
+void GptPass::release_memory() {
+  if (memory_is_held_) return;
+  memory_ = Tensor();
+  plan_ = nullptr;
+  plans_.clear();  // what a layer of attention has kept is theirs
 }
 
 Tensor GptPass::view(std::size_t buffer, std::int64_t columns) const {
   const auto bytes = plan_->count * columns * parameters_.wte.element_size();
-  return memory_.narrow(0, plan_->arena.at(buffer).offset, bytes)
+  return memory_.narrow(0, plan_->places.arena.at(buffer).offset, bytes)
       .view(parameters_.wte.scalar_type())
       .view({plan_->count, columns});
 }
 
 Tensor GptPass::input_of(std::size_t layer) const {
-  return view(layer == 0 ? plan_->embedded : plan_->layers[layer - 1].sum, hidden_);
+  return view(layer == 0 ? plan_->places.embedded : plan_->places.layers[layer - 1].sum, hidden_);
 }
 
 kernels::Gemm GptPass::gemm_of(const Product& product) const {
@@ -238,35 +217,36 @@ void GptPass::normalize(const NormForward& step) {
 
 void GptPass::forward_layer(std::size_t index, const Tensor& in) {
   const auto& own = parameters_.layers[index];
-  auto& buffers = plan_->layers[index];
-  const auto ln_1 = view(buffers.ln_1, hidden_), ln_2 = view(buffers.ln_2, hidden_);
-  const auto qkv = view(buffers.qkv, 3 * hidden_);
-  const auto sum = view(buffers.attention_sum, hidden_);
-  const auto gelu = view(buffers.gelu, 4 * hidden_);
-  normalize({own.ln_1, in, ln_1, buffers.statistics});
+  const auto& places = plan_->places.layers[index];
+  auto& kept = plan_->layers[index];
+  const auto ln_1 = view(places.ln_1, hidden_), ln_2 = view(places.ln_2, hidden_);
+  const auto qkv = view(places.qkv, 3 * hidden_);
+  const auto sum = view(places.attention_sum, hidden_);
+  const auto gelu = view(places.gelu, 4 * hidden_);
+  normalize({own.ln_1, in, ln_1, kept.statistics});
   multiply({.out = qkv,
             .a = ln_1,
             .b = own.c_attn.weight,
             .b_transposed = true,
             .epilogue = Epilogue::bias,
             .vector = own.c_attn.bias});
-  plan_->attention->forward(qkv, buffers.attention);
+  plan_->attention->forward(qkv, kept.attention);
   multiply({.out = sum,
-            .a = buffers.attention.out,
+            .a = kept.attention.out,
             .b = own.attn_proj.weight,
             .b_transposed = true,
             .epilogue = Epilogue::bias,
             .added = in,
             .vector = own.attn_proj.bias});
-  normalize({own.ln_2, sum, ln_2, buffers.statistics.narrow(0, 2, 2)});
+  normalize({own.ln_2, sum, ln_2, kept.statistics.narrow(0, 2, 2)});
   multiply({.out = gelu,
             .a = ln_2,
             .b = own.c_fc.weight,
             .b_transposed = true,
             .epilogue = Epilogue::gelu,
             .vector = own.c_fc.bias,
-            .aux = view(buffers.before_gelu, 4 * hidden_)});
-  multiply({.out = view(buffers.sum, hidden_),
+            .aux = view(places.before_gelu, 4 * hidden_)});
+  multiply({.out = view(places.sum, hidden_),
             .a = gelu,
             .b = own.mlp_proj.weight,
             .b_transposed = true,
@@ -295,8 +275,8 @@ Tensor GptPass::forward(const Tensor& tokens, const Tensor& positions) {
                           .length = plan_->length,
                           .width = hidden_});
   for (std::size_t i = 0; i < plan_->layers.size(); ++i) forward_layer(i, input_of(i));
-  const auto last = view(plan_->last_norm, hidden_),
-             logits = view(plan_->logits, rows_);
+  const auto last = view(plan_->places.last_norm, hidden_),
+             logits = view(plan_->places.logits, rows_);
   normalize(
       {parameters_.ln_f, input_of(plan_->layers.size()), last, plan_->last_statistics});
   multiply({.out = logits, .a = last, .b = parameters_.wte, .b_transposed = true});
@@ -307,7 +287,7 @@ Tensor GptPass::cross_entropy(const Tensor& targets, const LossOptions& options)
   const c10::DeviceGuard guard(run_.device());
   LOCKSTEP_CHECK(targets.numel() == plan_->count && targets.is_contiguous() &&
                  targets.scalar_type() == torch::kInt64);
-  run_(kernels::CrossEntropy{.logits = view(plan_->logits, rows_).mutable_data_ptr(),
+  run_(kernels::CrossEntropy{.logits = view(plan_->places.logits, rows_).mutable_data_ptr(),
                              .targets = targets.const_data_ptr<std::int64_t>(),
                              .losses = plan_->losses.mutable_data_ptr<float>(),
                              .number = number_,
@@ -323,7 +303,7 @@ Tensor GptPass::cross_entropy(const Tensor& targets, const LossOptions& options)
 
 void GptPass::set_gradients(const Tensor& by_logits) {
   const torch::NoGradGuard no_grad;
-  auto all = view(plan_->logits, rows_);
+  auto all = view(plan_->places.logits, rows_);
   const auto given = by_logits.reshape({plan_->count, -1});
   all.narrow(1, 0, given.size(1)).copy_(given);
   if (given.size(1) < rows_) {

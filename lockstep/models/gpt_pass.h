@@ -10,8 +10,8 @@
 #include <torch/torch.h>
 
 #include "lockstep/kernels/runner.h"
-#include "lockstep/models/arena.h"
 #include "lockstep/models/causal_attention.h"
+#include "lockstep/models/gpt_places.h"
 #include "lockstep/models/gradient_sink.h"
 
 namespace lockstep::models {
@@ -83,11 +83,14 @@ class GptPass {
   std::string choices() const;
   void use_choices(const std::string& text);
 
-  const Arena& arena() const noexcept { return plan_->arena; }  // of the last pass
+  // Gives back the memory of activations, unless a CUDA graph holds it. A forward pass
+  // takes it anew.
+  void release_memory();
+
+  const Arena& arena() const noexcept { return plan_->places.arena; }  // of the last pass
 
  private:
-  struct LayerBuffers {
-    std::size_t ln_1, qkv, attention_sum, ln_2, before_gelu, gelu, sum;
+  struct KeptOfLayer {
     torch::Tensor statistics;  // of both LayerNorms: (4, tokens)
     CausalAttention::Kept attention;
   };
@@ -95,10 +98,8 @@ class GptPass {
   // for CUDA graphs.
   struct Plan {
     std::int64_t batch = 0, length = 0, count = 0;  // of tokens
-    Arena arena;
-    std::vector<LayerBuffers> layers;
-    std::size_t embedded = 0, last_norm = 0, logits = 0;
-    std::size_t residual = 0, small = 0, wide = 0;  // gradients of activations
+    GptPlaces places;
+    std::vector<KeptOfLayer> layers;
     torch::Tensor last_statistics, losses;
     torch::Tensor row_keys, row_order;  // the positions 0, 1, ... of each row, sorted
     std::optional<CausalAttention> attention;

@@ -40,7 +40,7 @@ void GptPass::backward_norm(const NormBackward& step, GradientSink& sink) {
   const auto bias = sink.destination_of(norm.bias);
   const auto out_bias = step.out_bias.defined() ? sink.destination_of(step.out_bias)
                                                 : GradientSink::Destination{};
-  auto* out = view(plan_->residual, hidden_).mutable_data_ptr();
+  auto* out = view(plan_->places.residual, hidden_).mutable_data_ptr();
   run_(kernels::LayerNormBackward{.out = out,
                                   .gradient = step.gradient.const_data_ptr(),
                                   .through = step.has_through ? out : nullptr,
@@ -61,9 +61,9 @@ void GptPass::backward_norm(const NormBackward& step, GradientSink& sink) {
 }
 
 void GptPass::backward_head(GradientSink& sink) {
-  const auto logits = view(plan_->logits, rows_), small = view(plan_->small, hidden_);
+  const auto logits = view(plan_->places.logits, rows_), small = view(plan_->places.small, hidden_);
   // The embedding's own part of this gradient comes last, so it is not ready yet.
-  add_weight({parameters_.wte, logits, view(plan_->last_norm, hidden_)}, sink);
+  add_weight({parameters_.wte, logits, view(plan_->places.last_norm, hidden_)}, sink);
   multiply({.out = small, .a = logits, .b = parameters_.wte});
   backward_norm({.norm = parameters_.ln_f,
                  .gradient = small,
@@ -76,12 +76,13 @@ void GptPass::backward_head(GradientSink& sink) {
 
 void GptPass::backward_layer(std::size_t index, GradientSink& sink) {
   const auto& own = parameters_.layers[index];
-  auto& buffers = plan_->layers[index];
-  const auto residual = view(plan_->residual, hidden_),
-             small = view(plan_->small, hidden_);
-  const auto wide = view(plan_->wide, 4 * hidden_);
+  const auto& places = plan_->places.layers[index];
+  auto& kept = plan_->layers[index];
+  const auto residual = view(plan_->places.residual, hidden_),
+             small = view(plan_->places.small, hidden_);
+  const auto wide = view(plan_->places.wide, 4 * hidden_);
 
-  add_whole_weight({own.mlp_proj.weight, residual, view(buffers.gelu, 4 * hidden_)},
+  add_whole_weight({own.mlp_proj.weight, residual, view(places.gelu, 4 * hidden_)},
                    sink);
   // cuBLASLt's own epilogue for GELU's gradient takes four times the product's time.
   multiply({.out = wide, .a = residual, .b = own.mlp_proj.weight});
@@ -89,28 +90,28 @@ void GptPass::backward_layer(std::size_t index, GradientSink& sink) {
   run_(kernels::GeluBackward{
       .out = wide.mutable_data_ptr(),
       .gradient = wide.const_data_ptr(),
-      .in = view(buffers.before_gelu, 4 * hidden_).const_data_ptr(),
+      .in = view(places.before_gelu, 4 * hidden_).const_data_ptr(),
       .number = number_,
       .rows = plan_->count,
       .width = 4 * hidden_,
       .sums = sums_at(fc_bias),
       .workspace = workspace()});
   if (fc_bias.memory.defined()) sink.ready(own.c_fc.bias);
-  add_whole_weight({own.c_fc.weight, wide, view(buffers.ln_2, hidden_)}, sink);
+  add_whole_weight({own.c_fc.weight, wide, view(places.ln_2, hidden_)}, sink);
   multiply({.out = small, .a = wide, .b = own.c_fc.weight});
   backward_norm({.norm = own.ln_2,
                  .gradient = small,
-                 .in = view(buffers.attention_sum, hidden_),
-                 .statistics = buffers.statistics.narrow(0, 2, 2),
+                 .in = view(places.attention_sum, hidden_),
+                 .statistics = kept.statistics.narrow(0, 2, 2),
                  .out_bias = own.attn_proj.bias},
                 sink);
 
-  add_whole_weight({own.attn_proj.weight, residual, buffers.attention.out}, sink);
+  add_whole_weight({own.attn_proj.weight, residual, kept.attention.out}, sink);
   multiply({.out = small, .a = residual, .b = own.attn_proj.weight});
-  const auto qkv = view(buffers.qkv, 3 * hidden_),
-             by_qkv = view(plan_->wide, 3 * hidden_);
+  const auto qkv = view(places.qkv, 3 * hidden_),
+             by_qkv = view(plan_->places.wide, 3 * hidden_);
   const auto gradients =
-      plan_->attention->backward(qkv, {buffers.attention, small, by_qkv});
+      plan_->attention->backward(qkv, {kept.attention, small, by_qkv});
   const auto place = sink.destination_of(own.c_attn.bias);
   kernels::PackColumns pack{.out = by_qkv.mutable_data_ptr(),
                             .num_parts = gradients.num_parts,
@@ -124,13 +125,13 @@ void GptPass::backward_layer(std::size_t index, GradientSink& sink) {
   }
   run_(pack);
   if (place.memory.defined()) sink.ready(own.c_attn.bias);
-  add_whole_weight({own.c_attn.weight, by_qkv, view(buffers.ln_1, hidden_)}, sink);
+  add_whole_weight({own.c_attn.weight, by_qkv, view(places.ln_1, hidden_)}, sink);
   multiply({.out = small, .a = by_qkv, .b = own.c_attn.weight});
   backward_norm(
       {.norm = own.ln_1,
        .gradient = small,
        .in = input_of(index),
-       .statistics = buffers.statistics,
+       .statistics = kept.statistics,
        .out_bias = index > 0 ? parameters_.layers[index - 1].mlp_proj.bias : Tensor()},
       sink);
 }
@@ -145,7 +146,7 @@ void GptPass::add_embedding(const Tensor& weight, const SortedKeys& sorted,
   if (!is_head && !place.adds) place.memory.zero_();
   run_(kernels::EmbeddingBackward{
       .weight_gradient = place.memory.mutable_data_ptr(),
-      .gradient = view(plan_->residual, hidden_).const_data_ptr(),
+      .gradient = view(plan_->places.residual, hidden_).const_data_ptr(),
       .keys = keys.const_data_ptr<std::int64_t>(),
       .order = order.const_data_ptr<std::int64_t>(),
       .adds = is_head || place.adds,

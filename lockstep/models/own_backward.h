@@ -33,6 +33,10 @@ class OwnBackward {
   virtual torch::Tensor forward_loss(const Named& inputs, const ClassLoss& loss);
   virtual void backward_loss(GradientSink& sink);
 
+  // Gives back memory that is kept from pass to pass, between two passes: the next one
+  // may be of a smaller batch. What a CUDA graph holds stays.
+  virtual void release_memory() {}
+
   // Algorithms that were chosen by measuring, as text to be kept for this machine.
   // Given before the first pass, they are not measured again: so a second run has the
   // bits of the first. "": there are none.

@@ -133,6 +133,7 @@ class Replicated : public Strategy, private HeldSteps {
           });
       runs_blocks_of_ = model;
     }
+    reads_all_values_ = model != nullptr && model->own_backward() != nullptr;
   }
   ~Replicated() override {
     if (runs_blocks_of_ != nullptr) runs_blocks_of_->run_blocks_by({});
@@ -151,6 +152,7 @@ class Replicated : public Strategy, private HeldSteps {
   void forward(const std::function<void()>& compute) override {
     std::optional<SyncBatchNorm::Scope> scope;
     if (sync_batch_norm_) scope.emplace(*sync_batch_norm_);
+    if (reads_all_values_) engine_.wait_for_values();
     engine_.forward(compute);
   }
   void empty_forward() override { engine_.empty_forward(); }
@@ -270,6 +272,8 @@ class Replicated : public Strategy, private HeldSteps {
   ReplicatedTensors tensors_{engine_, optimizers_};
   Average average_{optimizers_};
   models::Model* runs_blocks_of_ = nullptr;
+  // A pass that a model writes out does not come to its blocks one by one.
+  bool reads_all_values_ = false;
 };
 
 }  // namespace

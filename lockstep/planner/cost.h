@@ -125,6 +125,11 @@ inline bool is_mixed(config::Precision mode) {
          config::has_half_parameters(mode);
 }
 
+// Returns whether the model computes its gradients itself (model.own_backward) in a run
+// of this configuration, in which knobs may still be auto; and in one of a candidate.
+bool takes_own_passes(const CostInputs& inputs);
+bool takes_own_passes(const CostInputs& inputs, const Candidate& candidate);
+
 MemoryCost memory_cost(const CostInputs& inputs, const Candidate& candidate);
 TimeCost time_cost(const CostInputs& inputs, const Candidate& candidate);
 // The memory that memory.fraction allows a rank of its device, or of its part of the

@@ -11,7 +11,7 @@ namespace lockstep::planner {
 
 // A run that came to its end.
 struct Past {
-  std::string model;   // its name: sizes of one model err alike
+  std::string model;   // learnt_as(): sizes of one model err alike
   std::string device;  // kind_of_memory()
   std::string date;    // "2026-11-15"
   int ranks = 1;
@@ -27,6 +27,11 @@ struct Past {
 // "cpu_tensors" (memory.host_limit counts them).
 std::string kind_of_memory(const config::Config& config,
                            const hardware::Machine& machine);
+
+// Returns the name under which runs teach: the model's, and another one where it
+// computes its gradients itself, which takes other times and another memory.
+std::string learnt_as(const run::ModelDescription& model, config::Config config,
+                      const hardware::Machine& machine);
 
 std::string to_json(const std::vector<Past>& runs);
 // A damaged or newer file counts as empty: it is not worth a run.

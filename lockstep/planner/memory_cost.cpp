@@ -38,8 +38,17 @@ double scale_of(Precision precision) {
   return precision == Precision::fp64 ? 2 : 1;
 }
 
+// Returns all that passes of the model's own take beside the state, in one piece: the
+// gradients of activations, too.
+double own_bytes(const CostInputs& inputs, const Candidate& candidate) {
+  const auto precision = inputs.config.precision.mode;
+  return scale_of(precision) *
+         of(inputs.model.own_passes.kept, precision).at(candidate.micro);
+}
+
 // Returns the activations that the forward pass leaves for the backward pass.
 double activation_bytes(const CostInputs& inputs, const Candidate& candidate) {
+  if (takes_own_passes(inputs, candidate)) return own_bytes(inputs, candidate);
   const auto precision = inputs.config.precision.mode;
   const double width = is_mixed(precision) ? 2 : 4;
   double kept = 0;
@@ -198,8 +207,10 @@ MemoryCost step_cost(const CostInputs& inputs, const Candidate& candidate) {
   MemoryCost cost;
   add_state(inputs, candidate, cost);
   cost.activations = activation_bytes(inputs, candidate);
-  cost.transient =
-      scale_of(precision) * of(inputs.model.backward, precision).at(candidate.micro);
+  if (!takes_own_passes(inputs, candidate)) {
+    cost.transient =
+        scale_of(precision) * of(inputs.model.backward, precision).at(candidate.micro);
+  }
   const auto sample = static_cast<double>(inputs.model.sample_bytes);
   const auto share = static_cast<double>(candidate.micro * candidate.accumulation);
   const int prefetch = config.data.prefetch.value_or(

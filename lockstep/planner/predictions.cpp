@@ -250,6 +250,7 @@ void add_predictions(Plan& plan, const Situation& situation) {
   plan.bottleneck = bottleneck_of(now.time);
   plan.limit_because = memory_limit(inputs, now.candidate).because;
   add_hints(plan, inputs, wanted);
+  note_own_passes(plan, inputs);
   mark_taken(plan);
   add_idle(plan, situation);
 }

@@ -46,6 +46,7 @@ ModelDescription ModelDescription::with_half_sequence() const {
   model.sample_bytes /= 2;
   halve(model.backward);
   halve(model.forward);
+  halve(model.own_passes.kept);
   for (auto& unit : model.units) {
     unit.forward_flops = (unit.forward_flops - unit.quadratic_flops) / 2;
     unit.quadratic_flops /= 4;

@@ -53,6 +53,14 @@ struct ModelTrial {
   double seconds = 0;
 };
 
+// The passes of a model that computes its gradients itself (model.own_backward).
+struct OwnPasses {
+  bool exist = false;
+  std::string obstacle;  // why no plan can take them on a GPU; "": nothing is in the way
+  // All that a step takes beside parameters, gradients and optimizer state.
+  Footprints kept;
+};
+
 struct ModelDescription {
   std::string name;
   std::string source;              // where the numbers come from
@@ -70,6 +78,7 @@ struct ModelDescription {
   std::string cpu_model;  // that the trials ran on
   std::vector<ModelTrial> trials;
   std::int64_t process_bytes = 0;  // of the process that tried it, besides its tensors
+  OwnPasses own_passes;
 
   std::int64_t num_parameters() const;
   std::int64_t num_trained() const { return num_parameters() - frozen_parameters; }

@@ -44,6 +44,13 @@ void describe(ModelTrial& t, Visitor& v) {
 }
 
 template <typename Visitor>
+void describe(OwnPasses& p, Visitor& v) {
+  v.field("exist", p.exist);
+  v.field("obstacle", p.obstacle);
+  v.field("kept", p.kept);
+}
+
+template <typename Visitor>
 void describe(ModelDescription& m, Visitor& v) {
   v.field("name", m.name);
   v.field("source", m.source);
@@ -58,6 +65,7 @@ void describe(ModelDescription& m, Visitor& v) {
   v.field("cpu_model", m.cpu_model);
   v.field("trials", m.trials);
   v.field("process_bytes", m.process_bytes);
+  v.field("own_passes", m.own_passes);
 }
 
 namespace {

@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
+#include "lockstep/config/decisions.h"
 #include "lockstep/kernels/cuda.h"
 #include "lockstep/kernels/gemm.h"
 #include "lockstep/kernels/layer_norm.h"
@@ -27,25 +28,18 @@ bool is_packed(const models::Shape& shape) {
 std::string obstacle_to_own_passes(const config::Config& config,
                                    const models::Shape& shape, bool is_cuda) {
   if (!is_cuda) return "they are for GPUs";
+  const auto of_model = obstacle_in_model(config, shape);
+  return of_model.empty() ? config::obstacle_to_own_passes(config) : of_model;
+}
+
+std::string obstacle_in_model(const config::Config& config,
+                              const models::Shape& shape) {
   if (!kernels::cuda_available() || !kernels::gemms_available()) {
     return "this build has no kernels of its own, or no cuBLASLt";
   }
-  if (config.precision.mode != config::Precision::bf16_params) {
-    return str("they need precision.mode=bf16_params, not ",
-               config::name_of(config.precision.mode));
-  }
-  if (config.model.dropout > 0) return "model.dropout is not 0";
-  if (config.lora.rank > 0) return "they have no adapters (lora.rank)";
   if (is_packed(shape)) return "samples hold several documents (data.text.pack)";
   if (config.model.hidden > kernels::kWidestLayerNorm) {
     return str("model.hidden is above ", kernels::kWidestLayerNorm);
-  }
-  if (shards_parameters(config.parallel)) return "parallel.zero_stage is 3";
-  if (config.parallel.strategy == config::Strategy::data_parallel) {
-    return "parallel.strategy is data_parallel";
-  }
-  if (config.memory.recompute_every.value() > 0) {
-    return "memory.recompute_every is not 0";
   }
   return "";
 }

@@ -12,6 +12,10 @@ namespace lockstep::train {
 std::string obstacle_to_own_passes(const config::Config& config,
                                    const models::Shape& shape, bool is_cuda);
 
+// Returns the part of it that no other choice of knobs for the run changes: what the
+// build lacks, or the shape of the samples.
+std::string obstacle_in_model(const config::Config& config, const models::Shape& shape);
+
 // Returns the model's section with model.own_backward decided; what was set stays.
 // `tells`: says so in the log, once, where the gpt trains on a GPU.
 struct PassSite {

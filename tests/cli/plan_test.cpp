@@ -144,6 +144,9 @@ TEST(PlanCommand, AsksTheWorkerOnceForAModel) {
   rig->run({"plan", "recipe.yaml", "batch.global=4", "model.hidden=32"});
   EXPECT_EQ(test::read_file(rig->path("bin/asked")), "asked\nasked\n")
       << "another width is another model";
+  rig->run({"plan", "recipe.yaml", "batch.global=4", "task.label_smoothing=0.1"});
+  EXPECT_EQ(test::read_file(rig->path("bin/asked")), "asked\nasked\nasked\n")
+      << "and so is another loss, or an adapter";
 }
 
 TEST(PlanCommand, ARecipeThatTheWorkerCanNotDescribeIsStillTrained) {

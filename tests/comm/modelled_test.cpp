@@ -37,6 +37,21 @@ TEST(Modelled, TakesTheTimeOfARing) {
   EXPECT_DOUBLE_EQ(seconds(Kind::send, 4, 1000), 1e-3 + 1);
 }
 
+TEST(Modelled, MessagesOfATreeAreFewer) {
+  const auto t = torch::zeros({1000}, torch::kUInt8);
+  const auto of = [&](Kind kind, int ranks) {
+    return comm::modelled_seconds({.kind = kind, .out = {t}},
+                                  {.ranks = ranks,
+                                   .tree = true,
+                                   .latency_seconds = 1e-3,
+                                   .bytes_per_second = 1000});
+  };
+  EXPECT_DOUBLE_EQ(of(Kind::all_reduce, 512), 2 * 9 * 1e-3 + 2 * 511.0 / 512);
+  EXPECT_DOUBLE_EQ(of(Kind::reduce_scatter, 5), 3 * 1e-3 + 0.8);
+  EXPECT_DOUBLE_EQ(of(Kind::all_gather, 8), 3 * 1e-3 + 7.0 / 8);
+  EXPECT_DOUBLE_EQ(of(Kind::all_reduce, 1), 0);
+}
+
 TEST(Modelled, CollectivesPassOneAfterTheOtherWhileTheCallerGoesOn) {
   std::mutex mutex;
   std::vector<std::int64_t> passed;  // milliseconds, in the order in which they passed

@@ -1,9 +1,13 @@
 // What a model is said to take, against what it takes.
 #include "lockstep/describe/describe.h"
 
+#include <map>
+
+#include "lockstep/memory/memory_meter.h"
 #include "lockstep/memory/offload.h"
 #include "lockstep/memory/out_of_memory.h"
 #include "lockstep/models/deferred.h"
+#include "lockstep/models/gpt_places.h"
 #include "lockstep/train/step.h"
 #include "tests/support/support.h"
 #include "tests/train/small_data.h"
@@ -210,6 +214,48 @@ TEST(Describe, AModelLargerThanMemoryIsDescribedWithoutAny) {
   }
   EXPECT_GT(whole, 10.0 * hidden * 4) << "what relu leaves of every layer";
   EXPECT_LT(half, 0.75 * whole);
+}
+
+// Gradients of parameters have their memory already.
+class IntoMemory : public GradientSink {
+ public:
+  explicit IntoMemory(const models::Model& model) {
+    for (const auto& p : model.parameters()) {
+      places_[p.unsafeGetTensorImpl()] = torch::zeros_like(p);
+    }
+  }
+  Destination destination_of(const torch::Tensor& parameter) override {
+    return {places_.at(parameter.unsafeGetTensorImpl()), false};
+  }
+  void ready(const torch::Tensor&) override {}
+
+ private:
+  std::map<const void*, torch::Tensor> places_;
+};
+
+TEST(Describe, PassesOfTheGptsOwnTakeWhatIsSaidOfThem) {
+  constexpr std::int64_t kBatch = 4, kLength = 64, kHidden = 32, kWords = 200;
+  const auto model = models::build({.name = "gpt",
+                                    .hidden = kHidden,
+                                    .layers = 6,
+                                    .heads = 2,
+                                    .own_backward = config::Auto<bool>(true)},
+                                   {{kLength}, kWords});
+  IntoMemory sink(*model);
+  const auto tokens = torch::arange(kBatch * kLength).remainder(kWords);
+  const auto scale = torch::ones({1});
+  auto& own = *model->own_backward();
+  memory::MemoryMeter meter(torch::kCPU);
+  const auto before = meter.used_bytes();
+  own.forward_loss({{"input", tokens.view({kBatch, kLength})}}, {tokens, scale});
+  own.backward_loss(sink);
+  const auto said = models::gpt_pass_bytes(
+      {.layers = 6, .hidden = kHidden, .heads = 2, .rows = kWords}, kBatch * kLength);
+  const auto taken = meter.peak_bytes() - before;
+  EXPECT_GE(taken, said);
+  // Attention on a CPU has its gradients by heads, then as matrices; keys are sorted.
+  const auto of_attention = 10 * kHidden * kBatch * kLength * 4;
+  EXPECT_LE(taken, said + of_attention);
 }
 
 TEST(Describe, ARecipeIsEnoughAndNothingStaysBehind) {

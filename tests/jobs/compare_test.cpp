@@ -2,6 +2,7 @@
 #include "lockstep/jobs/compare.h"
 
 #include "lockstep/jobs/host_load.h"
+#include "lockstep/jobs/knowledge.h"
 #include "lockstep/monitor/metrics.h"
 #include "lockstep/planner/shipped.h"
 #include "tests/support/support.h"
@@ -15,11 +16,15 @@ namespace lockstep::test {
 class Compared : public ::testing::Test {
  protected:
   // Compares a run of three steps that others disturbed by so much.
-  std::optional<run::Comparison> compare(double others_share, const char* learn) {
-    const std::vector<config::Override> knobs{{"batch.global", "8"},
-                                              {"planner.learn", learn}};
+  std::optional<run::Comparison> compare(
+      double others_share, const char* learn,
+      run::ModelDescription model = planner::shipped_model("gpt2-124m")) {
+    const std::vector<config::Override> knobs{
+        {"batch.global", "8"},
+        {"planner.learn", learn},
+        {"model.own_backward", model.own_passes.exist ? "true" : "auto"}};
     const auto machine = planner::shipped_machine("cpu-16");
-    const planner::Knowledge knowledge{.model = planner::shipped_model("gpt2-124m")};
+    const planner::Knowledge knowledge{.model = std::move(model)};
     const auto plan = planner::resolve(config::defaults(knobs, {}), machine, knowledge);
     run::NewRun wanted;
     wanted.record = run::record_of_this_process();
@@ -62,6 +67,22 @@ TEST_F(Compared, AUserDecidesWhetherItIsRemembered) {
   EXPECT_FALSE(learnt());
   compare(0.9, "always");
   EXPECT_TRUE(learnt());
+}
+
+TEST_F(Compared, ARunOfAModelsOwnPassesTeachesThoseOnly) {
+  auto model = planner::shipped_model("gpt2-124m");
+  model.own_passes.exist = true;
+  model.own_passes.kept.fp32 = {1 << 20, 0};
+  compare(0.1, "idle", model);
+  const auto config = config::defaults(std::vector<config::Override>{}, {}).config;
+  const auto machine = planner::shipped_machine("cpu-16");
+  jobs::Caller caller;
+  caller.environment = {{"XDG_STATE_HOME", (folder_.path() / "state").string()}};
+  EXPECT_EQ(jobs::correction_for({model, config, machine}, caller).runs, 0)
+      << "nothing of autograd's passes";
+  auto own = config;
+  own.model.own_backward = true;
+  EXPECT_EQ(jobs::correction_for({model, own, machine}, caller).runs, 1);
 }
 
 TEST(OtherLoad, IsCountedOnTheCpusThatWeMayUse) {

@@ -42,6 +42,8 @@ Candidate candidate_of(const config::Config& config);
 config::Config reopened(const Plan& plan);
 // Adds predictions, hints and notes to a plan in which no knob is open.
 void add_predictions(Plan& plan, const Situation& situation);
+// Notes whether the model computes its gradients itself on a GPU, or why not.
+void note_own_passes(Plan& plan, const CostInputs& inputs);
 // Returns why GPUs are left idle, and what would use them; "" if none is.
 std::string why_idle(const Plan& plan, const Situation& situation);
 
