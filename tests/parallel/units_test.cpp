@@ -89,12 +89,16 @@ TEST_P(Units, SmallOnesStayWholeForAPass) {
   });
 }
 
+namespace {
+
 // Returns the most bytes that a rank had whole at a time in two steps.
 std::int64_t peak_of(Communicator& c, const Tensor& x, const Change& change) {
   TrainedStack sharded(c, 3, change);
   for (int step = 0; step < 2; ++step) sharded.step(share(c, x));
   return sharded.engine.peak_gathered_bytes();
 }
+
+}  // namespace
 
 TEST_P(Units, AsManyAreWholeAsAreGatheredAheadOrKept) {
   const auto x = make_inputs(12);
