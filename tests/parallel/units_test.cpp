@@ -82,6 +82,39 @@ TEST_P(Units, SmallOnesStayWholeForAPass) {
       sharded.step(share(c, x));
     }
     expect_same(whole, sharded, "at the end");
+    // All of them are, at a time.
+    std::int64_t all = 0;
+    for (const auto& group : whole.engine.layout()) all += group.numel;
+    if (c.size() > 1) EXPECT_GE(sharded.engine.peak_gathered_bytes(), all * 4);
+  });
+}
+
+namespace {
+
+// Returns the most bytes that a rank had whole at a time in two steps.
+std::int64_t peak_of(Communicator& c, const Tensor& x, const Change& change) {
+  TrainedStack sharded(c, 3, change);
+  for (int step = 0; step < 2; ++step) sharded.step(share(c, x));
+  return sharded.engine.peak_gathered_bytes();
+}
+
+}  // namespace
+
+TEST_P(Units, AsManyAreWholeAsAreGatheredAheadOrKept) {
+  const auto x = make_inputs(12);
+  on_ranks([&](Communicator& c) {
+    if (c.size() == 1) return;
+    const auto ahead = [&](std::size_t units) {
+      return peak_of(c, x, [=](EngineOptions& o) { o.prefetch_units = units; });
+    };
+    const auto none = ahead(0), one = ahead(1), two = ahead(2);
+    EXPECT_LT(none, one) << "nothing is gathered ahead";
+    EXPECT_LT(one, two);
+    const auto kept = peak_of(c, x, [](EngineOptions& o) {
+      o.prefetch_units = 0;
+      o.reshard_after_forward = false;
+    });
+    EXPECT_LT(none, kept) << "nothing is kept for the backward pass";
   });
 }
 

@@ -81,7 +81,8 @@ double shared_bytes(int ranks) {
   return bytes / ranks;
 }
 
-// Trains three steps. Returns the most bytes of parameters that were whole at stage 3;
+// Trains two steps: the state of the optimizer is there from the first on. Returns the
+// most bytes of parameters that were whole at stage 3;
 // `at_end` is called while everything is still there.
 double train_few_steps(Communicator& c, const Counted& how,
                        const std::function<void()>& at_end = {}) {
@@ -101,7 +102,7 @@ double train_few_steps(Communicator& c, const Counted& how,
   Engine engine(*net, {c, c}, options);
   parallel::detail::FlatOptimizers optimizers({}, engine, c);
   const auto x = torch::ones({1, kWidth}, net->layers[0]->weight.options());
-  for (int step = 0; step < 3; ++step) {
+  for (int step = 0; step < 2; ++step) {
     engine.zero_gradients();
     Tensor loss;
     engine.forward([&] { loss = net->forward(x, engine).sum(); });
@@ -223,11 +224,11 @@ TEST(ZeroMemoryOverShm, IsThatOfTheFormulaWithWhatIsShared) {
   for (const int ranks : {2, 3, 4}) {
     with_communicators(Rig::shm_processes, ranks, [&](Communicator& c) {
       const auto connection = shared_bytes(ranks);
-      for (const bool halves : {false, true}) {
-        for (const int stage : {0, 1, 2, 3}) {
-          expect_within_formula_over_shm(
-              c, {.stage = stage, .ranks = ranks, .halves = halves}, connection);
-        }
+      for (const int stage : {0, 1, 2, 3}) {
+        expect_within_formula_over_shm(c, {.stage = stage, .ranks = ranks}, connection);
+        if (ranks > 2) continue;  // what is shared does not depend on the precision
+        expect_within_formula_over_shm(
+            c, {.stage = stage, .ranks = ranks, .halves = true}, connection);
       }
     });
   }
