@@ -104,8 +104,8 @@ Tensor Decoder::run_layer(std::size_t number, const Tensor& x, const Attend& att
   auto& layer = layers_[number];
   const auto& passes = weights_.in_passes;
   const auto w = passes ? layer_at(number, passes->weight) : layer.weights;
-  const auto qkv = torch::linear(norm(x, w.ln_1_weight, w.ln_1_bias), w.attn_weight,
-                                 w.attn_bias);
+  const auto qkv =
+      torch::linear(norm(x, w.ln_1_weight, w.ln_1_bias), w.attn_weight, w.attn_bias);
   const auto seen = attend(layer, qkv).transpose(1, 2).reshape_as(x);
   const auto y = x + torch::linear(seen, w.proj_weight, w.proj_bias);
   const auto inner =

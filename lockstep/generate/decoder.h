@@ -15,14 +15,15 @@
 
 namespace lockstep::generate {
 
-// The passes of a decoder whose weights are there while they are used only (ZeRO-3): its
-// work is in run(), that of a layer in run_layer() inside of it.
+// The passes of a decoder whose weights are there while they are used only (ZeRO-3):
+// its work is in run(), that of a layer in run_layer() inside of it.
 struct WeightsInPasses {
   std::function<void(const std::function<void()>& pass)> run;
   using Compute = std::function<torch::Tensor(const torch::Tensor&)>;
   std::function<torch::Tensor(std::size_t layer, const Compute&, const torch::Tensor&)>
       run_layer;
-  // Returns a weight of GptWeights::tensors with its values, in run_layer() of its layer.
+  // Returns a weight of GptWeights::tensors with its values, in run_layer() of its
+  // layer.
   std::function<torch::Tensor(const std::string& name)> weight;
 };
 

@@ -314,16 +314,15 @@ std::string as_ddp(const CostInputs& inputs, const Prediction& taken,
                          : str(", ", percent, loss > 0 ? " % slower" : " % faster"));
 }
 
-// Returns "gpt2-1.5b in bf16 with adamw needs 24.1 GiB a rank or more as ddp > ...; stage
-// 2 over 4 ranks needs 17.2 GiB, 3.1 GiB to spare".
+// Returns "gpt2-1.5b in bf16 with adamw needs 24.1 GiB a rank or more as ddp > ...;
+// stage 2 over 4 ranks needs 17.2 GiB, 3.1 GiB to spare".
 std::string why_shards(const CostInputs& inputs, const Prediction& p,
                        const std::vector<CandidateOutcome>& list) {
-  auto text = str(inputs.model.name, " in ", name_of(inputs.config.precision.mode),
-                  " with ", name_of(inputs.config.optim.name), " ",
-                  as_ddp(inputs, p, list), "; stage ", stage_of(p.candidate.method),
-                  " over ", p.candidate.sharers(), " ranks ",
-                  settings_text(p.candidate), " needs ",
-                  units::format_bytes(p.memory.peak()));
+  auto text =
+      str(inputs.model.name, " in ", name_of(inputs.config.precision.mode), " with ",
+          name_of(inputs.config.optim.name), " ", as_ddp(inputs, p, list), "; stage ",
+          stage_of(p.candidate.method), " over ", p.candidate.sharers(), " ranks ",
+          settings_text(p.candidate), " needs ", units::format_bytes(p.memory.peak()));
   if (p.limit <= 0) return text;
   return p.fits() ? str(text, ", ", units::format_bytes(p.limit - p.memory.peak()),
                         " to spare")

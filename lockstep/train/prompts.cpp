@@ -95,10 +95,8 @@ generate::GptWeights Prompts::gathered_weights(const Ranks& ranks) const {
                                        const torch::Tensor& x) {
             return strategy.run_block(layer, compute, x);
           },
-      .weight =
-          [values = std::move(values)](const std::string& name) {
-            return values.at(name)().detach();
-          }};
+      .weight = [values = std::move(values)](
+                    const std::string& name) { return values.at(name)().detach(); }};
   return weights;
 }
 

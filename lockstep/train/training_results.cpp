@@ -104,14 +104,14 @@ task::Means Training::validate() {
   return result_.eval.value_or(task::Means{});
 }
 
-// Half a step is no part of a checkpoint: gradients of some micro-batches, generators and
-// running statistics that are ahead of the weights.
+// Half a step is no part of a checkpoint: gradients of some micro-batches, generators
+// and running statistics that are ahead of the weights.
 std::string Training::save() {
   if (in_step_) {
-    throw Error(Fault::config, "checkpoint: a save in the middle of step ",
-                state_.steps + 1,
-                ", whose micro-batches are not all summed; save in on_step_end() or "
-                "between steps, or raise(SIGUSR2), which saves when the step has ended");
+    throw Error(
+        Fault::config, "checkpoint: a save in the middle of step ", state_.steps + 1,
+        ", whose micro-batches are not all summed; save in on_step_end() or "
+        "between steps, or raise(SIGUSR2), which saves when the step has ended");
   }
   const kernels::OwnStream::Scope on_stream(stream_);
   checkpoints_.finish();

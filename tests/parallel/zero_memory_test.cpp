@@ -1,5 +1,6 @@
-// The memory of every stage is that of its formula, and of the planner, from the model's
-// constructor to the last step: everything that is allocated for tensors is counted.
+// The memory of every stage is that of its formula, and of the planner, from the
+// model's constructor to the last step: everything that is allocated for tensors is
+// counted.
 #include <atomic>
 #include <fstream>
 #include <sstream>
@@ -132,8 +133,8 @@ void expect_within_formula(const Counted& how, const Seen& seen) {
   constexpr double kActivations = kLayers * 4 * kWidth * 4 + 65536;
   const auto bytes = formula(how);
   EXPECT_LE(seen.bytes, 1.02 * bytes * kParameters + live + kActivations)
-      << how.text() << ", " << seen.bytes / kParameters << " bytes a parameter; formula "
-      << bytes;
+      << how.text() << ", " << seen.bytes / kParameters
+      << " bytes a parameter; formula " << bytes;
   EXPECT_GE(seen.bytes, 0.98 * bytes * kParameters) << "something was not counted";
   EXPECT_LE(seen.gathered, 3 * how.layer_bytes());
 }
@@ -155,9 +156,9 @@ planner::MemoryCost predicted(const Counted& how) {
       {.name = "layer", .count = kLayers, .num_parameters = kWidth * kWidth}};
   const auto method =
       how.stage == 0 ? planner::Method::ddp : planner::method_of_stage(how.stage);
-  return planner::memory_cost({config, machine, model, {}}, {.method = method,
-                                                             .ranks = how.ranks,
-                                                             .shard_group = how.group});
+  return planner::memory_cost(
+      {config, machine, model, {}},
+      {.method = method, .ranks = how.ranks, .shard_group = how.group});
 }
 
 }  // namespace
@@ -178,10 +179,12 @@ TEST_P(ZeroMemory, IsThatOfTheFormulaFromTheFirstMomentOnAndAsPlanned) {
       // A plan counts a bucket that fills beside the live one, and two units; it knows
       // nothing of the one gradient or drawn layer of every stage.
       const double planned = plan.state() + plan.buckets;
-      EXPECT_LE(seen.bytes, 1.02 * planned + kWidth * kWidth * 4 + 2 * how.layer_bytes())
+      EXPECT_LE(seen.bytes,
+                1.02 * planned + kWidth * kWidth * 4 + 2 * how.layer_bytes())
           << how.text();
       EXPECT_GE(seen.bytes, 0.98 * planned - 2 * how.layer_bytes()) << how.text();
-      RecordProperty(how.text() + "_measured", ::lockstep::str(seen.bytes / kParameters));
+      RecordProperty(how.text() + "_measured",
+                     ::lockstep::str(seen.bytes / kParameters));
       RecordProperty(how.text() + "_planned", ::lockstep::str(planned / kParameters));
     }
   }
@@ -195,13 +198,15 @@ TEST(ZeroMemoryOfGroups, IsThatOfTheFormulaWithTheRanksOfAGroup) {
       expect_within_formula(how, seen);
       EXPECT_DOUBLE_EQ(predicted(how).state(),
                        formula(how) * kLayers * kWidth * kWidth);
-      RecordProperty(how.text(), ::lockstep::str(seen.bytes / kLayers / kWidth / kWidth));
+      RecordProperty(how.text(),
+                     ::lockstep::str(seen.bytes / kLayers / kWidth / kWidth));
     }
   }
 }
 
-// What ranks share is each one's own part: memory that others have mapped, too. Beside it
-// is what a connection takes whatever is trained; stage 3 gathers over one of its own.
+// What ranks share is each one's own part: memory that others have mapped, too. Beside
+// it is what a connection takes whatever is trained; stage 3 gathers over one of its
+// own.
 void expect_within_formula_over_shm(Communicator& c, const Counted& how,
                                     double connection) {
   const auto before = shared_bytes(how.ranks);
@@ -216,8 +221,8 @@ void expect_within_formula_over_shm(Communicator& c, const Counted& how,
   EXPECT_GT(shared, 0) << how.text();
   if (c.rank() > 0) return;
   std::cout << how.text() << ": " << seen.bytes / kLayers / kWidth / kWidth
-            << " bytes a parameter, of which "
-            << shared / kLayers / kWidth / kWidth << " are shared\n";
+            << " bytes a parameter, of which " << shared / kLayers / kWidth / kWidth
+            << " are shared\n";
 }
 
 TEST(ZeroMemoryOverShm, IsThatOfTheFormulaWithWhatIsShared) {

@@ -162,30 +162,33 @@ TEST(ZeroPlan, AutoOverGlooIsDdp) {
 
 TEST(ZeroPlan, SaysWhatDdpWouldNeedAndWhatIsLeft) {
   const auto plan = shipped_plan("gpt2-1.5b", "4xl4", {{"parallel.strategy", "zero"}});
-  EXPECT_THAT(because(plan, "parallel.zero_stage"),
-              ::testing::MatchesRegex(
-                  "gpt2-1.5b in bf16 with adamw needs [0-9.]+ GiB a rank or more as ddp > "
-                  ".*; stage 2 over 4 ranks with micro-batches of [0-9]+.* needs "
-                  "[0-9.]+ GiB, .* to spare"));
+  EXPECT_THAT(
+      because(plan, "parallel.zero_stage"),
+      ::testing::MatchesRegex(
+          "gpt2-1.5b in bf16 with adamw needs [0-9.]+ GiB a rank or more as ddp > "
+          ".*; stage 2 over 4 ranks with micro-batches of [0-9]+.* needs "
+          "[0-9.]+ GiB, .* to spare"));
 }
 
 // What the words are: 24 GB of state in fp32 do not fit into cards of 24 GB.
 TEST(ZeroPlan, OfABillionAndAHalfSaysWhatEachStageTakes) {
-  const auto plan = shipped_plan("gpt2-1.5b", "4xrtx4090", {{"precision.mode", "fp32"}});
-  EXPECT_THAT(because(plan, "parallel.strategy"),
-              ::testing::MatchesRegex(
-                  "gpt2-1.5b in fp32 with adamw needs 2[4-9].[0-9] GiB a rank or more "
-                  "as ddp > 0.8 x 24.0 GiB; stage [12] over 4 ranks with .* to spare.*"));
+  const auto plan =
+      shipped_plan("gpt2-1.5b", "4xrtx4090", {{"precision.mode", "fp32"}});
+  EXPECT_THAT(
+      because(plan, "parallel.strategy"),
+      ::testing::MatchesRegex(
+          "gpt2-1.5b in fp32 with adamw needs 2[4-9].[0-9] GiB a rank or more "
+          "as ddp > 0.8 x 24.0 GiB; stage [12] over 4 ranks with .* to spare.*"));
   const double parameters = 1.558e9;
   for (const auto& [prediction, lost] : plan.candidates) {
     const auto& c = prediction.candidate;
     if (c.ranks != 4 || planner::stage_of(c.method) == 0) continue;
     const double n = 4;
     const std::array bytes{0.0, 8 + 8 / n, 4 + 12 / n, 16 / n};
-    EXPECT_NEAR(prediction.memory.state(),
-                bytes.at(static_cast<std::size_t>(planner::stage_of(c.method))) *
-                    parameters,
-                0.01 * 16 * parameters);
+    EXPECT_NEAR(
+        prediction.memory.state(),
+        bytes.at(static_cast<std::size_t>(planner::stage_of(c.method))) * parameters,
+        0.01 * 16 * parameters);
   }
 }
 
@@ -203,7 +206,8 @@ TEST(ZeroPlan, SaysHowDdpWouldFitAndHowMuchSlowerItIs) {
 TEST(ZeroPlan, PolicyZero2IsStageTwoFromTwoGpusOn) {
   for (const auto* machine : {"1xh100", "2xh100", "8xh100", "2x(4xh100)"}) {
     for (const auto* policy : {"zero2", "table"}) {
-      const auto plan = shipped_plan("gpt2-124m", machine, {{"planner.policy", policy}});
+      const auto plan =
+          shipped_plan("gpt2-124m", machine, {{"planner.policy", policy}});
       const auto& parallel = plan.config.config.parallel;
       if (parallel.ranks.value() == 1) {
         EXPECT_EQ(parallel.strategy, config::Strategy::single) << machine;

@@ -1,4 +1,5 @@
-// ZeRO from outside: a model that does not fit as a whole; commands that compare stages.
+// ZeRO from outside: a model that does not fit as a whole; commands that compare
+// stages.
 #include <nlohmann/json.hpp>
 
 #include "tests/system/training.h"
@@ -37,15 +38,13 @@ std::vector<std::string> large_model(const std::vector<std::string>& strategy) {
 TEST(ZeroFits, AModelTooLargeForDdpTrainsAtStageThree) {
   const files::TemporaryDirectory folder;
   const auto train = [&](const std::string& name, const std::vector<std::string>& how) {
-    return test::run(
-        test::train_command(folder.path() / name, 4, large_model(how)));
+    return test::run(test::train_command(folder.path() / name, 4, large_model(how)));
   };
   const auto ddp = train("ddp", {"parallel.strategy=ddp"});
   EXPECT_NE(ddp.end.shell_status(), 0);
   EXPECT_THAT(ddp.err, HasSubstr("memory.host_limit 24 MiB"));
   EXPECT_THAT(ddp.err, HasSubstr("parallel.strategy: ddp"));
-  const auto zero =
-      train("zero", {"parallel.strategy=zero", "parallel.zero_stage=3"});
+  const auto zero = train("zero", {"parallel.strategy=zero", "parallel.zero_stage=3"});
   ASSERT_EQ(zero.end.shell_status(), 0) << zero.err;
   EXPECT_EQ(test::record_of(folder.path() / "zero").state, run::RunStatus::done);
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "zero" / "model.safetensors"));

@@ -243,8 +243,8 @@ TEST(Loop, WeightsOfHalfTheSizeLearnToo) {
   }
 }
 
-// Layers that autocast computes in 16 bits round the same numbers: parameters of 16 bits
-// are its copies, and their fp32 copies its parameters.
+// Layers that autocast computes in 16 bits round the same numbers: parameters of 16
+// bits are its copies, and their fp32 copies its parameters.
 TEST(Loop, WeightsOfHalfTheSizeComputeWhatAutocastDoes) {
   const std::array pairs{
       std::pair{config::Precision::fp16, config::Precision::fp16_params},

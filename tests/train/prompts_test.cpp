@@ -1,9 +1,10 @@
 // Prompts that several ranks continue: at stage 3 nobody has the whole model, and the
 // texts are those of ddp.
+#include "lockstep/train/prompts.h"
+
 #include <variant>
 
 #include "lockstep/memory/memory_meter.h"
-#include "lockstep/train/prompts.h"
 #include "tests/support/byte_tokenizer.h"
 #include "tests/train/checkpoint_rig.h"
 
@@ -138,13 +139,13 @@ TEST_F(SharedPrompts, NobodyHasTheWholeModel) {
 // A rank that can not go on lets the others go.
 TEST_F(SharedPrompts, AnErrorOnTheFirstRankLeavesNobodyWaiting) {
   const int port = test::free_port();
-  const auto run = run::RunDirectory::create(folder_.path() / "runs", {.name = "fails"});
+  const auto run =
+      run::RunDirectory::create(folder_.path() / "runs", {.name = "fails"});
   config_.model.layers = 2;
   test::as_processes(2, [&](int rank) {
     auto world = comm::join(test::environment_of(rank, 2, port), {});
     torch::manual_seed(3);
-    auto model =
-        models::build(config_.model, {.input = {48}, .num_classes = 257});
+    auto model = models::build(config_.model, {.input = {48}, .num_classes = 257});
     auto strategy =
         parallel::make_strategy(*test::resolved(at_stage(3)), *model, world);
     monitor::Console console({.write = [](std::string_view) {}});
@@ -153,8 +154,7 @@ TEST_F(SharedPrompts, AnErrorOnTheFirstRankLeavesNobodyWaiting) {
     config.model.heads = 3;  // do not divide the width: the decoder refuses them
     const Prompts prompts({config.eval, config.model, config.data}, *model, reporter);
     if (rank == 0) {
-      test::error_text(Fault::config,
-                       [&] { prompts.show(0, {world, *strategy}); });
+      test::error_text(Fault::config, [&] { prompts.show(0, {world, *strategy}); });
     } else {
       prompts.show(0, {world, *strategy});
     }

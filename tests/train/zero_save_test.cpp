@@ -71,7 +71,8 @@ SavedRun train_in(const files::Path& folder, config::Config config, Way way,
     auto world = comm::join(test::environment_of(rank, kRanks, port), {});
     const auto asks = std::make_shared<AsksInStep>(way);
     const auto ran = test::run_in(folder, config, world, {.callbacks = {asks}});
-    EXPECT_EQ(asks->asked, rank == kRanks - 1 && from.empty() && !ran.result.resumed_at);
+    EXPECT_EQ(asks->asked,
+              rank == kRanks - 1 && from.empty() && !ran.result.resumed_at);
     EXPECT_EQ(asks->passes, 3) << "micro-batches of a step";
     std::string lines;
     for (const auto& [step, loss] : ran.losses) {
@@ -113,7 +114,8 @@ INSTANTIATE_TEST_SUITE_P(Stages, ZeroSave, ::testing::Values(0, 1, 2, 3));
 
 TEST_P(ZeroSave, AskedForBetweenMicroBatchesGoesOnToTheBit) {
   const int stage = GetParam();
-  const auto unbroken = train_in(place("unbroken"), staged(stage, Way::none), Way::none);
+  const auto unbroken =
+      train_in(place("unbroken"), staged(stage, Way::none), Way::none);
   ASSERT_EQ(unbroken.losses.size(), 6);
   for (const auto way : {Way::every, Way::signal}) {
     SCOPED_TRACE(way == Way::every ? "checkpoint.every" : "SIGUSR2");
@@ -127,8 +129,9 @@ TEST_P(ZeroSave, AskedForBetweenMicroBatchesGoesOnToTheBit) {
   {
     SCOPED_TRACE("SIGTERM");
     const auto config = staged(stage, Way::stop_signal);
-    EXPECT_EQ(train_in(place("stopped"), config, Way::stop_signal).losses.rbegin()->first,
-              kSaved);
+    EXPECT_EQ(
+        train_in(place("stopped"), config, Way::stop_signal).losses.rbegin()->first,
+        kSaved);
     expect_goes_on(train_in(place("stopped"), config, Way::stop_signal), unbroken);
   }
   {

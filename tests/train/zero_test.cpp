@@ -123,8 +123,7 @@ StagedRun train_staged(comm::World& world, const files::Path& folder,
     if (event.kind != "out_of_memory") continue;
     for (const auto& field : event.fields) {
       if (field.name != "rank") continue;
-      seen.short_of_memory.push_back(
-          str("rank=", std::get<std::int64_t>(field.value)));
+      seen.short_of_memory.push_back(str("rank=", std::get<std::int64_t>(field.value)));
     }
   }
   return seen;
@@ -258,9 +257,9 @@ TEST(ZeroRun, ARankThatDiesOrStopsInsideAUnitEndsTheOthers) {
     for (const auto& text : errors_after(cell)) {
       EXPECT_THAT(text, HasSubstr(" of ")) << "what was under way";
       if (cell.backend != config::CommBackend::shm) continue;  // Gloo knows no names
-      EXPECT_THAT(text, HasSubstr(cell.signal == SIGKILL
-                                      ? "rank 1 (pid "
-                                      : "rank 1 did not take part within"));
+      EXPECT_THAT(
+          text, HasSubstr(cell.signal == SIGKILL ? "rank 1 (pid "
+                                                 : "rank 1 did not take part within"));
     }
   }
 }

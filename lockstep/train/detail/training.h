@@ -156,7 +156,7 @@ class Training : public Loop {
   std::optional<kernels::OwnStream::Scope> building_;  // until it is made
   const Shared& shared_;
 
-  RunState state_;  // the rest, which no part keeps itself
+  RunState state_;        // the rest, which no part keeps itself
   bool in_step_ = false;  // from the first micro-batch to the update
   StopPolicy stop_;
   const data::Dataset& train_data_;
