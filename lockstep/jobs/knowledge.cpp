@@ -174,9 +174,9 @@ planner::Correction correction_for(const PredictedRun& run, const Caller& caller
   try {
     const auto file = hardware::machine_directory(state, machine) / "predictions.json";
     const auto runs = planner::past_from_json(files::read(file, kLargestFile));
-    return planner::estimate_correction(
-        runs, planner::learnt_as(model, config, machine),
-        planner::kind_of_memory(config, machine));
+    return planner::estimate_correction(runs,
+                                        planner::learnt_as(model, config, machine),
+                                        planner::kind_of_memory(config, machine));
   } catch (const std::exception&) {
     return {};  // there was no run yet
   }
