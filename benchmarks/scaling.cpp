@@ -275,8 +275,7 @@ void measure(const Setting& setting, const Sizes& sizes, const Words& words) {
   double owned = 0;
   for (const auto& shard : engine.owned()) owned += static_cast<double>(shard.size);
   const double computed = sizes.compute() + sizes.update_seconds(sizes.shrink * owned);
-  const double passed =
-      network->seconds / sizes.stretch / static_cast<double>(steps);
+  const double passed = network->seconds / sizes.stretch / static_cast<double>(steps);
   const double step = median(times);
   fmt::print(
       "{{\"modelled\": true, \"ranks\": {}, \"stage\": {}, \"step_ms\": {:.2f}, "
@@ -294,9 +293,10 @@ int main(int argc, char** argv) {
   at::set_num_threads(1);
   const Words words(argc, argv);
   const Sizes sizes(words);
-  fmt::print("# modelled: {:.2f} G parameters, {} tokens a rank, {:.1f} ms on one GPU\n",
-             1e-9 * static_cast<double>(sizes.parameters()),
-             words.whole("tokens", 16384), 1e3 * sizes.step);
+  fmt::print(
+      "# modelled: {:.2f} G parameters, {} tokens a rank, {:.1f} ms on one GPU\n",
+      1e-9 * static_cast<double>(sizes.parameters()), words.whole("tokens", 16384),
+      1e3 * sizes.step);
   for (const auto& ranks : text::split(words.text("ranks", "1,8,64,512"), ',')) {
     for (const char stage : words.text("stages", "0123")) {
       measure({std::stoi(ranks), stage - '0'}, sizes, words);

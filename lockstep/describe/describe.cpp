@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/open.h"
+#include "lockstep/describe/detail/counts.h"
 #include "lockstep/describe/detail/own_passes.h"
 #include "lockstep/describe/detail/subject.h"
 #include "lockstep/hardware/machine.h"
@@ -21,6 +22,7 @@
 namespace lockstep::describe {
 namespace {
 
+using detail::count_buffers, detail::count_frozen, detail::count_parameters;
 using detail::stage_of;
 using detail::Subject;
 using run::Footprint;
@@ -227,28 +229,6 @@ Pair run_pair(const Subject& subject, config::Precision precision, std::int64_t 
           run_passes(subject, policy, 2 * size)};
 }
 
-std::int64_t count_parameters(const torch::nn::Module& module) {
-  std::int64_t count = 0;
-  for (const auto& parameter : module.parameters()) count += parameter.numel();
-  return count;
-}
-
-std::int64_t count_frozen(const torch::nn::Module& module) {
-  std::int64_t count = 0;
-  for (const auto& parameter : module.parameters()) {
-    if (!parameter.requires_grad()) count += parameter.numel();
-  }
-  return count;
-}
-
-std::int64_t count_buffers(const torch::nn::Module& module) {
-  std::int64_t bytes = 0;
-  for (const auto& buffer : module.buffers()) {
-    bytes += static_cast<std::int64_t>(buffer.nbytes());
-  }
-  return bytes;
-}
-
 // The same passes in both precisions.
 struct Pairs {
   const Pair &fp32, &half;
@@ -395,8 +375,7 @@ run::ModelDescription describe_model(const config::Config& config) {
   described.name = config.model.name;
   described.frozen_parameters = count_frozen(*model);
   described.train_samples = parts.train->size();
-  described.own_passes =
-      detail::describe_own_passes(config, *model, shape);
+  described.own_passes = detail::describe_own_passes(config, *model, shape);
   if (!spec.target_shape.empty()) described.sequence = spec.target_shape[0];
   return described;
 }

@@ -1,6 +1,7 @@
+#include "lockstep/describe/detail/own_passes.h"
+
 #include <algorithm>
 
-#include "lockstep/describe/detail/own_passes.h"
 #include "lockstep/models/gpt_places.h"
 #include "lockstep/train/own_passes.h"
 
@@ -27,10 +28,11 @@ run::OwnPasses describe_own_passes(const config::Config& config,
   if (config.model.name != "gpt") return own;
   own.exist = true;
   own.obstacle = train::obstacle_in_model(config, shape);
-  models::GptPlaces::Sizes sizes{.layers = config.model.layers,
-                                 .hidden = config.model.hidden,
-                                 .heads = config.model.heads,
-                                 .rows = model.named_parameters()["wte.weight"].size(0)};
+  models::GptPlaces::Sizes sizes{
+      .layers = config.model.layers,
+      .hidden = config.model.hidden,
+      .heads = config.model.heads,
+      .rows = model.named_parameters()["wte.weight"].size(0)};
   const auto tokens = shape.input.at(0);
   own.kept.fp32 = line(sizes, tokens);
   sizes.element /= 2;

@@ -116,8 +116,8 @@ Comparison compare(const FinishedRun& run, const MeasuredRun& measured) {
 planner::Past past_of(const FinishedRun& run, const MeasuredRun& measured) {
   const auto raw = prediction_for(run, measured, {});
   planner::Past past;
-  past.model = planner::learnt_as(*run.knowledge.model, run.plan.config.config,
-                                  run.machine);
+  past.model =
+      planner::learnt_as(*run.knowledge.model, run.plan.config.config, run.machine);
   past.device = planner::kind_of_memory(run.plan.config.config, run.machine);
   past.date =
       iso_time(Clock::system().wall()).substr(0, std::string("2026-11-15").size());

@@ -177,9 +177,9 @@ planner::Correction correction_by_runs(const PredictedRun& run, const Caller& ca
   try {
     const auto file = hardware::machine_directory(state, machine) / "predictions.json";
     const auto runs = planner::past_from_json(files::read(file, kLargestFile));
-    return planner::estimate_correction(
-        runs, planner::learnt_as(model, config, machine),
-        planner::kind_of_memory(config, machine));
+    return planner::estimate_correction(runs,
+                                        planner::learnt_as(model, config, machine),
+                                        planner::kind_of_memory(config, machine));
   } catch (const std::exception&) {
     return {};  // there was no run yet
   }

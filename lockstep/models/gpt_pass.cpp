@@ -167,7 +167,8 @@ Tensor GptPass::view(std::size_t buffer, std::int64_t columns) const {
 }
 
 Tensor GptPass::input_of(std::size_t layer) const {
-  return view(layer == 0 ? plan_->places.embedded : plan_->places.layers[layer - 1].sum, hidden_);
+  return view(layer == 0 ? plan_->places.embedded : plan_->places.layers[layer - 1].sum,
+              hidden_);
 }
 
 kernels::Gemm GptPass::gemm_of(const Product& product) const {
@@ -287,16 +288,16 @@ Tensor GptPass::cross_entropy(const Tensor& targets, const LossOptions& options)
   const c10::DeviceGuard guard(run_.device());
   LOCKSTEP_CHECK(targets.numel() == plan_->count && targets.is_contiguous() &&
                  targets.scalar_type() == torch::kInt64);
-  run_(kernels::CrossEntropy{.logits = view(plan_->places.logits, rows_).mutable_data_ptr(),
-                             .targets = targets.const_data_ptr<std::int64_t>(),
-                             .losses = plan_->losses.mutable_data_ptr<float>(),
-                             .number = number_,
-                             .rows = plan_->count,
-                             .columns = rows_,
-                             .classes = vocabulary_,
-                             .scale = static_cast<float>(options.scale),
-                             .scale_at = options.scale_at.defined()
-                                             ? options.scale_at.const_data_ptr<float>()
+  run_(kernels::CrossEntropy{
+      .logits = view(plan_->places.logits, rows_).mutable_data_ptr(),
+      .targets = targets.const_data_ptr<std::int64_t>(),
+      .losses = plan_->losses.mutable_data_ptr<float>(),
+      .number = number_,
+      .rows = plan_->count,
+      .columns = rows_,
+      .classes = vocabulary_,
+      .scale = static_cast<float>(options.scale),
+      .scale_at = options.scale_at.defined() ? options.scale_at.const_data_ptr<float>()
                                              : nullptr});
   return plan_->losses;
 }

@@ -87,7 +87,8 @@ class GptPass {
   // takes it anew.
   void release_memory();
 
-  const Arena& arena() const noexcept { return plan_->places.arena; }  // of the last pass
+  // Of the last pass.
+  const Arena& arena() const noexcept { return plan_->places.arena; }
 
  private:
   struct KeptOfLayer {

@@ -61,7 +61,8 @@ void GptPass::backward_norm(const NormBackward& step, GradientSink& sink) {
 }
 
 void GptPass::backward_head(GradientSink& sink) {
-  const auto logits = view(plan_->places.logits, rows_), small = view(plan_->places.small, hidden_);
+  const auto logits = view(plan_->places.logits, rows_),
+             small = view(plan_->places.small, hidden_);
   // The embedding's own part of this gradient comes last, so it is not ready yet.
   add_weight({parameters_.wte, logits, view(plan_->places.last_norm, hidden_)}, sink);
   multiply({.out = small, .a = logits, .b = parameters_.wte});

@@ -52,8 +52,8 @@ void note_own_passes(Plan& plan, const CostInputs& inputs) {
     return;
   }
   plan.notes.push_back(str("model.own_backward: autograd's passes are taken, not the ",
-                           inputs.model.name, "'s own, which are faster: ",
-                           obstacle_to(inputs)));
+                           inputs.model.name,
+                           "'s own, which are faster: ", obstacle_to(inputs)));
 }
 
 }  // namespace detail

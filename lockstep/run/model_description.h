@@ -56,7 +56,7 @@ struct ModelTrial {
 // The passes of a model that computes its gradients itself (model.own_backward).
 struct OwnPasses {
   bool exist = false;
-  std::string obstacle;  // why no plan can take them on a GPU; "": nothing is in the way
+  std::string obstacle;  // why no plan can take them on a GPU; "": none is
   // All that a step takes beside parameters, gradients and optimizer state.
   Footprints kept;
 };

@@ -37,7 +37,7 @@ std::string obstacle_in_model(const config::Config& config,
   if (!kernels::cuda_available() || !kernels::gemms_available()) {
     return "this build has no kernels of its own, or no cuBLASLt";
   }
-  if (is_packed(shape)) return "samples hold several documents (data.text.pack)";
+  if (is_packed(shape)) return "samples hold several documents (data.pack)";
   if (config.model.hidden > kernels::kWidestLayerNorm) {
     return str("model.hidden is above ", kernels::kWidestLayerNorm);
   }

@@ -93,8 +93,7 @@ struct InGroups {
 inline void expect_alike_on_all(InGroups& trained, const std::string& when) {
   for (const auto& [name, tensor] : trained.parameters()) {
     const auto own = tensor.contiguous().flatten();
-    const auto all =
-        torch::empty({trained.data.size() * own.numel()}, own.options());
+    const auto all = torch::empty({trained.data.size() * own.numel()}, own.options());
     trained.data.all_gather(all, own).wait();
     for (int r = 0; r < trained.data.size(); ++r) {
       EXPECT_TRUE(torch::equal(all.narrow(0, r * own.numel(), own.numel()), own))
@@ -104,7 +103,8 @@ inline void expect_alike_on_all(InGroups& trained, const std::string& when) {
 }
 
 // Sums in float32 in another order, through a few updates of AdamW.
-inline void expect_near_parameters(InGroups& one, InGroups& other, const std::string& when) {
+inline void expect_near_parameters(InGroups& one, InGroups& other,
+                                   const std::string& when) {
   const auto theirs = other.parameters();
   for (const auto& [name, tensor] : one.parameters()) {
     EXPECT_TRUE(torch::allclose(tensor, theirs.at(name), 1e-4, 1e-5))

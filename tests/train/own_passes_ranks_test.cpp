@@ -69,8 +69,9 @@ std::string weights_in(const fs::path& folder) {
 // Over gloo changed values are still on their way when the next forward pass begins.
 TEST(OwnPassesOfRanks, EveryStageThatTheyKnowHasTheBitsOfDdpAndComesNearAutograd) {
   using config::CommBackend;
-  for (const auto& [ranks, backend] :
-       {std::pair(2, CommBackend::gloo), {3, CommBackend::gloo}, {2, CommBackend::shm}}) {
+  for (const auto& [ranks, backend] : {std::pair(2, CommBackend::gloo),
+                                       {3, CommBackend::gloo},
+                                       {2, CommBackend::shm}}) {
     const files::TemporaryDirectory folder;
     const auto port = test::free_port();
     test::as_processes(ranks, [&, ranks = ranks, backend = backend](int rank) {
@@ -97,7 +98,8 @@ TEST(OwnPassesOfRanks, EveryStageThatTheyKnowHasTheBitsOfDdpAndComesNearAutograd
             weights_in(folder.path() / str(ranks, name));
         for (const auto& [step, loss] : wanted) {
           EXPECT_NEAR(losses.at(step), loss, 1e-5 * loss)
-              << "sums in another order, grown by four updates; " << name << " " << step;
+              << "sums in another order, grown by four updates; " << name << " "
+              << step;
         }
       }
       EXPECT_EQ(wanted.size(), rank == 0 ? 4U : 0U);
@@ -162,8 +164,8 @@ TEST(OwnPassesAndMemory, ARankWithoutMemoryTakesTheOthersAlong) {
     for (const int stage : {0, 2}) {
       test::Ran wanted;
       const auto train_in = [&](const std::string& name, std::int64_t micro) {
-        auto config = at_stage(
-            in_pieces(folder.path() / str("rank", rank), micro), stage);
+        auto config =
+            at_stage(in_pieces(folder.path() / str("rank", rank), micro), stage);
         config.batch.global = 32;
         return test::run_in(folder.path() / str(name, stage), config, world);
       };
@@ -214,9 +216,9 @@ TEST(OwnPassesOfRanksGpu, StagesOverNcclHaveTheBitsOfDdp) {
     const auto port = test::free_port();
     const auto ends = test::as_processes(2, [&](int rank) {
       ::setenv("NCCL_HOSTID", std::to_string(rank).c_str(), 1);
-      auto world = comm::join(
-          test::environment_of(rank, 2, port),
-          {.config = config.comm, .device = torch::Device(torch::kCUDA, 0)});
+      auto world =
+          comm::join(test::environment_of(rank, 2, port),
+                     {.config = config.comm, .device = torch::Device(torch::kCUDA, 0)});
       EXPECT_EQ(test::run_in(folder.path(), config, world).result.steps, 20);
       world.close();
     });
