@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs a small training against a real MLflow tracking server and reads back by MLflow's own client what has arrived:
-# parameters, metrics with their steps, the state, and that a run which is taken up again is the same run there.
+# parameters, metrics with their steps, the state, and that a run which is taken up again is the same run there. Then a
+# CNN as a job of the service, whose server is killed while it trains.
 #
 #   scripts/test_mlflow.sh            with an environment of its own, made in a temporary folder
 #   scripts/test_mlflow.sh PYTHON     with this Python, which has mlflow
@@ -13,11 +14,13 @@ bin="${LOCKSTEP_BIN:-$root/build/bin}"
 [[ -x "$bin/lockstep" ]] || fail 3 "'$bin/lockstep' is not there; run scripts/setup.sh first"
 folder="$(mktemp -d)"
 server=""
+service=""
 
 stop() {
   local status=$?
   [[ -z "$server" ]] || kill "$server" 2>/dev/null || true
-  ((status == 0)) || tail -n 20 "$folder"/server.log >&2 || true
+  [[ -z "$service" ]] || kill "$service" 2>/dev/null || true
+  ((status == 0)) || tail -n 20 "$folder"/server.log "$folder"/service.log "$folder"/state/jobs/*/attempts/*.log >&2 || true
   rm -rf "$folder"
 }
 trap stop EXIT
@@ -53,6 +56,45 @@ for steps in 6 9; do
   "$bin/lockstep" train "$folder/recipe.yaml" --run-dir "$folder/run" "train.steps=$steps" >/dev/null
 done
 
+serve() {
+  : >"$folder/url"
+  HOME="$folder" "$bin/lockstep" serve --insecure-local "http.port=${1:-0}" "store.dir=$folder/state" \
+    >"$folder/url" 2>>"$folder/service.log" </dev/null &
+  service=$!
+  for _ in {1..300}; do
+    [[ ! -s "$folder/url" ]] || break
+    sleep 0.1
+  done
+  [[ -s "$folder/url" ]] || fail 1 "lockstep serve did not start"
+  LOCKSTEP_SERVER="$(cat "$folder/url")"
+  export LOCKSTEP_SERVER
+}
+state() { "$bin/lockstep" jobs "$1" | sed -n 's/^state  //p'; }
+# reaches JOB STATE: within two minutes.
+reaches() {
+  for _ in {1..600}; do
+    [[ "$(state "$1")" != "$2" ]] || return 0
+    sleep 0.2
+  done
+  fail 1 "$1 is $(state "$1"), not $2"
+}
+
+cat >"$folder/cnn.yaml" <<'YAML'
+model: {name: cnn}
+data: {name: synthetic, shape: [1, 28, 28]}
+batch: {global: 32}
+train: {steps: 60, log_every: 1}
+parallel: {device: cpu, ranks: 1, threads: 1}
+monitor: {sinks: [jsonl, mlflow], mlflow_experiment: a job}
+YAML
+serve
+job="$("$bin/lockstep" submit "$folder/cnn.yaml" --name cnn)"
+reaches "$job" running
+kill -KILL "$service"
+wait "$service" 2>/dev/null || true
+serve "${LOCKSTEP_SERVER##*:}"
+reaches "$job" "done"
+
 "$python" - "$MLFLOW_TRACKING_URI" <<'PY'
 import sys
 
@@ -68,4 +110,12 @@ assert run.data.params["model.name"] == "mlp", run.data.params
 steps = [point.step for point in client.get_metric_history(run.info.run_id, "train/loss")]
 assert steps == list(range(1, 10)), steps
 print(f"MLflow has one run of {len(steps)} steps and {len(run.data.params)} parameters")
+
+experiment = client.get_experiment_by_name("a job")
+(job,) = client.search_runs([experiment.experiment_id])
+assert job.info.status == "FINISHED", job.info.status
+assert job.data.params["model.name"] == "cnn", job.data.params
+steps = [point.step for point in client.get_metric_history(job.info.run_id, "train/loss")]
+assert steps == list(range(1, 61)), steps
+print(f"and the job of the service, with {len(steps)} steps, whose server was killed meanwhile")
 PY

@@ -145,7 +145,7 @@ YAML
   paused="$(submit 100000000 "$ranks")"
   until_true "$paused does not run" is "$paused" running
   waiting="$(submit 40 1)"
-  pending() { squeue --noheader --format='%j %T' | grep -q "^$1 PENDING"; }
+  pending() { squeue --noheader --format='%j %T' | grep -q "^$1[.][0-9]* PENDING"; }
   until_true "$waiting does not wait for a processor" pending "$waiting"
   "$bin/lockstep" cancel "$waiting"
   until_true "$waiting is not cancelled" is "$waiting" cancelled

@@ -60,6 +60,36 @@ Json inputs_of(const Arguments& arguments) {
   return inputs;
 }
 
+std::vector<int> numbers_in(const std::string& list) {
+  std::vector<int> numbers;
+  for (const auto& word : text::split(list, ',')) {
+    const auto number = text::to_integer(word);
+    if (!number) throw Error(Fault::config, "--gpu-ids: numbers such as 0,1");
+    numbers.push_back(static_cast<int>(*number));
+  }
+  return numbers;
+}
+
+Json resources_in(const Arguments& arguments) {
+  Json resources = Json::object();
+  if (const auto gpus = arguments.number("--gpus", 0)) resources["gpus"] = *gpus;
+  if (const auto ids = arguments.value("--gpu-ids")) {
+    resources["gpu_ids"] = numbers_in(*ids);
+  }
+  if (const auto typed = arguments.value("--min-memory")) {
+    const auto bytes = units::parse_bytes(*typed);
+    if (!bytes) throw Error(Fault::config, "--min-memory: a size such as 40GB");
+    resources["min_memory_bytes"] = *bytes;
+  }
+  if (const auto typed = arguments.value("--memory-fraction")) {
+    const auto share = text::to_double(*typed);
+    if (!share) throw Error(Fault::config, "--memory-fraction: a share such as 0.5");
+    resources["memory_fraction"] = *share;
+  }
+  if (const auto cores = arguments.number("--cores", 1)) resources["cores"] = *cores;
+  return resources;
+}
+
 Json submission_of(const Arguments& arguments) {
   Json body = {{"recipe", recipe_text(arguments)}, {"inputs", inputs_of(arguments)}};
   if (const auto name = arguments.value("--name")) body["name"] = *name;
@@ -79,12 +109,8 @@ Json submission_of(const Arguments& arguments) {
   if (const auto needs = arguments.value("--after")) {
     body["needs"] = text::split(*needs, ',');
   }
-  if (const auto gpus = arguments.number("--gpus", 0)) {
-    body["resources"]["gpus"] = *gpus;
-  }
-  if (const auto cores = arguments.number("--cores", 1)) {
-    body["resources"]["cores"] = *cores;
-  }
+  const auto resources = resources_in(arguments);
+  if (!resources.empty()) body["resources"] = resources;
   return body;
 }
 
@@ -126,6 +152,13 @@ Command submit_command() {
       .options = service_options(
           {{.name = "--name", .value = "TEXT", .help = "For people."},
            {.name = "--gpus", .value = "N", .help = "GPUs (default: 0, CPUs)."},
+           {.name = "--gpu-ids", .value = "N,...", .help = "These very GPUs."},
+           {.name = "--min-memory",
+            .value = "SIZE",
+            .help = "Only GPUs that have so much."},
+           {.name = "--memory-fraction",
+            .value = "SHARE",
+            .help = "Share GPUs with other jobs (default: alone on them)."},
            {.name = "--cores", .value = "N", .help = "CPU cores (default: 1)."},
            {.name = "--input",
             .value = "KNOB=NAME,...",

@@ -10,8 +10,11 @@ namespace {
 int supervise_job(const Arguments& arguments, Context& context) {
   const auto attempt = arguments.number("--attempt", 1);
   if (!attempt) throw Error(Fault::config, "supervise: --attempt N is missing");
-  return service::supervise(service::JobFolder(*arguments.operand("FOLDER")),
-                            static_cast<int>(*attempt), caller_of(context));
+  const service::JobFolder folder(*arguments.operand("FOLDER"));
+  if (arguments.has("--only-end")) {
+    return service::never_begin(folder, static_cast<int>(*attempt));
+  }
+  return service::supervise(folder, static_cast<int>(*attempt), caller_of(context));
 }
 
 }  // namespace
@@ -19,14 +22,16 @@ int supervise_job(const Arguments& arguments, Context& context) {
 Command supervise_command() {
   return {.name = "supervise",
           .summary = "Run one attempt of a job (for `lockstep serve`).",
-          .usage = "lockstep supervise FOLDER --attempt N",
+          .usage = "lockstep supervise FOLDER --attempt N [--only-end]",
           .details =
               "The server starts it for every job. It holds the job's lock, runs "
               "the launcher,\nand writes down how that ended.\n",
           .operands = {{.name = "FOLDER",
                         .help = "The folder of the job.",
                         .completes = Completes::directory}},
-          .options = {{.name = "--attempt", .value = "N", .help = "Which attempt."}},
+          .options = {{.name = "--attempt", .value = "N", .help = "Which attempt."},
+                      {.name = "--only-end",
+                       .help = "End an attempt that has not begun, for good."}},
           .run = supervise_job};
 }
 

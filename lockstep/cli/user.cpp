@@ -1,25 +1,36 @@
 // lockstep user list|add: users of the service.
 #include <ostream>
 
+#include <nlohmann/json.hpp>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/cli/command.h"
-#include "lockstep/cli/detail/service_store.h"
-#include "lockstep/service/access.h"
+#include "lockstep/cli/detail/service_client.h"
 
 namespace lockstep::cli {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 int user(const Arguments& arguments, Context& context) {
-  service::Store store(service_folder(arguments, context) / "lockstep.db");
+  const auto client = service_client(arguments, context);
   if (*arguments.operand("ACTION") == "add") {
     const auto name = arguments.operand("NAME");
     if (!name) throw Error(Fault::config, "user add: name the user");
-    service::add_user(store, *name);
+    client->call("POST", "/v1/users", Json({{"name", *name}}).dump());
+    return kExitOk;
+  }
+  const auto answer = client->call("GET", "/v1/users");
+  if (arguments.has("--json")) {
+    context.out << answer.body << "\n";
     return kExitOk;
   }
   std::vector<std::vector<std::string>> rows{{"NAME"}};
-  for (const auto& known : service::users(store)) rows.push_back({known.name});
+  const auto page = Json::parse(answer.body);
+  for (const auto& known : page.at("items")) {
+    rows.push_back({known.at("name").get<std::string>()});
+  }
   context.out << text::table(rows);
   return kExitOk;
 }
@@ -36,7 +47,7 @@ Command user_command() {
                         .help = "list or add.",
                         .choices = {"list", "add"}},
                        {.name = "NAME", .help = "add: the user.", .required = false}},
-          .options = {server_config_option()},
+          .options = service_options({}),
           .run = user};
 }
 

@@ -123,6 +123,7 @@ struct QueueConfig {
   int max_gpu_celsius = 90;
   std::string slurm_partition;
   units::Duration slurm_interval{std::chrono::seconds(5)};
+  std::map<std::string, std::string> unix_users;
 };
 
 template <typename Visitor>
@@ -152,6 +153,13 @@ void describe(QueueConfig& c, Visitor& v) {
   v.field("slurm_interval", c.slurm_interval,
           {.help = "Slurm is asked so often what became of jobs: one question about "
                    "all."});
+  v.field(
+      "unix_users", c.unix_users,
+      {.help = "Unix users that jobs run as, by the user who submits them; \"*\" is "
+               "everybody else, and without it they may not submit: {ada: ada, "
+               "\"*\": guest}. Empty: all run as the server. Needs a server that "
+               "root starts.",
+       .is_local = true});
 }
 
 struct QuotaConfig {

@@ -273,8 +273,10 @@ void Weights::read(std::size_t index, std::span<std::byte> out) const {
     return;
   }
   std::size_t at = 0;
+  // A name of its own: Clang takes no structured binding into a lambda.
+  const std::string& tensor = name;
   impl_->files[place.file].read(place.index, [&](std::span<const std::byte> piece) {
-    LOCKSTEP_CHECK(at + piece.size() <= out.size(), name);
+    LOCKSTEP_CHECK(at + piece.size() <= out.size(), tensor);
     std::memcpy(out.data() + at, piece.data(), piece.size());
     at += piece.size();
   });

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "lockstep/base/text.h"
+#include "lockstep/monitor/metrics_text.h"
 
 namespace lockstep::monitor {
 namespace {
@@ -121,6 +122,10 @@ std::vector<Metrics> each_step_once(std::vector<Metrics> lines) {
     kept.push_back(std::move(line));
   }
   return kept;
+}
+
+std::vector<Metrics> parse_metrics(const std::string& text) {
+  return metrics_in(text);
 }
 
 std::vector<Metrics> read_metrics(const files::Path& path) {

@@ -77,6 +77,9 @@ constexpr const char* kSchemas = R"json({
         "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]*$"},
       "role": {"type": "string", "enum": ["viewer", "user", "admin"]},
       "expires_seconds": {"type": "number", "minimum": 1, "maximum": 3153600000}}},
+  "NewUser": {"type": "object", "required": ["name"], "additionalProperties": false,
+    "properties": {"name": {"type": "string", "minLength": 1, "maxLength": 64,
+        "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]*$"}}},
   "GpuSettings": {"type": "object", "additionalProperties": false, "properties": {
       "use_multi_gpu": {"type": "boolean"},
       "gpu_ids": {"type": ["array", "null"], "maxItems": 64, "items": {"type": "integer", "minimum": 0, "maximum": 63}},

@@ -31,13 +31,16 @@ Json resources_json(const service::Resources& resources) {
   return json;
 }
 
-service::Resources resources_of(const Json& json) {
-  service::Resources resources;
-  resources.cores = json.value("cores", 1);
-  resources.gpu_ids = json.value("gpu_ids", std::vector<int>{});
-  resources.gpus = json.value("gpus", static_cast<int>(resources.gpu_ids.size()));
-  resources.min_memory_bytes = json.value("min_memory_bytes", std::int64_t{0});
-  resources.memory_fraction = json.value("memory_fraction", 0.0);
+// What is not said stays as it is in `resources`.
+service::Resources resources_of(const Json& json, service::Resources resources = {}) {
+  resources.cores = json.value("cores", resources.cores);
+  if (json.contains("gpus") || json.contains("gpu_ids")) {
+    resources.gpu_ids = json.value("gpu_ids", std::vector<int>{});
+    resources.gpus = json.value("gpus", static_cast<int>(resources.gpu_ids.size()));
+  }
+  resources.min_memory_bytes =
+      json.value("min_memory_bytes", resources.min_memory_bytes);
+  resources.memory_fraction = json.value("memory_fraction", resources.memory_fraction);
   if (!resources.gpu_ids.empty() &&
       resources.gpus != static_cast<int>(resources.gpu_ids.size())) {
     throw Refusal(Refused::invalid, "resources: gpus=", resources.gpus,
@@ -240,7 +243,8 @@ std::vector<Route> job_routes(service::Service& service) {
   resume.answer = [&service](Call& call) {
     std::optional<service::Resources> resources;
     if (call.body.contains("resources")) {
-      resources = resources_of(call.body["resources"]);
+      resources = resources_of(call.body["resources"],
+                               service.job(call.who, call.id()).resources);
     }
     return json_response(
         server::json_of(service.resume(call.who, call.id(), resources)));

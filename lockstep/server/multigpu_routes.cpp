@@ -8,6 +8,7 @@
 #include "lockstep/monitor/metrics.h"
 #include "lockstep/server/detail/multigpu.h"
 #include "lockstep/server/detail/route.h"
+#include "lockstep/service/job_files.h"
 
 namespace lockstep::server {
 namespace {
@@ -95,9 +96,8 @@ Json performance(service::Service& service, const Call& call) {
   Json items = Json::array();
   for (const auto& job :
        service.jobs(call.who, {.state = service::JobState::running})) {
-    const auto run = service.folder(call.who, job.id).run();
-    const auto last =
-        monitor::last_metrics(run / "metrics.jsonl", monitor::Split::train);
+    const service::JobFile file(service.folder(call.who, job.id), "run/metrics.jsonl");
+    const auto last = monitor::last_metrics(file.path(), monitor::Split::train);
     Json item = {{"job_id", job.id}, {"step", nullptr}};
     if (last) {
       item["step"] = last->step;

@@ -52,6 +52,18 @@ Response make_token(service::Service& service, Call& call) {
   return json_response(json);
 }
 
+Response add_one_user(service::Service& service, Call& call) {
+  const auto name = call.body.at("name").get<std::string>();
+  try {
+    service::check_user_name(name);
+  } catch (const Error& error) {
+    throw Refusal(Refused::invalid, error.what());
+  }
+  service::add_user(service.store(), name);
+  call.target = name;
+  return json_response({{"name", name}});
+}
+
 Response audit_lines(service::Service& service, const Call& call) {
   constexpr std::int64_t kMost = 1000;
   Json items = Json::array();
@@ -143,6 +155,18 @@ std::vector<Route> access_routes(service::Service& service) {
                       }
                       return json_response({{"revoked", call.id()}});
                     }});
+  routes.push_back(
+      {.method = "POST",
+       .path = "/v1/users",
+       .operation = "createUser",
+       .summary = "A user, who has nothing yet; there may be one of that name.",
+       .access = Access::admin,
+       .changes = true,
+       .body = Body::json,
+       .request = ref("NewUser"),
+       .response = {{"type", "object"}},
+       .status = 201,
+       .answer = [&service](Call& call) { return add_one_user(service, call); }});
   routes.push_back(admin_list(
       {"/v1/users", "listUsers", "All users.", {{"type", "object"}}},
       [&service](Call&) {

@@ -7,6 +7,8 @@
 #include "lockstep/base/text.h"
 #include "lockstep/base/version.h"
 #include "lockstep/monitor/metrics.h"
+#include "lockstep/server/detail/prometheus.h"
+#include "lockstep/service/job_files.h"
 
 namespace lockstep::server {
 namespace {
@@ -57,9 +59,8 @@ std::string prometheus_text(service::Service& service, const service::Identity& 
   for (const auto& job : service.jobs(who, {.limit = kMost})) {
     ++states[job.state];
     if (job.state != JobState::running) continue;
-    const auto run = service.folder(who, job.id).run();
-    const auto last =
-        monitor::last_metrics(run / "metrics.jsonl", monitor::Split::train);
+    const service::JobFile file(service.folder(who, job.id), "run/metrics.jsonl");
+    const auto last = monitor::last_metrics(file.path(), monitor::Split::train);
     if (!last) continue;
     steps.add(job_labels(job), static_cast<double>(last->step));
     losses.add(job_labels(job), last->loss);

@@ -11,6 +11,7 @@
 #include "lockstep/server/detail/route.h"
 #include "lockstep/server/detail/schema.h"
 #include "lockstep/server/detail/target.h"
+#include "lockstep/server/sse.h"
 
 namespace lockstep::server {
 namespace {
@@ -72,6 +73,14 @@ void take_other_spelling(std::vector<std::string>& segments) {
       std::find(kOfRuns.begin(), kOfRuns.end(), segments[3]) != kOfRuns.end()) {
     segments[1] = "runs";
   }
+}
+
+// Returns the token that comes with a request; "" if there is none.
+std::string secret_of(const Request& request) {
+  constexpr std::string_view kBearer = "bearer ";
+  const auto header = request.header("authorization");
+  if (text::lower(header.substr(0, kBearer.size())) != kBearer) return "";
+  return std::string(text::trim(header.substr(kBearer.size())));
 }
 
 // The values of a query are texts: a number is compared as one.
@@ -229,7 +238,14 @@ Response Router::refuse(int status, std::string_view why) {
 }
 
 Response Router::handle(const Request& request) {
-  return answer(request, options_.everybody);
+  auto response = answer(request, options_.everybody);
+  if (!response.stream || options_.everybody) return response;
+  // A token that is revoked or expires ends the streams that it has open.
+  response.stream =
+      while_allowed(std::move(response.stream), [this, secret = secret_of(request)] {
+        return service_.identify(secret).has_value();
+      });
+  return response;
 }
 
 Response Router::handle_as(const Request& request, const service::Identity& who) {
@@ -280,12 +296,10 @@ Response Router::answer(const Request& request,
 }
 
 service::Identity Router::identify(const Request& request) {
-  const auto header = request.header("authorization");
-  constexpr std::string_view kBearer = "bearer ";
   const auto limit = service_.limits().failed_logins_per_minute;
   const auto key = "login " + request.peer;
-  if (text::lower(header.substr(0, kBearer.size())) == kBearer) {
-    const auto who = service_.identify(text::trim(header.substr(kBearer.size())));
+  if (const auto secret = secret_of(request); !secret.empty()) {
+    const auto who = service_.identify(secret);
     if (who) return *who;
     if (!rates_.take(key, limit)) {
       throw Refusal(Refused::too_often, "too many wrong tokens from this address");
@@ -313,7 +327,8 @@ Response Router::call(const Match& match, const Request& request,
                       const service::Identity& who) {
   const auto& route = *match.route;
   Call call{.request = request, .who = who, .path = match.path, .query = match.query};
-  for (const auto& [name, value] : call.query) {
+  for (const auto& given : call.query) {
+    const auto& name = given.first;
     const bool known =
         std::any_of(route.query.begin(), route.query.end(),
                     [&](const Parameter& parameter) { return parameter.name == name; });

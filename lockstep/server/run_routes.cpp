@@ -1,8 +1,6 @@
 // /v1/runs: what has come of trainings. A run has the id of its job.
 #include <algorithm>
 
-#include <sys/stat.h>
-
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/monitor/metrics.h"
@@ -10,11 +8,14 @@
 #include "lockstep/server/detail/kept_texts.h"
 #include "lockstep/server/detail/route.h"
 #include "lockstep/server/sse.h"
+#include "lockstep/service/job_files.h"
 #include "lockstep/storage/catalog.h"
 
 namespace lockstep::server {
 namespace {
 
+using service::JobFile;
+using service::JobSubfolder;
 using service::Refusal;
 using service::Refused;
 
@@ -102,12 +103,12 @@ Response metrics_of(service::Service& service, const Call& call, MetricsTexts& t
 }
 
 Response events_of(service::Service& service, const Call& call) {
-  const auto folder = service.folder(call.who, call.id());
+  const JobFile file(service.folder(call.who, call.id()), "run/events.jsonl");
   const auto most =
       std::clamp<std::int64_t>(call.number("limit", 1000), 1, kMostPoints);
   Json items = Json::array();
-  for (const auto& event : run::last_events(folder.run() / "events.jsonl",
-                                            static_cast<std::size_t>(most))) {
+  for (const auto& event :
+       run::last_events(file.path(), static_cast<std::size_t>(most))) {
     auto json = Json::parse(run::to_json_line(event.fields));
     json["time"] = event.time;
     json["event"] = event.kind;
@@ -117,22 +118,22 @@ Response events_of(service::Service& service, const Call& call) {
 }
 
 // Which log: that of a rank, or of the attempt (rank 0's terminal). Both parts of the
-// name are numbers.
+// name are numbers. Below the folder of the job.
 files::Path log_file(service::Service& service, const Call& call) {
   const auto job = service.job(call.who, call.id());
-  const auto folder = service.folder(call.who, call.id());
   if (!call.query.contains("rank")) {
-    return folder.log(static_cast<int>(call.number("attempt", job.attempt)));
+    return files::Path("attempts") / str(call.number("attempt", job.attempt), ".log");
   }
   const auto rank = call.number("rank", 0);
   if (rank > kMostRank) throw Refusal(Refused::unknown, "there is no such rank");
-  return folder.run() / "logs" / str("rank_", rank, ".log");
+  return files::Path("run") / "logs" / str("rank_", rank, ".log");
 }
 
 Response logs_of(service::Service& service, const Call& call) {
   Response response;
   response.type = "text/plain; charset=utf-8";
-  response.body = files::read_tail(log_file(service, call), kLogTail);
+  const JobFile file(service.folder(call.who, call.id()), log_file(service, call));
+  response.body = files::read_tail(file.path(), kLogTail);
   return response;
 }
 
@@ -149,7 +150,7 @@ std::int64_t first_byte(const Call& call) {
 
 // A file of a run whose lines are sent as events of this name.
 struct StreamedFile {
-  files::Path path;
+  files::Path path;  // below the folder of the job
   std::string event;
 };
 
@@ -157,31 +158,53 @@ Response stream_of(service::Service& service, const Call& call,
                    const StreamedFile& file) {
   Response response;
   response.type = "text/event-stream";
-  response.stream = tail_events({.file = file.path,
-                                 .event = file.event,
-                                 .offset = first_byte(call),
-                                 .is_over = [&service, id = call.id()] {
-                                   const auto known = service.store().job_now(id);
-                                   if (!known) return true;
-                                   const auto state = known->job.state;
-                                   return service::is_over(state) ||
-                                          state == service::JobState::paused ||
-                                          state == service::JobState::interrupted;
-                                 }});
+  const auto folder = service.folder(call.who, call.id());
+  response.stream = tail_events(
+      {.file = folder.path() / file.path,
+       .open = [folder, name = file.path] { return JobFile(folder, name).take(); },
+       .event = file.event,
+       .offset = first_byte(call),
+       .is_over =
+           [&service, id = call.id()] {
+             const auto known = service.store().job_now(id);
+             if (!known) return true;
+             const auto state = known->job.state;
+             return service::is_over(state) || state == service::JobState::paused ||
+                    state == service::JobState::interrupted;
+           }});
   return response;
+}
+
+const files::Path kCheckpoints = "run/checkpoints";
+
+// The regular files in a folder of a checkpoint, with their sizes.
+std::vector<std::pair<std::string, std::uintmax_t>> files_of(
+    const service::JobFolder& folder, const files::Path& step) {
+  std::vector<std::pair<std::string, std::uintmax_t>> found;
+  const JobSubfolder place(folder, kCheckpoints / step);
+  if (!place) return found;
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator it(place.path(), ignored), end; it != end;
+       it.increment(ignored)) {
+    if (it->is_symlink(ignored) || !it->is_regular_file(ignored)) continue;
+    found.emplace_back(it->path().filename().string(), it->file_size(ignored));
+  }
+  return found;
+}
+
+std::vector<storage::StepEntry> steps_of(const service::JobFolder& folder) {
+  const JobSubfolder place(folder, kCheckpoints);
+  if (!place) return {};
+  return storage::list_steps(place.path());
 }
 
 Response checkpoints_of(service::Service& service, const Call& call) {
   const auto folder = service.folder(call.who, call.id());
   Json items = Json::array();
-  for (const auto& step : storage::list_steps(folder.run() / "checkpoints")) {
+  for (const auto& step : steps_of(folder)) {
     Json files = Json::array();
-    std::error_code ignored;
-    for (std::filesystem::directory_iterator it(step.path, ignored), end; it != end;
-         it.increment(ignored)) {
-      if (!it->is_regular_file(ignored)) continue;
-      files.push_back({{"name", it->path().filename().string()},
-                       {"bytes", it->file_size(ignored)}});
+    for (const auto& [name, bytes] : files_of(folder, step.path.filename())) {
+      files.push_back({{"name", name}, {"bytes", bytes}});
     }
     items.push_back({{"step", step.step}, {"files", std::move(files)}});
   }
@@ -193,18 +216,15 @@ Response checkpoints_of(service::Service& service, const Call& call) {
 Response checkpoint_file(service::Service& service, const Call& call) {
   const auto folder = service.folder(call.who, call.id());
   const auto wanted = text::to_integer(call.path.at("step"));
-  for (const auto& step : storage::list_steps(folder.run() / "checkpoints")) {
+  for (const auto& step : steps_of(folder)) {
     if (!wanted || step.step != *wanted) continue;
-    std::error_code ignored;
-    for (std::filesystem::directory_iterator it(step.path, ignored), end; it != end;
-         it.increment(ignored)) {
-      if (it->path().filename().string() != call.path.at("file") ||
-          it->is_symlink(ignored) || !it->is_regular_file(ignored)) {
-        continue;
-      }
+    for (const auto& [name, bytes] : files_of(folder, step.path.filename())) {
+      if (name != call.path.at("file")) continue;
+      JobFile file(folder, kCheckpoints / step.path.filename() / name);
+      if (!file) continue;
       Response response;
       response.type = "application/octet-stream";
-      response.stream = file_bytes(it->path());
+      response.stream = file_bytes(file.take());
       return response;
     }
   }
@@ -212,14 +232,11 @@ Response checkpoint_file(service::Service& service, const Call& call) {
 }
 
 Response weights(service::Service& service, const Call& call) {
-  const auto file = service.folder(call.who, call.id()).run() / "model.safetensors";
-  struct stat info {};
-  if (::lstat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) {
-    throw Refusal(Refused::unknown, "the job has no weights yet");
-  }
+  JobFile file(service.folder(call.who, call.id()), "run/model.safetensors");
+  if (!file) throw Refusal(Refused::unknown, "the job has no weights yet");
   Response response;
   response.type = "application/octet-stream";
-  response.stream = file_bytes(file);
+  response.stream = file_bytes(file.take());
   return response;
 }
 
@@ -306,14 +323,12 @@ std::vector<Route> run_routes(service::Service& service) {
   routes.push_back(
       streaming({"/metrics/stream", "streamMetrics", "Numbers as they come."},
                 [&service](Call& call) {
-                  const auto run = service.folder(call.who, call.id()).run();
-                  return stream_of(service, call, {run / "metrics.jsonl", "metrics"});
+                  return stream_of(service, call, {"run/metrics.jsonl", "metrics"});
                 }));
   routes.push_back(
       streaming({"/events/stream", "streamEvents", "Events as they come."},
                 [&service](Call& call) {
-                  const auto run = service.folder(call.who, call.id()).run();
-                  return stream_of(service, call, {run / "events.jsonl", "event"});
+                  return stream_of(service, call, {"run/events.jsonl", "event"});
                 }));
   auto follow = streaming(
       {"/logs/stream", "streamLogs", "A log as it comes."}, [&service](Call& call) {

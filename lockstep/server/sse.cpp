@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/text.h"
@@ -53,7 +54,7 @@ class FileTail : public Stream {
   // Returns the events of the next lines; `is_last`: a line without an end is one, too.
   std::string new_lines(bool is_last) {
     if (is_quiet()) return "";
-    const auto file = open_for_reading(options_.file);
+    const auto file = options_.open ? options_.open() : open_for_reading(options_.file);
     struct stat info {};
     if (!file || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return "";
     if (info.st_size < options_.offset) options_.offset = 0;
@@ -110,9 +111,7 @@ class FileTail : public Stream {
 
 class FileBytes : public Stream {
  public:
-  explicit FileBytes(const files::Path& path) : file_(open_for_reading(path)) {
-    if (!file_) files::fail("open", path, errno);
-  }
+  explicit FileBytes(files::Descriptor file) : file_(std::move(file)) {}
 
   std::string next() override {
     std::string piece(kPieceBytes, '\0');
@@ -129,14 +128,47 @@ class FileBytes : public Stream {
   bool over_ = false;
 };
 
+class AllowedStream : public Stream {
+ public:
+  AllowedStream(std::unique_ptr<Stream> stream, std::function<bool()> is_allowed)
+      : stream_(std::move(stream)), is_allowed_(std::move(is_allowed)) {}
+
+  std::string next() override {
+    look();
+    return allowed_ ? stream_->next() : "";
+  }
+
+  bool is_over() const override { return !allowed_ || stream_->is_over(); }
+  std::string ping() const override { return stream_->ping(); }
+
+ private:
+  void look() {
+    constexpr std::chrono::milliseconds kEvery{500};
+    const auto now = Clock::system().now();
+    if (now - looked_ < kEvery) return;
+    looked_ = now;
+    allowed_ = is_allowed_();
+  }
+
+  const std::unique_ptr<Stream> stream_;
+  const std::function<bool()> is_allowed_;
+  SteadyTime looked_ = Clock::system().now();
+  bool allowed_ = true;
+};
+
 }  // namespace
+
+std::unique_ptr<Stream> while_allowed(std::unique_ptr<Stream> stream,
+                                      std::function<bool()> is_allowed) {
+  return std::make_unique<AllowedStream>(std::move(stream), std::move(is_allowed));
+}
 
 std::unique_ptr<Stream> tail_events(TailOptions options) {
   return std::make_unique<FileTail>(std::move(options));
 }
 
-std::unique_ptr<Stream> file_bytes(const files::Path& file) {
-  return std::make_unique<FileBytes>(file);
+std::unique_ptr<Stream> file_bytes(files::Descriptor file) {
+  return std::make_unique<FileBytes>(std::move(file));
 }
 
 }  // namespace lockstep::server

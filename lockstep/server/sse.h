@@ -11,7 +11,9 @@
 namespace lockstep::server {
 
 struct TailOptions {
-  files::Path file;
+  files::Path file;  // is looked at, whether it has grown
+  // Opens it, nothing if it can not be. Empty: no link is followed, and that is all.
+  std::function<files::Descriptor()> open = {};
   std::string event;  // the name of each event: "metrics"
   // Where to begin: the id of the last event that was seen is the place behind it.
   std::int64_t offset = 0;
@@ -25,7 +27,12 @@ struct TailOptions {
 // does that is rotated, is read from its begin.
 std::unique_ptr<Stream> tail_events(TailOptions options);
 
-// The bytes of a file that does not change.
-std::unique_ptr<Stream> file_bytes(const files::Path& file);
+// The same stream, which ends within a second once whoever has it may not have it any
+// more.
+std::unique_ptr<Stream> while_allowed(std::unique_ptr<Stream> stream,
+                                      std::function<bool()> is_allowed);
+
+// The bytes of an open file that does not change.
+std::unique_ptr<Stream> file_bytes(files::Descriptor file);
 
 }  // namespace lockstep::server

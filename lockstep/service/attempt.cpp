@@ -11,6 +11,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json_problem.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/text.h"
+#include "lockstep/service/job_files.h"
 
 namespace lockstep::service {
 namespace {
@@ -29,8 +31,7 @@ struct flock whole_file() {
 
 // Asked without taking it: a look must never be in the way of a supervisor.
 bool is_locked(const JobFolder& folder) {
-  const files::Descriptor file(
-      ::open(folder.lock().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  const JobFile file(folder, "lock");
   if (!file) return false;
   auto lock = whole_file();
   return ::fcntl(file.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
@@ -46,10 +47,9 @@ auto read_json(const files::Path& path, std::int64_t limit, const Read& read)
   }
 }
 
-std::optional<run::LockHolder> holder_of(const files::Path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return std::nullopt;
-  return read_json(path, kLargestMark, [](const Json& json) {
+std::optional<run::LockHolder> holder_of(const JobFile& file) {
+  if (!file) return std::nullopt;
+  return read_json(file.path(), kLargestMark, [](const Json& json) {
     return run::LockHolder{
         .host = json.at("host").get<std::string>(),
         .boot = json.at("boot").get<std::string>(),
@@ -58,10 +58,9 @@ std::optional<run::LockHolder> holder_of(const files::Path& path) {
   });
 }
 
-std::optional<AttemptEnd> end_of(const files::Path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return std::nullopt;
-  return read_json(path, kLargestMark, [](const Json& json) {
+std::optional<AttemptEnd> end_of(const JobFile& file) {
+  if (!file) return std::nullopt;
+  return read_json(file.path(), kLargestMark, [](const Json& json) {
     return AttemptEnd{.state = run::run_status_of(json.at("state").get<std::string>())
                                    .value_or(run::RunStatus::failed),
                       .exit = json.at("exit").get<int>(),
@@ -72,22 +71,26 @@ std::optional<AttemptEnd> end_of(const files::Path& path) {
   });
 }
 
-files::Path attempt_file(const JobFolder& folder, int attempt, const char* ending) {
-  return folder.path() / "attempts" / str(attempt, ending);
+constexpr const char* kStarted = ".started";
+constexpr const char* kEnded = ".ended";
+
+// Below the folder of the job.
+files::Path attempt_file(int attempt, const char* ending) {
+  return files::Path("attempts") / str(attempt, ending);
 }
 
 }  // namespace
 
 files::Path JobFolder::started(int attempt) const {
-  return attempt_file(*this, attempt, ".started");
+  return path_ / attempt_file(attempt, kStarted);
 }
 
 files::Path JobFolder::ended(int attempt) const {
-  return attempt_file(*this, attempt, ".ended");
+  return path_ / attempt_file(attempt, kEnded);
 }
 
 files::Path JobFolder::log(int attempt) const {
-  return attempt_file(*this, attempt, ".log");
+  return path_ / attempt_file(attempt, ".log");
 }
 
 std::int64_t bytes_below(const files::Path& folder) {
@@ -103,14 +106,18 @@ std::int64_t bytes_below(const files::Path& folder) {
   return bytes;
 }
 
-void write_order(const JobFolder& folder, const Order& order) {
+std::string to_json(const Order& order) {
   const Json json = {{"job", order.job},
                      {"recipe", order.recipe},
                      {"overrides", order.overrides},
                      {"grace_ms", order.grace.count()},
                      {"time_limit_ms", order.time_limit.count()},
                      {"only_plans", order.only_plans}};
-  files::write_atomically(folder.order(), json.dump());
+  return json.dump();
+}
+
+void write_order(const JobFolder& folder, const Order& order) {
+  files::write_atomically(folder.order(), to_json(order));
 }
 
 Order read_order(const JobFolder& folder) {
@@ -170,13 +177,30 @@ bool end_unbegun(const JobFolder& folder, int attempt) {
   return true;
 }
 
+namespace {
+
+// What is said of a job, clients read: names in its folder, and not where that is.
+std::string without_place(std::string message, const JobFolder& folder) {
+  if (folder.path().empty()) return message;
+  for (const auto& place : {folder.path().string() + "/", folder.path().string()}) {
+    for (auto at = message.find(place); at != std::string::npos;
+         at = message.find(place)) {
+      message.erase(at, place.size());
+    }
+  }
+  return message;
+}
+
+}  // namespace
+
 AttemptView look_at_attempt(const JobFolder& folder, int attempt) {
   AttemptView view;
   // In this order: the end is written before the lock is given back.
   const bool locked = is_locked(folder);
-  view.supervisor = holder_of(folder.started(attempt));
-  view.end = end_of(folder.ended(attempt));
+  view.supervisor = holder_of(JobFile(folder, attempt_file(attempt, kStarted)));
+  view.end = end_of(JobFile(folder, attempt_file(attempt, kEnded)));
   if (view.end) {
+    view.end->message = without_place(std::move(view.end->message), folder);
     view.status = AttemptStatus::ended;
   } else if (locked) {
     view.status = view.supervisor ? AttemptStatus::alive : AttemptStatus::starting;
@@ -199,6 +223,24 @@ bool signal_supervisor(const run::LockHolder& supervisor, int signal) {
   record.process_start = supervisor.process_start;
   if (!run::may_be_alive(record)) return false;
   return ::syscall(SYS_pidfd_send_signal, process.get(), signal, nullptr, 0) == 0;
+}
+
+bool is_of_owner(const JobFolder& folder, const run::LockHolder& supervisor) {
+  const auto owner = owner_of(folder);
+  if (!owner) return false;
+  std::string status;
+  try {
+    status = files::read(str("/proc/", supervisor.pid, "/status"), kLargestMark);
+  } catch (const Error&) {
+    return false;  // it is gone
+  }
+  // "Uid:", then the real, effective, saved and file system's one.
+  for (const auto& line : text::split(status, '\n')) {
+    if (!text::starts_with(line, "Uid:")) continue;
+    const auto words = text::split(line, '\t');
+    return words.size() > 2 && words[1] == str(*owner) && words[2] == str(*owner);
+  }
+  return false;
 }
 
 }  // namespace lockstep::service

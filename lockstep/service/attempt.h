@@ -54,6 +54,7 @@ struct Order {
   bool only_plans = false;                  // says how it would train, and ends
 };
 
+std::string to_json(const Order& order);
 void write_order(const JobFolder& folder, const Order& order);
 Order read_order(const JobFolder& folder);
 
@@ -113,5 +114,9 @@ AttemptView look_at_attempt(const JobFolder& folder, int attempt);
 // Sends a signal to the supervisor, if it is still that very process. Returns whether
 // it was.
 bool signal_supervisor(const run::LockHolder& supervisor, int signal);
+
+// Returns whether it is a process of the user that the folder belongs to: what says
+// which process it is, that user may have written.
+bool is_of_owner(const JobFolder& folder, const run::LockHolder& supervisor);
 
 }  // namespace lockstep::service

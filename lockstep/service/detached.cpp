@@ -6,14 +6,18 @@
 #include <cstring>
 
 #include <fcntl.h>
+#include <grp.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/service/secrets.h"
 
 namespace lockstep::service {
 namespace {
@@ -50,9 +54,15 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 struct Prepared {
   std::vector<std::string> words, variables;
   std::vector<char*> argv, envp;
-  files::Descriptor null, log, failed_read, failed_write;
+  files::Descriptor null, failed_read, failed_write;
   cpu_set_t cpus{};
   bool pinned = false;
+  std::string log, log_folder, folder;
+  struct NewFile {
+    std::string path, beside, content;
+  };
+  std::vector<NewFile> files;
+  std::optional<UnixUser> user;
 };
 
 Prepared prepare_start(const Detached& wanted) {
@@ -64,10 +74,16 @@ Prepared prepare_start(const Detached& wanted) {
   prepared.argv = pointers(prepared.words);
   prepared.envp = pointers(prepared.variables);
   prepared.null = files::Descriptor(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  prepared.log = files::Descriptor(
-      ::open(wanted.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW,
-             0600));
-  if (!prepared.log) files::fail("open", wanted.log, errno);
+  prepared.log = wanted.log.string();
+  prepared.log_folder = wanted.log.parent_path().string();
+  prepared.folder = wanted.folder.string();
+  prepared.user = wanted.user;
+  for (const auto& [path, content] : wanted.files) {
+    // Its own name: the server before us may have left a child that writes it, too.
+    constexpr std::size_t kRandomBytes = 4;
+    prepared.files.push_back(
+        {path.string(), path.string() + "." + random_hex(kRandomBytes), content});
+  }
   std::array<int, 2> ends{};
   if (!prepared.null || ::pipe2(ends.data(), O_CLOEXEC) != 0) {
     throw Error(Fault::io, "can not start a supervisor: ", std::strerror(errno));
@@ -88,6 +104,61 @@ void reset_signals() noexcept {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
+// Returns false, with errno, if anything of it is not possible: there is no process
+// with half of the rights.
+bool take_user(const UnixUser& user) noexcept {
+  const auto groups = user.groups.size();
+  if (::setgroups(groups, user.groups.data()) != 0) return false;
+  if (::setresgid(user.gid, user.gid, user.gid) != 0) return false;
+  if (::setresuid(user.uid, user.uid, user.uid) != 0) return false;
+  ::umask(077);
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
+}
+
+// Beside the one that it takes the place of.
+bool write_file(const Prepared::NewFile& file) noexcept {
+  const int out = ::open(file.beside.c_str(),
+                         O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (out < 0) return false;
+  const char* bytes = file.content.data();
+  auto left = file.content.size();
+  while (left > 0) {
+    const auto wrote = ::write(out, bytes, left);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) return false;
+    bytes += wrote;
+    left -= static_cast<std::size_t>(wrote);
+  }
+  return ::fsync(out) == 0 && ::close(out) == 0;
+}
+
+// Returns false, with errno, if one of them can not be made.
+bool make_places(const Prepared& prepared) noexcept {
+  if (!prepared.folder.empty() && ::chdir(prepared.folder.c_str()) != 0) return false;
+  if (::mkdir(prepared.log_folder.c_str(), 0700) != 0 && errno != EEXIST) return false;
+  for (const auto& file : prepared.files) {
+    if (write_file(file) && ::rename(file.beside.c_str(), file.path.c_str()) == 0) {
+      continue;
+    }
+    const int reason = errno;
+    ::unlink(file.beside.c_str());
+    errno = reason;
+    return false;
+  }
+  const int log =
+      ::open(prepared.log.c_str(),
+             O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+  if (log < 0) return false;
+  ::dup2(log, STDOUT_FILENO);
+  ::dup2(log, STDERR_FILENO);
+  return true;
+}
+
+bool pin(const Prepared& prepared) noexcept {
+  return !prepared.pinned ||
+         ::sched_setaffinity(0, sizeof(prepared.cpus), &prepared.cpus) == 0;
+}
+
 [[noreturn]] void become(const Prepared& prepared) noexcept {
   ::setsid();
   // A second fork: init inherits it, and its end is nobody's business here.
@@ -95,10 +166,8 @@ void reset_signals() noexcept {
   if (inner != 0) ::_exit(inner > 0 ? 0 : 1);
   reset_signals();
   ::dup2(prepared.null.get(), STDIN_FILENO);
-  ::dup2(prepared.log.get(), STDOUT_FILENO);
-  ::dup2(prepared.log.get(), STDERR_FILENO);
-  const bool ready = !prepared.pinned ||
-                     ::sched_setaffinity(0, sizeof(prepared.cpus), &prepared.cpus) == 0;
+  const bool ready = pin(prepared) && (!prepared.user || take_user(*prepared.user)) &&
+                     make_places(prepared);
   if (ready) {
     // All others are CLOEXEC by our own rule; a library's may not be.
     const auto last = static_cast<unsigned>(prepared.failed_write.get());
@@ -149,6 +218,22 @@ std::vector<std::pair<std::string, std::string>> clean_environment(
     if ((named || prefixed) && !is_secret) kept.push_back(variable);
   }
   return kept;
+}
+
+std::vector<std::pair<std::string, std::string>> environment_of(
+    const UnixUser& user,
+    const std::vector<std::pair<std::string, std::string>>& clean) {
+  constexpr std::array<std::string_view, 7> kOurs{
+      "HOME",           "USER",           "LOGNAME",      "TMPDIR",
+      "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"};
+  std::vector<std::pair<std::string, std::string>> result{
+      {"HOME", user.home}, {"USER", user.name}, {"LOGNAME", user.name}};
+  for (const auto& variable : clean) {
+    const bool is_ours =
+        std::find(kOurs.begin(), kOurs.end(), variable.first) != kOurs.end();
+    if (!is_ours) result.push_back(variable);
+  }
+  return result;
 }
 
 }  // namespace lockstep::service

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <limits>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/text.h"
 #include "lockstep/service/access.h"
+#include "lockstep/service/job_files.h"
 
 namespace lockstep::service {
 namespace {
@@ -20,6 +24,7 @@ constexpr std::chrono::seconds kMachineEvery{5};
 constexpr Milliseconds kSpawnPatience = 15'000;
 // A supervisor that has not ended so long after its grace period hangs.
 constexpr Milliseconds kStopPatience = 60'000;
+constexpr std::size_t kMostSaid = 1000;
 
 constexpr std::array kActive{JobState::planning, JobState::running, JobState::pausing,
                              JobState::stopping};
@@ -31,20 +36,21 @@ Milliseconds retry_delay(const config::QueueConfig& queue, int retries) {
   return queue.retry_delay.count() << std::min(retries, kMostDoublings);
 }
 
-// Databases may have one from versions that took it and did not do it: as nobody asked
-// for it, such a job does not run as the server's user.
-void refuse_unix_user(Store& store, const std::string& name) {
+// Databases may have one from versions that took it and did not do it: such a job does
+// not run as the server's user, nor as one that nobody thought of then.
+void refuse_unix_user(Store& store, const config::QueueConfig& queue,
+                      const std::string& name) {
   const auto user = find_user(store, name);
-  if (!user || user->unix_user.empty()) return;
+  if (!user || user->unix_user.empty() || queue.unix_users.contains(name)) return;
   throw Error(Fault::config, "user: jobs of '", name, "' were to run as Unix user '",
-              user->unix_user,
-              "', which a server can not do; start a server of its "
-              "own as that Unix user, or submit as another user");
+              user->unix_user, "', which queue.unix_users does not say; add it");
 }
 
-bool trains(const files::Path& run) {
+bool trains(const JobFolder& folder) {
   try {
-    return run::RunDirectory::open(run).read_record().state == run::RunStatus::running;
+    const ReadableRun run(folder);
+    return run::RunDirectory::open(run.path()).read_record().state ==
+           run::RunStatus::running;
   } catch (const Error&) {
     return false;  // not made yet
   }
@@ -68,7 +74,7 @@ void Dispatcher::run(const std::stop_token& stop) {
       look_once();
     } catch (const Error& error) {
       // A full disk, a database that is busy: the next look may do.
-      log::warning("service", error.what());
+      complain("", error.what());
     }
     std::unique_lock lock(mutex_);
     woken_.wait_for(lock, stop, kLookEvery, [this] { return wake_; });
@@ -95,13 +101,23 @@ void Dispatcher::set_config(const config::ServerConfig& config) {
   config_changed_ = true;
 }
 
+// What is wrong at every look is said once a minute: a disk may be full for days.
+void Dispatcher::complain(const std::string& job, const std::string& text) {
+  const auto now = Clock::system().now();
+  if (said_.size() > kMostSaid) said_.clear();
+  const auto& [said, when] = said_[job];
+  if (said == text && now - when < std::chrono::minutes(1)) return;
+  said_[job] = {text, now};
+  log::warning("service", text);
+}
+
 void Dispatcher::look_once() {
   for (const auto& job : store_.jobs_in(kActive)) {
     try {
       follow(job);
     } catch (const Error& error) {
       // One job whose folder can not be read does not hold up the others.
-      log::warning("service", str(job.id, ": ", error.what()));
+      complain(job.id, str(job.id, ": ", error.what()));
     }
   }
   is_first_look_ = false;
@@ -131,7 +147,8 @@ void Dispatcher::follow(const Job& job) {
     case AttemptStatus::absent:
       if (job.state == JobState::stopping || job.state == JobState::pausing) {
         executor_.stop(folder_of(job.id), job.attempt, /*now=*/false);
-      } else if (is_first_look_ || store_.now() - job.spawned > kSpawnPatience) {
+      } else if (is_first_look_ ||
+                 std::abs(store_.now() - job.spawned) > kSpawnPatience) {
         // The server before this one may have been killed before it could.
         spawn(job, pool());
       }
@@ -143,7 +160,7 @@ void Dispatcher::follow(const Job& job) {
       }
       return;
     case AttemptStatus::alive:
-      return follow_living(job, view);
+      return follow_living(job);
     case AttemptStatus::ended:
       return end_attempt(job, *view.end);
     case AttemptStatus::killed:
@@ -152,23 +169,27 @@ void Dispatcher::follow(const Job& job) {
   }
 }
 
-void Dispatcher::follow_living(const Job& job, const AttemptView& view) {
-  static_cast<void>(view);
+void Dispatcher::follow_living(const Job& job) {
   const auto folder = folder_of(job.id);
-  if (job.state == JobState::planning && trains(folder.run())) {
+  if (job.state == JobState::planning && trains(folder)) {
     store_.move(job.id, {JobState::planning, JobState::running});
   }
-  if (job.state != JobState::stopping && job.state != JobState::pausing) return;
+  if (job.state != JobState::stopping && job.state != JobState::pausing) {
+    stopping_.erase(job.id);
+    return;
+  }
   // Asked again at every look: the supervisor takes it once, and the server that asked
   // first may have been killed before it could.
   executor_.stop(folder, job.attempt, /*now=*/false);
-  const auto grace = config().queue.grace.count();
-  if (store_.now() - job.changed > grace + kStopPatience) {
+  const auto now = Clock::system().now();
+  const auto since = stopping_.try_emplace(job.id, now).first->second;
+  if (now - since > milliseconds(config().queue.grace.count() + kStopPatience)) {
     executor_.stop(folder, job.attempt, /*now=*/true);
   }
 }
 
 void Dispatcher::settle(const Job& job, JobState to, const std::string& reason) {
+  stopping_.erase(job.id);
   store_.transaction([&] {
     if (store_.move(job.id, {job.state, to, reason})) store_.drop_leases(job.id);
   });
@@ -236,14 +257,33 @@ hardware::Machine Dispatcher::machine() {
   return known_machine_;
 }
 
+// Only where somebody computes on a GPU is it worth asking.
+std::vector<int> Dispatcher::supervisors(const hardware::Machine& machine) {
+  std::vector<int> found;
+  const bool is_used =
+      std::any_of(machine.gpus.begin(), machine.gpus.end(),
+                  [](const auto& gpu) { return !gpu.processes.empty(); });
+  if (!is_used || !executor_.uses_pool()) return found;
+  for (const auto& job : store_.jobs_in(kActive)) {
+    try {
+      const auto view = executor_.look(folder_of(job.id), job.attempt);
+      if (view.supervisor) found.push_back(view.supervisor->pid);
+    } catch (const Error&) {  // follow() says so
+    }
+  }
+  return found;
+}
+
 Pool Dispatcher::pool() {
   // One lock at a time: whoever asks may hold the store's.
   auto known = machine();
   const auto leases = store_.leases();
+  auto mine = supervisors(known);
   auto pool = pool_of({.machine = std::move(known),
                        .queue = config().queue,
                        .leases = leases,
-                       .cores = cores_});
+                       .cores = cores_,
+                       .supervisors = std::move(mine)});
   pool.elsewhere = !executor_.uses_pool();
   return pool;
 }
@@ -255,6 +295,11 @@ QueueView Dispatcher::queue_view() {
   view.leases = store_.leases();
   view.use = store_.use();
   view.now = store_.now();
+  // Longer than any wait: the time of day was set back since.
+  const auto longest = retry_delay(config().queue, std::numeric_limits<int>::max());
+  for (auto& job : view.queued) {
+    if (job.not_before - view.now > longest) job.not_before = 0;
+  }
   view.state_of = [this](const std::string& id) -> std::optional<JobState> {
     const auto job = store_.find_job(id);
     if (!job) return std::nullopt;
@@ -320,19 +365,28 @@ void Dispatcher::spawn(const Job& job, const Pool& pool) {
     if (lease.job == job.id) mine.push_back(lease);
   }
   try {
-    refuse_unix_user(store_, job.user);
-    std::filesystem::create_directories(folder.path() / "attempts");
+    refuse_unix_user(store_, config().queue, job.user);
+    const auto user = unix_user_of(config().queue, job.user);
+    make_job_folder(folder, user);
     Order order{.job = job.id, .recipe = job.recipe, .overrides = job.overrides};
+    const double share = job.resources.memory_fraction;
+    if (share > 0) {
+      order.overrides.emplace_back("memory.fraction", text::from_double(share));
+    }
     order.only_plans = job.kind == JobKind::plan;
     order.grace = milliseconds(config().queue.grace.count());
     if (job.time_limit > 0) {
       const auto used = static_cast<Milliseconds>(job.seconds * 1000);
       order.time_limit = milliseconds(std::max<Milliseconds>(1, job.time_limit - used));
     }
-    write_order(folder, order);
     store_.set_attempt(job.id, job.attempt, store_.now());
-    executor_.start(
-        {.folder = folder, .job = job, .attempt = job.attempt, .leases = mine}, pool);
+    executor_.start({.folder = folder,
+                     .job = job,
+                     .attempt = job.attempt,
+                     .leases = mine,
+                     .order = order,
+                     .user = user},
+                    pool);
   } catch (const Error& error) {
     log::error("service", str(job.id, ": ", error.what()));
     fail_or_retry(job, error.what(), error.fault() == Fault::io);

@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -47,7 +48,7 @@ class Dispatcher {
 
  private:
   void follow(const Job& job);
-  void follow_living(const Job& job, const AttemptView& view);
+  void follow_living(const Job& job);
   void end_attempt(const Job& job, const AttemptEnd& end);
   void lost(const Job& job, const AttemptView& view);
   void fail_or_retry(const Job& job, const std::string& reason, bool may_retry);
@@ -56,9 +57,11 @@ class Dispatcher {
   void start(const Job& job, const Turn& turn, const Pool& pool);
   void spawn(const Job& job, const Pool& pool);
   void tell_changes();
+  void complain(const std::string& job, const std::string& text);
   bool has_nothing_to_start();
   config::ServerConfig config();
   hardware::Machine machine();
+  std::vector<int> supervisors(const hardware::Machine& machine);
 
   Store& store_;
   Executor& executor_;
@@ -68,6 +71,12 @@ class Dispatcher {
   const std::function<void(const Job&)> on_change_;
   std::int64_t told_;  // the number of the last change that was told
   bool is_first_look_ = true;
+
+  // Since when those that were asked to stop are waited for: the time of day may jump.
+  std::map<std::string, SteadyTime> stopping_;
+
+  // What was wrong with a job, and when it was said.
+  std::map<std::string, std::pair<std::string, SteadyTime>> said_;
 
   // When the queue was last gone through, and what could have changed since.
   std::int64_t scheduled_change_ = -1;

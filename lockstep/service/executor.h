@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "lockstep/service/attempt.h"
 #include "lockstep/service/job.h"
 #include "lockstep/service/slots.h"
+#include "lockstep/service/unix_users.h"
 
 namespace lockstep::service {
 
@@ -18,6 +20,8 @@ struct Start {
   Job job;
   int attempt = 1;
   std::vector<Lease> leases = {};
+  Order order = {};
+  std::optional<UnixUser> user = {};  // nothing: as the server
 };
 
 // Who runs supervisors: this machine, or Slurm. A seam, so that the queue knows

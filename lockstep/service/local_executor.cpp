@@ -1,9 +1,11 @@
 #include <signal.h>
+#include <unistd.h>
 
 #include "lockstep/base/str.h"
 #include "lockstep/hardware/choose_gpus.h"
 #include "lockstep/service/detached.h"
 #include "lockstep/service/executor.h"
+#include "lockstep/service/job_files.h"
 
 namespace lockstep::service {
 namespace {
@@ -24,11 +26,8 @@ class LocalExecutor : public Executor {
         environment_(clean_environment(caller.environment)) {}
 
   void start(const Start& start, const Pool& pool) override {
-    Detached wanted;
-    wanted.arguments = {program_, "supervise", start.folder.path().string(),
-                        "--attempt", str(start.attempt)};
-    wanted.environment = environment_;
-    wanted.log = start.folder.log(start.attempt);
+    auto wanted = supervisor_of(start.folder, start.attempt, start.user);
+    wanted.files = {{start.folder.order(), to_json(start.order)}};
     std::vector<int> gpus;
     for (const auto& lease : start.leases) {
       (lease.is_gpu ? gpus : wanted.cpus).push_back(lease.unit);
@@ -47,14 +46,39 @@ class LocalExecutor : public Executor {
 
   void stop(const JobFolder& folder, int attempt, bool now) override {
     const auto view = look_at_attempt(folder, attempt);
-    if (view.status == AttemptStatus::absent) end_unbegun(folder, attempt);
+    if (view.status == AttemptStatus::absent) return never_begin(folder, attempt);
     if (view.status != AttemptStatus::alive) return;
+    if (!is_of_owner(folder, *view.supervisor)) return;
     signal_supervisor(*view.supervisor, now ? SIGKILL : SIGTERM);
   }
 
   bool uses_pool() const override { return true; }
 
  private:
+  Detached supervisor_of(const JobFolder& folder, int attempt,
+                         const std::optional<UnixUser>& user) const {
+    Detached wanted;
+    wanted.arguments = {program_, "supervise", folder.path().string(), "--attempt",
+                        str(attempt)};
+    wanted.environment = user ? environment_of(*user, environment_) : environment_;
+    wanted.log = folder.log(attempt);
+    wanted.user = user;
+    if (user) wanted.folder = folder.path();
+    return wanted;
+  }
+
+  // Nothing of ours is written where another user may have put a link in its place.
+  void never_begin(const JobFolder& folder, int attempt) const {
+    const auto owner = owner_of(folder);
+    if (!owner || *owner == ::geteuid()) {
+      end_unbegun(folder, attempt);
+      return;
+    }
+    auto wanted = supervisor_of(folder, attempt, unix_user(*owner));
+    wanted.arguments.emplace_back("--only-end");
+    start_detached(wanted);
+  }
+
   const std::string program_;
   const jobs::Environment environment_;
 };

@@ -6,6 +6,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/jobs/run_view.h"
 #include "lockstep/service/forecast.h"
+#include "lockstep/service/job_files.h"
 #include "lockstep/service/service.h"
 
 namespace lockstep::service {
@@ -25,9 +26,10 @@ Load load_of(const Job& job, std::optional<double> seconds) {
 }
 
 // From what it has done so far; nothing before its first steps.
-std::optional<double> seconds_left(const files::Path& run) {
+std::optional<double> seconds_left(const JobFolder& folder) {
   try {
-    const auto view = jobs::view_of(run::RunDirectory::open(run));
+    const ReadableRun run(folder);
+    const auto view = jobs::view_of(run::RunDirectory::open(run.path()));
     if (!view.step || *view.step == 0 || !view.total_steps || !view.duration_seconds) {
       return std::nullopt;
     }
@@ -89,7 +91,7 @@ std::vector<Load> Service::running_loads() {
   constexpr std::array kRunning{JobState::planning, JobState::running,
                                 JobState::pausing, JobState::stopping};
   for (const auto& job : store_.jobs_in(kRunning)) {
-    loads.push_back(load_of(job, seconds_left(dispatcher_.folder_of(job.id).run())));
+    loads.push_back(load_of(job, seconds_left(dispatcher_.folder_of(job.id))));
   }
   return loads;
 }

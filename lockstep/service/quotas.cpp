@@ -2,6 +2,7 @@
 #include <array>
 
 #include "lockstep/base/units.h"
+#include "lockstep/service/job_files.h"
 #include "lockstep/service/refusal.h"
 #include "lockstep/service/service.h"
 
@@ -36,11 +37,10 @@ void Service::check_disk(const std::string& user, std::int64_t more_bytes) {
 }
 
 std::optional<std::string> Service::plan(const Identity& who, const std::string& id) {
-  const auto place = folder(who, id).plan();
-  std::error_code ignored;
-  if (!std::filesystem::exists(place, ignored)) return std::nullopt;
+  const JobFile file(folder(who, id), "plan.json");
+  if (!file) return std::nullopt;
   constexpr std::int64_t kLargestPlan = 16 << 20;
-  return files::read(place, kLargestPlan);
+  return files::read(file.path(), kLargestPlan);
 }
 
 }  // namespace lockstep::service

@@ -5,6 +5,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/jobs/run_view.h"
+#include "lockstep/monitor/metrics_text.h"
+#include "lockstep/service/job_files.h"
+#include "lockstep/service/refusal.h"
 
 namespace lockstep::service {
 namespace {
@@ -15,9 +18,11 @@ constexpr std::chrono::milliseconds kViewAge{250};
 // What an entry takes beside its text.
 constexpr std::size_t kEntryBytes = 512;
 
-std::string read_view(const files::Path& run) {
+std::string read_view(const JobFolder& folder) {
   try {
-    auto json = Json::parse(jobs::to_json(jobs::view_of(run::RunDirectory::open(run))));
+    const ReadableRun run(folder);
+    auto json =
+        Json::parse(jobs::to_json(jobs::view_of(run::RunDirectory::open(run.path()))));
     for (const auto* key : {"path", "recipe", "command", "host", "pid"}) {
       json.erase(key);
     }
@@ -25,6 +30,19 @@ std::string read_view(const files::Path& run) {
   } catch (const Error&) {
     return "";  // not made yet
   }
+}
+
+// All of it is held while it is read, several times over; and a file of another user
+// may claim any size, and another one a moment later.
+std::vector<monitor::Metrics> metrics_in(const JobFile& file) {
+  constexpr std::int64_t kLargest = 64 << 20;
+  struct stat info {};
+  if (file && ::fstat(file.get(), &info) == 0 && info.st_size > kLargest) {
+    throw Refusal(Refused::too_large, "metrics: ", info.st_size, " bytes, and at most ",
+                  kLargest,
+                  " are read at once; read them as a stream (.../metrics/stream)");
+  }
+  return monitor::parse_metrics(files::read_tail(file.path(), kLargest));
 }
 
 }  // namespace
@@ -54,7 +72,7 @@ std::string RunCache::view(const JobFolder& folder) {
       return found->json;
     }
   }
-  auto json = read_view(run);
+  auto json = read_view(folder);
   // Not one that is not there yet, or any more: whoever removes runs forgets them once.
   if (json.empty()) return json;
   const std::lock_guard lock(mutex_);
@@ -72,7 +90,7 @@ RunCache::Lines RunCache::metrics(const JobFolder& folder) {
     if (found != nullptr && found->stamp == stamp) return found->lines;
   }
   auto lines = std::make_shared<const std::vector<monitor::Metrics>>(
-      monitor::read_metrics(file));
+      metrics_in(JobFile(folder, "run/metrics.jsonl")));
   const auto bytes = static_cast<std::size_t>(stamp.bytes);
   if (stamp == Stamp{} || bytes > limits_.largest_file) return lines;
   const std::lock_guard lock(mutex_);

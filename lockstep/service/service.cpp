@@ -14,6 +14,7 @@
 #include "lockstep/jobs/settle_model.h"
 #include "lockstep/jobs/state_directory.h"
 #include "lockstep/service/secrets.h"
+#include "lockstep/service/unix_users.h"
 
 namespace lockstep::service {
 namespace {
@@ -21,15 +22,6 @@ namespace {
 constexpr std::size_t kLongestJobName = 200;
 constexpr int kMostRetries = 100;
 constexpr int kHighestPriority = 100;
-
-files::Path made_private(const files::Path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) files::fail("make", folder, error.value());
-  // What is below it is guarded by it, whatever its own permissions are.
-  if (::chmod(folder.c_str(), 0700) != 0) files::fail("protect", folder, errno);
-  return folder;
-}
 
 std::vector<int> cores_here() {
   std::vector<int> cores;
@@ -85,6 +77,20 @@ std::string lines_of(const std::vector<std::string>& texts) {
 
 }  // namespace
 
+files::Path made_private(const files::Path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) files::fail("make", folder, error.value());
+  struct stat info {};
+  if (::stat(folder.c_str(), &info) != 0) files::fail("look at", folder, errno);
+  // What is below it is guarded by it, whatever its own permissions are; unless a
+  // server has opened it for queue.unix_users, and with that guarded each thing below.
+  constexpr mode_t kAll = 07777;
+  if ((info.st_mode & kAll) == 0711) return folder;
+  if (::chmod(folder.c_str(), 0700) != 0) files::fail("protect", folder, errno);
+  return folder;
+}
+
 files::Path state_folder(const config::StoreConfig& store, const jobs::Caller& caller) {
   if (!store.dir.empty()) return std::filesystem::absolute(store.dir);
   const auto usual = jobs::state_directory(caller);
@@ -109,6 +115,7 @@ Service::~Service() {
 }
 
 void Service::start() {
+  prepare_unix_users(config_.queue, state_);
   worker_ =
       std::jthread([this](const std::stop_token& stop) { dispatcher_.run(stop); });
 }
@@ -129,6 +136,7 @@ config::LimitsConfig Service::limits() const {
 }
 
 void Service::reload(const config::ServerConfig& config) {
+  prepare_unix_users(config.queue, state_);
   {
     const std::lock_guard lock(mutex_);
     config_ = config;
@@ -166,7 +174,10 @@ std::optional<std::string> Service::find_input(const Identity& who,
     if (!upload.complete) {
       throw Refusal(Refused::conflict, name, " is not complete yet");
     }
-    return uploads_.path_of(upload).string();
+    const auto place = uploads_.path_of(upload);
+    const auto queue = config().queue;
+    if (const auto as = unix_user_of(queue, who.user)) give_file(place, *as);
+    return place.string();
   }
   const auto models = model_names();
   if (knob == "model.weights" &&
@@ -183,6 +194,7 @@ Job Service::submit(const Identity& who, const Submission& submission) {
     throw Refusal(Refused::not_allowed, "a viewer may not submit jobs");
   }
   check_submission(submission);
+  unix_user_of(config().queue, who.user);  // refuses those without one
   check_quota(who.user);
   for (const auto& needed : submission.needs) job(who, needed);  // refuses unknown ones
   const auto problem = never_fits(pool(), submission.resources);
@@ -213,10 +225,6 @@ Job Service::submit(const Identity& who, const Submission& submission) {
              .request = submission.request,
              .recipe = recipe.text,
              .overrides = checked.overrides};
-  if (submission.resources.memory_fraction > 0) {
-    job.overrides.emplace_back("memory.fraction",
-                               text::from_double(submission.resources.memory_fraction));
-  }
   if (!config().provided.models_dir.empty()) {
     job.overrides.emplace_back("models.dir", config().provided.models_dir);
   }

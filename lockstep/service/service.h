@@ -154,4 +154,8 @@ class Service {
 // Returns the state folder that the config names, or the usual one of the user.
 files::Path state_folder(const config::StoreConfig& store, const jobs::Caller& caller);
 
+// Makes a folder that only its owner can enter; one that a server has opened for
+// queue.unix_users stays as it is. Returns it.
+files::Path made_private(const files::Path& folder);
+
 }  // namespace lockstep::service

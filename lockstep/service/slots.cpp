@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <map>
 
+#include "lockstep/base/error.h"
+#include "lockstep/base/files.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/hardware/choose_gpus.h"
 
@@ -17,8 +20,19 @@ bool has(const std::vector<int>& values, int value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
-std::string problem_of(const hardware::Gpu& gpu, const config::QueueConfig& queue,
+// Returns the process that computes on a GPU and is none of ours; nullptr if there is
+// none.
+const hardware::GpuProcess* find_stranger(const hardware::Gpu& gpu,
+                                          const PoolOptions& options, bool is_ours) {
+  for (const auto& process : gpu.processes) {
+    if (!is_ours || is_strange(process.pid, options.supervisors)) return &process;
+  }
+  return nullptr;
+}
+
+std::string problem_of(const hardware::Gpu& gpu, const PoolOptions& options,
                        bool is_ours) {
+  const auto& queue = options.queue;
   const auto& status = gpu.status;
   if (status.temperature_celsius.value_or(0) > queue.max_gpu_celsius) {
     return str(*status.temperature_celsius,
@@ -42,10 +56,9 @@ std::string problem_of(const hardware::Gpu& gpu, const config::QueueConfig& queu
                "; reset it (nvidia-smi --gpu-reset) and clear the kernel's log (dmesg "
                "--clear)");
   }
-  if (!is_ours && !gpu.processes.empty()) {
-    const auto& process = gpu.processes.front();
-    return str("process ", process.pid, process.name.empty() ? "" : " (", process.name,
-               process.name.empty() ? "" : ")",
+  if (const auto* process = find_stranger(gpu, options, is_ours)) {
+    return str("process ", process->pid, process->name.empty() ? "" : " (",
+               process->name, process->name.empty() ? "" : ")",
                " computes on it and is none of ours; wait for it");
   }
   return "";
@@ -121,6 +134,29 @@ Allocation allocate_gpus(const Pool& pool, std::span<const Lease> leases,
 
 }  // namespace
 
+bool is_strange(int pid, std::span<const int> supervisors) {
+  if (supervisors.empty()) return false;  // it is not known who is ours
+  constexpr int kMostGenerations = 64;
+  constexpr std::int64_t kLargestStatus = 1 << 16;
+  for (int i = 0; i < kMostGenerations && pid > 1; ++i) {
+    if (std::find(supervisors.begin(), supervisors.end(), pid) != supervisors.end()) {
+      return false;
+    }
+    try {
+      const auto status = files::read(str("/proc/", pid, "/status"), kLargestStatus);
+      const auto at = status.find("\nPPid:\t");
+      if (at == std::string::npos) return false;
+      const auto begin = at + std::string_view("\nPPid:\t").size();
+      pid = static_cast<int>(
+          text::to_integer(status.substr(begin, status.find('\n', begin) - begin))
+              .value_or(0));
+    } catch (const Error&) {
+      return i > 0;  // it is not seen here, or its parent has ended just now
+    }
+  }
+  return true;
+}
+
 Pool pool_of(PoolOptions options) {
   const auto& queue = options.queue;
   Pool pool{.machine = std::move(options.machine), .cores = std::move(options.cores)};
@@ -129,7 +165,7 @@ Pool pool_of(PoolOptions options) {
     if (!queue.use_gpus) break;
     if (!queue.gpu_ids.empty() && !has(queue.gpu_ids, gpu.index)) continue;
     pool.gpus.push_back(gpu.index);
-    const auto problem = problem_of(gpu, queue, ours.contains(gpu.index));
+    const auto problem = problem_of(gpu, options, ours.contains(gpu.index));
     if (!problem.empty()) pool.problems.push_back({gpu.index, problem});
   }
   if (!queue.cores.is_auto()) {

@@ -31,12 +31,19 @@ struct PoolOptions {
   config::QueueConfig queue = {};
   std::span<const Lease> leases = {};  // of our jobs
   std::vector<int> cores = {};
+  std::vector<int> supervisors =
+      {};  // processes of our jobs, which have started others
 };
 
 // Returns what of a machine the queue may use. A GPU that is too hot, has lost memory,
 // or can not be used is among the problems, and so is one on which a process computes
-// that is none of ours: the leases say which GPUs ours have.
+// that is none of ours: on a GPU that ours have, one that no supervisor has started, as
+// far as processes can be seen.
 Pool pool_of(PoolOptions options);
+
+// Returns whether a process is there, and none of these nor of their children and
+// children's children.
+bool is_strange(int pid, std::span<const int> supervisors);
 
 // The share of the pool that a job gets, or why it gets none now.
 struct Allocation {

@@ -69,6 +69,8 @@ class SlurmExecutor : public Executor {
 
   void start(const Start& start, const Pool&) override {
     if (number_of(start.folder, start.attempt)) return;
+    std::filesystem::create_directories(start.folder.path() / "attempts");
+    write_order(start.folder, start.order);
     const auto name = slurm_name(start.folder, start.attempt);
     is_known_ = false;
     const auto there = queued_as(name);

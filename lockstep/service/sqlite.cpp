@@ -1,5 +1,6 @@
 #include "lockstep/service/sqlite.h"
 
+#include <cerrno>
 #include <utility>
 
 #include <fcntl.h>
@@ -20,6 +21,21 @@ namespace {
       database != nullptr && (sqlite3_errcode(database) & 0xff) == SQLITE_FULL;
   throw Error(Fault::io, "database: ", what, ": ", reason,
               full ? "; free some space on its disk" : "");
+}
+
+// SQLite would make it readable by all. Its -wal and -shm files get the same
+// permissions. One that is there is not opened: when any descriptor of a file is
+// closed, this process loses the locks that SQLite has on it, and the next process that
+// ends takes itself for the last one and removes the -wal file under us.
+void make_file(const files::Path& file) {
+  const files::Descriptor made(
+      ::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (made) return;
+  struct stat info {};
+  if (errno != EEXIST || ::lstat(file.c_str(), &info) != 0) {
+    files::fail("open", file, errno);
+  }
+  if (!S_ISREG(info.st_mode)) files::fail("open", file, ELOOP);
 }
 
 }  // namespace
@@ -90,11 +106,7 @@ bool Statement::is_null(int column) const {
 }
 
 Database::Database(const std::filesystem::path& file) : file_(file) {
-  // Made by us first: SQLite would make it readable by all. Its -wal and -shm files
-  // get the same permissions.
-  const files::Descriptor made(
-      ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!made) files::fail("open", file, errno);
+  make_file(file);
   if (sqlite3_open_v2(file.c_str(), &database_,
                       SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX,
                       nullptr) != SQLITE_OK) {

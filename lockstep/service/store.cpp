@@ -197,8 +197,7 @@ std::vector<Job> Store::jobs_in(std::span<const JobState> states) {
 }
 
 bool Store::move(std::string_view id, const StateMove& change) {
-  const auto& [from, to, reason] = change;
-  if (!may_follow(from, to)) return false;
+  if (!may_follow(change.from, change.to)) return false;
   bool moved = false;
   transaction([&] {
     const auto time = now();
@@ -208,11 +207,11 @@ bool Store::move(std::string_view id, const StateMove& change) {
             "WHEN ?1 = 'planning' AND started = 0 THEN ?3 ELSE started END, finished = "
             "CASE WHEN ?1 IN ('done', 'failed', 'cancelled') THEN ?3 ELSE 0 END WHERE "
             "id = ?4 AND state = ?5")
-        .bind(name_of(to))
-        .bind(reason)
+        .bind(name_of(change.to))
+        .bind(change.reason)
         .bind(time)
         .bind(id)
-        .bind(name_of(from))
+        .bind(name_of(change.from))
         .run();
     moved = database_.changes() == 1;
     if (!moved) return;
@@ -220,8 +219,8 @@ bool Store::move(std::string_view id, const StateMove& change) {
         .prepare("INSERT INTO history (job, time, state, reason) VALUES (?, ?, ?, ?)")
         .bind(id)
         .bind(time)
-        .bind(name_of(to))
-        .bind(reason)
+        .bind(name_of(change.to))
+        .bind(change.reason)
         .run();
   });
   return moved;

@@ -145,6 +145,11 @@ AttemptEnd train(const LockedJob& job, launcher::Signals& signals,
 
 }  // namespace
 
+int never_begin(const JobFolder& folder, int attempt) {
+  end_unbegun(folder, attempt);
+  return kExitOk;
+}
+
 int supervise(const JobFolder& folder, int attempt, const jobs::Caller& caller) {
   // Before anything else: a stop that comes while it plans is not lost.
   launcher::Signals signals;

@@ -11,4 +11,7 @@ namespace lockstep::service {
 // has had it.
 int supervise(const JobFolder& folder, int attempt, const jobs::Caller& caller);
 
+// Ends an attempt that has not begun, so that none will. Returns the exit status.
+int never_begin(const JobFolder& folder, int attempt);
+
 }  // namespace lockstep::service

@@ -147,5 +147,52 @@ TEST_F(FloodTest, JsonThatIsDeepOrWide) {
   expect_unharmed();
 }
 
+// What is sent to a server from which something is to be had: each is answered clearly
+// or cut off, over and over again.
+TEST_F(FloodTest, ShapesOfSmugglersAndPathsThatLeadOut) {
+  const std::string post = "POST /v1/jobs HTTP/1.1\r\nHost: x\r\n";
+  const std::string get = " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+  std::vector<std::string> requests{
+      post + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /x",
+      post + "Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcde",
+      post + "Content-Length: 4, 5\r\n\r\nabcde",
+      post + "Content-Length: -1\r\n\r\n",
+      post + "Content-Length: 99999999999999999999\r\n\r\n",
+      post + "Content-Length: 0x4\r\n\r\nabcd",
+      post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n0\r\n\r\n",
+      post + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+      post + "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+      post + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\nx",
+      post + "Transfer-Encoding: chunked\r\n\r\n-1\r\nx",
+      post + " Folded: x\r\n\r\n",
+      post + "X: a\rb\r\n\r\n",
+      post + std::string("X: a\0b\r\n\r\n", 10),
+      post + std::string(200'000, 'a') + ": b\r\n\r\n",
+      "GET /" + std::string(200'000, 'a') + get,
+      std::string("\x16\x03\x01\x02\x00\x01\x00", 7)};
+  for (const auto* way :
+       {"..", "%2e%2e", "%252e%252e", "..%2f..%2fetc%2fpasswd", "%2fetc%2fpasswd",
+        "..;/", ";x=..", "%00", "a%00b", "..\\..", "%5c..", "//etc/passwd",
+        "%c0%ae%c0%ae", "file:%2f%2f%2fetc%2fpasswd", "%zz", "%", "~root"}) {
+    for (const auto* before : {"/", "/v1/files/", "/v1/jobs/job-1/checkpoints/1/",
+                               "/v1/runs/", "/v1/plans/", "/multigpu/gpu/"}) {
+      requests.push_back("GET " + std::string(before) + way + get);
+    }
+  }
+  for (int i = 0; i < 20; ++i) {
+    for (const auto& request : requests) {
+      const auto socket = connect();
+      send_some(socket.get(), request);
+      ::shutdown(socket.get(), SHUT_WR);
+      const auto answer = answer_of(socket.get());
+      EXPECT_TRUE(answer.empty() || answer.rfind("HTTP/1.1 4", 0) == 0)
+          << request.substr(0, 90) << "\n"
+          << answer.substr(0, 90);
+      EXPECT_EQ(answer.find("root:"), std::string::npos) << request.substr(0, 90);
+    }
+  }
+  expect_unharmed();
+}
+
 }  // namespace
 }  // namespace lockstep::server

@@ -43,7 +43,7 @@ TEST(ServerFuzz, PartsOfFiles) {
 }
 
 TEST(ServerFuzz, JsonOfTheDatabase) {
-  const std::string columns("[0, 1]\0[\"job-1\"]\0[[\"data.dir\", \"x\"]]", 39);
+  const std::string columns("[0, 1]\0[\"job-1\"]\0[[\"data.dir\", \"x\"]]", 36);
   EXPECT_GT(taken_of(columns, 300, fuzz::stored_json), 1);
 }
 

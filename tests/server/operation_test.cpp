@@ -196,6 +196,63 @@ TEST_F(OperationTest, TwoServersDoNotWorkInOneFolder) {
   EXPECT_THAT(second.err, HasSubstr("another server works in"));
 }
 
+// Whoever opens the database of a server that was started before and closes it again is
+// not the last to have it open.
+TEST_F(OperationTest, ACommandBesideAServerThatWasRestartedLosesNothing) {
+  test::write_file(file("server.yaml"),
+                   "store: {dir: '" + served_.state().string() + "'}\n");
+  served_.start();
+  served_.signal(SIGTERM);
+  served_.wait();
+  served_.start();
+  ASSERT_TRUE(
+      served_.command({"token", "list", "--config", file("server.yaml")}).end.ok());
+  const auto id = served_.submit(1);
+  const auto seen =
+      served_.command({"jobs", id, "--as", "local", "--config", file("server.yaml")});
+  EXPECT_THAT(seen.out, HasSubstr(id)) << seen.err;
+  served_.kill();
+  served_.start();
+  EXPECT_TRUE(served_.reaches(id, "done"));
+}
+
+// The same commands on the machine of the server, and from afar with a token.
+TEST_F(OperationTest, TokensAndUsersAreMadeHereAndFromAfar) {
+  test::write_file(file("server.yaml"),
+                   "store: {dir: '" + served_.state().string() + "'}\n");
+  const auto here = served_.command({"token", "create", "--role", "admin", "--user",
+                                     "root", "--config", file("server.yaml")});
+  ASSERT_TRUE(here.end.ok()) << here.err;
+  const auto admin = text::trim(here.out);
+  served_.use_token(std::string(admin));
+  served_.start();
+  const auto command = [&](const std::string& token, std::vector<std::string> words) {
+    served_.environment = {{"LOCKSTEP_SERVER", served_.url()},
+                           {"LOCKSTEP_TOKEN", token}};
+    return served_.command(std::move(words));
+  };
+  const std::string secret(admin);
+  const auto made = command(secret, {"token", "create", "--user", "eve"});
+  ASSERT_TRUE(made.end.ok()) << made.err;
+  const std::string eve(text::trim(made.out));
+  EXPECT_TRUE(command(secret, {"user", "add", "bob"}).end.ok());
+  EXPECT_THAT(command(secret, {"user", "list"}).out,
+              ::testing::AllOf(HasSubstr("eve"), HasSubstr("bob")));
+  EXPECT_THAT(command(eve, {"token", "create", "--user", "eve"}).err,
+              HasSubstr("needs admin"));
+  EXPECT_THAT(command(eve, {"user", "add", "mallory"}).err, HasSubstr("needs admin"));
+  EXPECT_TRUE(command(eve, {"jobs"}).end.ok());
+  std::string id;
+  const auto all = Json::parse(command(secret, {"token", "list", "--json"}).out);
+  for (const auto& token : all["items"]) {
+    if (token["user"] == "eve") id = token["id"];
+  }
+  EXPECT_TRUE(command(secret, {"token", "revoke", id}).end.ok());
+  EXPECT_THAT(command(eve, {"jobs"}).err, HasSubstr("revoked"));
+  EXPECT_THAT(command(secret, {"token", "revoke", "tok-none"}).err,
+              HasSubstr("there is no such token"));
+}
+
 TEST_F(OperationTest, TheUnitOfSystemdIsValid) {
   const auto source = test::source_root() / "scripts" / "lockstep.service";
   auto text = test::read_file(source);

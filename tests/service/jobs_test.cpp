@@ -262,7 +262,7 @@ TEST_F(JobsTest, AJobThatWasToRunAsAnotherUnixUserDoesNotRunAsOurs) {
   });
   const auto id = submit(5);
   ASSERT_TRUE(reaches(id, JobState::failed));
-  EXPECT_THAT(job(id).reason, HasSubstr("start a server of its own as that Unix user"));
+  EXPECT_THAT(job(id).reason, HasSubstr("queue.unix_users"));
   EXPECT_FALSE(std::filesystem::exists(folder(id).run()));
 }
 
@@ -280,6 +280,14 @@ TEST_F(JobsTest, ARunOnABusyMachineDoesNotCorrectThePlanner) {
   const auto id = service_->submit(ada_, {.recipe = {.text = recipe}}).id;
   ASSERT_TRUE(reaches(id, JobState::done)) << job(id).reason;
   EXPECT_THAT(test::read_file(folder(id).log(1)), HasSubstr("other processes took "));
+}
+
+TEST_F(JobsTest, AReasonDoesNotSayWhereThingsAre) {
+  const auto id = submit_held(30);
+  ASSERT_TRUE(reaches(id, JobState::running));
+  std::filesystem::remove_all(folder(id).run());
+  ASSERT_TRUE(reaches(id, JobState::failed));
+  EXPECT_THAT(job(id).reason, ::testing::Not(HasSubstr(state_.path().string())));
 }
 
 TEST_F(JobsTest, WhatCanNeverRunHereIsRefused) {

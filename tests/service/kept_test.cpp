@@ -118,6 +118,17 @@ TEST_F(RunCacheTest, WhatIsKeptHasABoundAndARunThatIsRemovedIsForgotten) {
   EXPECT_EQ(cache.kept_metrics(), metrics - 1);
 }
 
+// It has holes: whoever writes it may claim more than there is memory.
+TEST_F(RunCacheTest, AFileThatClaimsToBeHugeIsNotRead) {
+  const JobFolder huge(folder_.path() / "huge");
+  std::filesystem::create_directories(huge.run());
+  const auto file = huge.run() / "metrics.jsonl";
+  test::write_file(file, "{}\n");
+  std::filesystem::resize_file(file, std::uintmax_t{1} << 40);
+  RunCache cache;
+  EXPECT_THROW(cache.metrics(huge), Refusal);
+}
+
 TEST_F(RunCacheTest, AFileThatIsTooLargeIsReadEachTime) {
   RunCache cache({.largest_file = 200}, clock_);
   const auto folder = add_run("a");

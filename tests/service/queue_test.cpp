@@ -1,3 +1,8 @@
+#include <csignal>
+
+#include <unistd.h>
+
+#include "lockstep/base/process.h"
 #include "lockstep/service/forecast.h"
 #include "lockstep/service/schedule.h"
 #include "tests/service/rig.h"
@@ -162,6 +167,30 @@ TEST(Slots, AnUnhealthyGpuGetsNoJobAndSaysWhy) {
   const std::vector<Lease> ours{{.job = "x", .is_gpu = true, .unit = 2}};
   EXPECT_EQ(pool_of({.machine = machine, .leases = ours, .cores = {0}}).problems.size(),
             3U);
+}
+
+// A GPU that ours share with each other, and with somebody who did not ask.
+TEST(Slots, AStrangerBesideOurJobsIsRespected) {
+  auto child = process::Child::start({.arguments = {"/bin/sleep", "1000"}});
+  auto machine = test::machine_with(1);
+  machine.gpus[0].processes = {{.pid = child.pid()}, {.pid = ::getpid()}};
+  const std::vector<Lease> ours{{.job = "x", .is_gpu = true, .unit = 0, .share = 0.5}};
+  const auto problems = [&](std::vector<int> supervisors) {
+    return pool_of({.machine = machine,
+                    .leases = ours,
+                    .cores = {0},
+                    .supervisors = std::move(supervisors)})
+        .problems.size();
+  };
+  // This process has started the other one.
+  EXPECT_EQ(problems({::getpid()}), 0U);
+  EXPECT_EQ(problems({child.pid()}), 1U);
+  // What can not be seen, as in another container, is taken for ours.
+  constexpr int kNobody = 0x7fffff00;
+  machine.gpus[0].processes = {{.pid = kNobody}};
+  EXPECT_EQ(problems({::getpid()}), 0U);
+  child.signal(SIGKILL);
+  child.wait();
 }
 
 TEST(Forecast, JobsStartWhenThoseBeforeThemEnd) {

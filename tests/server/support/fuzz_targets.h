@@ -66,14 +66,45 @@ class FuzzedService {
   service::Service& service() { return *service_; }
 
   int ask(const std::string& target, std::string_view body) {
+    const service::Identity who{
+        .user = "fuzz", .role = service::Role::admin, .token = "t"};
     const auto response = router_->handle_as(
-        {.method = "POST", .target = target, .body = std::string(body)},
-        {.user = "fuzz", .role = service::Role::admin, .token = "t"});
+        {.method = "POST", .target = target, .body = std::string(body)}, who);
     if (response.status == 500) abort();
+    forget_old(who);
     return response.status;
   }
 
+  // The job that "/v1/jobs/{id}/resume" is about: one that is over, and stays.
+  std::string resumed() {
+    if (resumed_.empty()) {
+      service::add_user(service_->store(), "fuzz");
+      resumed_ = service_->store().add_job({.user = "fuzz", .recipe = "{}"});
+    }
+    const auto state = service_->store().find_job(resumed_)->state;
+    if (state == service::JobState::queued) {
+      service_->store().move(resumed_, {state, service::JobState::paused});
+    }
+    return resumed_;
+  }
+
  private:
+  // Millions of inputs must not make the queue longer and longer.
+  void forget_old(const service::Identity& who) {
+    constexpr int kKept = 64;
+    if (++asked_ % kKept != 0) return;
+    for (const auto& job : service_->store().jobs({.limit = 1000})) {
+      if (job.id == resumed_) continue;
+      if (!service::is_over(job.state)) service_->cancel(who, job.id);
+      service_->remove(who, job.id);
+    }
+    for (const auto& file : service_->uploads().list(who)) {
+      service_->uploads().remove(who, file.id);
+    }
+  }
+
+  int asked_ = 0;
+  std::string resumed_;
   files::TemporaryDirectory folder_;
   std::unique_ptr<service::Service> service_;
   std::unique_ptr<server::Router> router_;
@@ -91,10 +122,16 @@ inline bool http_body(std::string_view bytes) {
                                          "/v1/tokens",
                                          "/multigpu/config",
                                          "/multigpu/training/auto",
-                                         "/multigpu/resources/manage"};
+                                         "/multigpu/resources/manage",
+                                         "/v1/plans",
+                                         "resume"};
   if (bytes.empty()) return false;
   const auto which = static_cast<unsigned char>(bytes[0]) % std::size(kTargets);
-  return fuzzed_service().ask(kTargets[which], bytes.substr(1)) < 300;
+  auto& service = fuzzed_service();
+  const auto target = kTargets[which] == "resume"
+                          ? "/v1/jobs/" + service.resumed() + "/resume"
+                          : kTargets[which];
+  return service.ask(target, bytes.substr(1)) < 300;
 }
 
 // Parts of a file: two bytes say where a part begins, one how long it is, and its bytes
