@@ -207,6 +207,30 @@ TEST_P(ShardGroup, TheAverageIsThatOfEveryGroup) {
   });
 }
 
+// All shards of it follow the weights, by the formula written out.
+TEST_P(ShardGroup, TheAverageIsWhatTheFormulaGives) {
+  const auto x = make_inputs(13);
+  on_ranks([&](Communicator& c) {
+    for (const int stage : {0, 1, 2, 3}) {
+      InGroups trained(c, stage, /*group=*/stage == 0 ? 0 : 2);
+      auto average = trained.parameters();
+      for (int step = 0; step < 4; ++step) {
+        trained.step(share(c, x));
+        const double rest = 1 - (1.0 + step) / (10.0 + step);
+        for (const auto& [name, tensor] : trained.parameters()) {
+          average[name] = torch::lerp(average[name], tensor, rest);
+        }
+      }
+      trained.optimizers.use_average(true);
+      for (const auto& [name, tensor] : trained.parameters()) {
+        EXPECT_TRUE(torch::allclose(tensor, average.at(name), 1e-6, 1e-7))
+            << name << " at stage " << stage;
+      }
+      trained.optimizers.use_average(false);
+    }
+  });
+}
+
 TEST_P(ShardGroup, ARankThatFailsLeavesNobodyWaiting) {
   const auto x = make_inputs(12);
   on_ranks([&](Communicator& c) {
