@@ -9,6 +9,7 @@
 #include "lockstep/hardware/json.h"
 #include "lockstep/monitor/metrics.h"
 #include "lockstep/report/chart.h"
+#include "lockstep/run/class_names.h"
 #include "lockstep/run/events.h"
 #include "lockstep/run/knobs.h"
 #include "tests/run/run_rig.h"
