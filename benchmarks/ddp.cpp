@@ -118,7 +118,7 @@ class Rank {
       : task(words),
         ranks_(world.data().size()),
         engine(
-            *task.model, world.data(), world.cpu(),
+            *task.model, world,
             {.stage =
                  parallel::kStages[static_cast<std::size_t>(words.whole("stage", 0))],
              .layout = {words.whole("first", 1 << 20), words.whole("bucket", 25 << 20),
