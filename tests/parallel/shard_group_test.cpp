@@ -13,12 +13,14 @@ using ::testing::HasSubstr;
 
 namespace {
 
-// Two blocks, parameters of none, and some that are not trained.
+// Two blocks, parameters of none, and some that are not trained: too many for a bucket.
 struct GroupedNetImpl : torch::nn::Module {
   GroupedNetImpl() {
     one = register_module("one", torch::nn::Linear(kIn, kWide));
     two = register_module("two", torch::nn::Linear(kWide, kOut));
     still = register_module("still", torch::nn::Linear(kWide, kWide));
+    const auto held = register_module("held", torch::nn::Linear(kWide, kWide));
+    for (auto& parameter : held->parameters()) parameter.requires_grad_(false);
     turned = register_parameter("turned", torch::randn({kWide, kWide}).t());
     for (auto& parameter : still->parameters()) parameter.requires_grad_(false);
   }
@@ -189,15 +191,25 @@ TEST_P(ShardGroup, ACheckpointHasEveryElementOnce) {
            .rank = static_cast<std::size_t>(c.rank()),
            .ranks = static_cast<std::size_t>(c.size())});
       const auto pieces = state.to_save();
+      const auto parameters = trained.parameters();
       for (const auto& expected : state.expected()) {
         std::int64_t numel = 1;
         for (const auto size : expected.shape) numel *= size;
-        const auto written = torch::zeros({numel});
+        const auto written = torch::zeros({numel}), values = torch::zeros({numel});
         for (const auto& piece : pieces) {
           if (piece.name != expected.name) continue;
           written.narrow(0, piece.begin, piece.data.numel()).add_(1);
+          values.narrow(0, piece.begin, piece.data.numel()).add_(piece.data.flatten());
         }
         c.all_reduce(written).wait();
+        c.all_reduce(values).wait();
+        constexpr std::string_view kModel = "model.";
+        if (expected.name.starts_with(kModel)) {
+          const auto& whole = parameters.at(expected.name.substr(kModel.size()));
+          // Elements are written in the order in which they lie in memory.
+          EXPECT_TRUE(torch::equal(values, whole.as_strided({numel}, {1})))
+              << expected.name << " at stage " << stage;
+        }
         EXPECT_TRUE(written.eq(1).all().item<bool>())
             << expected.name << " at stage " << stage;
       }
