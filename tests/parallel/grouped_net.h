@@ -8,12 +8,14 @@
 // A net that is trained with its shards in groups of ranks.
 namespace lockstep::test::units {
 
-// Two blocks, parameters of none, and some that are not trained.
+// Two blocks, parameters of none, and some that are not trained: too many for a bucket.
 struct GroupedNetImpl : torch::nn::Module {
   GroupedNetImpl() {
     one = register_module("one", torch::nn::Linear(kIn, kWide));
     two = register_module("two", torch::nn::Linear(kWide, kOut));
     still = register_module("still", torch::nn::Linear(kWide, kWide));
+    const auto held = register_module("held", torch::nn::Linear(kWide, kWide));
+    for (auto& parameter : held->parameters()) parameter.requires_grad_(false);
     turned = register_parameter("turned", torch::randn({kWide, kWide}).t());
     for (auto& parameter : still->parameters()) parameter.requires_grad_(false);
   }

@@ -108,15 +108,25 @@ TEST_P(ShardGroup, ACheckpointHasEveryElementOnce) {
            .rank = static_cast<std::size_t>(c.rank()),
            .ranks = static_cast<std::size_t>(c.size())});
       const auto pieces = state.to_save();
+      const auto parameters = trained.parameters();
       for (const auto& expected : state.expected()) {
         std::int64_t numel = 1;
         for (const auto size : expected.shape) numel *= size;
-        const auto written = torch::zeros({numel});
+        const auto written = torch::zeros({numel}), values = torch::zeros({numel});
         for (const auto& piece : pieces) {
           if (piece.name != expected.name) continue;
           written.narrow(0, piece.begin, piece.data.numel()).add_(1);
+          values.narrow(0, piece.begin, piece.data.numel()).add_(piece.data.flatten());
         }
         c.all_reduce(written).wait();
+        c.all_reduce(values).wait();
+        constexpr std::string_view kModel = "model.";
+        if (expected.name.starts_with(kModel)) {
+          const auto& whole = parameters.at(expected.name.substr(kModel.size()));
+          // Elements are written in the order in which they lie in memory.
+          EXPECT_TRUE(torch::equal(values, whole.as_strided({numel}, {1})))
+              << expected.name << " at stage " << stage;
+        }
         EXPECT_TRUE(written.eq(1).all().item<bool>())
             << expected.name << " at stage " << stage;
       }

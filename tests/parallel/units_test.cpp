@@ -76,7 +76,10 @@ TEST_P(Units, SmallOnesStayWholeForAPass) {
   const auto x = make_inputs(12);
   on_ranks([&](Communicator& c) {
     TrainedStack whole(c, 0);
-    TrainedStack sharded(c, 3, [](EngineOptions& o) { o.persist_below = 1 << 20; });
+    TrainedStack sharded(c, 3, [](EngineOptions& o) {
+      o.persist_below = 1 << 20;
+      o.prefetch_units = 0;
+    });
     for (int step = 0; step < 3; ++step) {
       whole.step(share(c, x));
       sharded.step(share(c, x));

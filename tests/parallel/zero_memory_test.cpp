@@ -222,7 +222,7 @@ void expect_within_formula_over_shm(Communicator& c, const Counted& how,
   if (c.rank() > 0) return;
   std::cout << how.text() << ": " << seen.bytes / kLayers / kWidth / kWidth
             << " bytes a parameter, of which " << shared / kLayers / kWidth / kWidth
-            << " are shared\n";
+            << " are shared" << std::endl;  // before the process ends
 }
 
 TEST(ZeroMemoryOverShm, IsThatOfTheFormulaWithWhatIsShared) {

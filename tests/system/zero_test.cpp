@@ -12,26 +12,14 @@ using testing::HasSubstr;
 // 2 million parameters: 32 MB with gradients and AdamW's state in fp32. Over gloo ranks
 // share no memory, so that all that a rank has is its own.
 std::vector<std::string> large_model(const std::vector<std::string>& strategy) {
-  return test::joined({"model.name=gpt",
-                       "model.hidden=128",
-                       "model.layers=10",
-                       "model.heads=2",
-                       "data.name=synthetic",
-                       "data.dtype=int64",
-                       "data.shape=[16]",
-                       "data.classes=50",
-                       "data.synthetic_samples=64",
-                       "data.train_samples=0",
-                       "data.eval_samples=0",
-                       "batch.global=8",
-                       "batch.eval=4",
-                       "train.steps=4",
-                       "precision.mode=fp32",
-                       "parallel.persist_below=0",
-                       "parallel.bucket_bytes=1MiB",
-                       "comm.backend=gloo",
-                       "memory.host_limit=24MiB"},
-                      strategy);
+  return test::joined(
+      {"model.name=gpt", "model.hidden=128", "model.layers=10", "model.heads=2",
+       "data.name=synthetic", "data.dtype=int64", "data.shape=[16]", "data.classes=50",
+       "data.synthetic_samples=64", "data.train_samples=0", "data.eval_samples=0",
+       "batch.global=8", "batch.eval=4", "train.steps=4", "precision.mode=fp32",
+       "parallel.persist_below=0", "parallel.bucket_bytes=1MiB", "comm.backend=gloo",
+       "memory.host_limit=24MiB"},
+      strategy);
 }
 
 TEST(ZeroFits, AModelTooLargeForDdpTrainsAtStageThree) {
