@@ -27,6 +27,8 @@ soak_fuzz() {
   ninja -C "$build" -j "$(build_jobs)" fuzz_seeds "${targets[@]/#/fuzz_}" >&2 || fail 1 "the build failed"
   "$build/fuzz/fuzz_seeds" "$build/corpus"
   mkdir -p "$build/findings"
+  # Without this an undefined behaviour is a line in the log, and the run a good one.
+  export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
   for target in "${targets[@]}"; do
     say "fuzz_$target for $seconds s"
     "$build/fuzz/fuzz_$target" -max_total_time="$seconds" -max_len=65536 -rss_limit_mb="$memory_mb" \

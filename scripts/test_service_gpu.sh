@@ -102,7 +102,7 @@ pid_of() { sed 's/.*"pid":\([0-9]*\).*/\1/' "$folder/state/jobs/$1/attempts/${2:
 on_gpu() { nvidia-smi -i "$gpu" --query-compute-apps=pid --format=csv,noheader | grep -c . || true; }
 
 cat >"$folder/recipe.yaml" <<'YAML'
-model: {name: mlp, hidden: [256, 256]}
+model: {name: mlp, hidden: 256}
 data: {name: synthetic, shape: [64]}
 batch: {global: 64}
 train: {steps: 100000000, log_every: 100}

@@ -12,6 +12,7 @@
 #include "lockstep/base/json_problem.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/text.h"
+#include "lockstep/service/detail/whole_number.h"
 #include "lockstep/service/job_files.h"
 
 namespace lockstep::service {
@@ -53,8 +54,8 @@ std::optional<run::LockHolder> holder_of(const JobFile& file) {
     return run::LockHolder{
         .host = json.at("host").get<std::string>(),
         .boot = json.at("boot").get<std::string>(),
-        .pid = json.at("pid").get<int>(),
-        .process_start = json.at("process_start").get<std::int64_t>()};
+        .pid = whole_number<int>(json.at("pid")),
+        .process_start = whole_number<std::int64_t>(json.at("process_start"))};
   });
 }
 
@@ -63,7 +64,7 @@ std::optional<AttemptEnd> end_of(const JobFile& file) {
   return read_json(file.path(), kLargestMark, [](const Json& json) {
     return AttemptEnd{.state = run::run_status_of(json.at("state").get<std::string>())
                                    .value_or(run::RunStatus::failed),
-                      .exit = json.at("exit").get<int>(),
+                      .exit = whole_number<int>(json.at("exit")),
                       .message = json.at("message").get<std::string>(),
                       .may_retry = json.at("may_retry").get<bool>(),
                       .out_of_time = json.at("out_of_time").get<bool>(),
@@ -127,9 +128,10 @@ Order read_order(const JobFolder& folder) {
     order.recipe = json.at("recipe").get<std::string>();
     order.overrides =
         json.at("overrides").get<std::vector<std::pair<std::string, std::string>>>();
-    order.grace = std::chrono::milliseconds(json.at("grace_ms").get<std::int64_t>());
+    order.grace =
+        std::chrono::milliseconds(whole_number<std::int64_t>(json.at("grace_ms")));
     order.time_limit =
-        std::chrono::milliseconds(json.at("time_limit_ms").get<std::int64_t>());
+        std::chrono::milliseconds(whole_number<std::int64_t>(json.at("time_limit_ms")));
     order.only_plans = json.at("only_plans").get<bool>();
     return order;
   });

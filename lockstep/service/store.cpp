@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/service/detail/migrations.h"
+#include "lockstep/service/detail/whole_number.h"
 #include "lockstep/service/secrets.h"
 
 namespace lockstep::service {
@@ -69,7 +70,7 @@ Job job_of(const Statement& statement) {
   job.time_limit = row.integer();
   job.resources.cores = static_cast<int>(row.integer());
   job.resources.gpus = static_cast<int>(row.integer());
-  job.resources.gpu_ids = parsed<std::vector<int>>(row.text());
+  job.resources.gpu_ids = whole_numbers<int>(parsed<std::vector<Json>>(row.text()));
   job.resources.min_memory_bytes = row.integer();
   job.resources.memory_fraction = row.number();
   job.seconds = row.number();

@@ -282,6 +282,18 @@ TEST_F(JobsTest, ARunOnABusyMachineDoesNotCorrectThePlanner) {
   EXPECT_THAT(test::read_file(folder(id).log(1)), HasSubstr("other processes took "));
 }
 
+TEST_F(JobsTest, AnEndWithNumbersThatAreNoneIsDamaged) {
+  const JobFolder place(state_.path() / "made up");
+  std::filesystem::create_directories(place.path() / "attempts");
+  for (const auto* exit : {"1e300", "99999999999", "1.5", "\"1\""}) {
+    test::write_file(place.ended(1), std::string(R"({"state": "failed", "exit": )") +
+                                         exit +
+                                         R"(, "message": "", "may_retry": false,
+                                            "out_of_time": false, "seconds": 1})");
+    EXPECT_THROW(look_at_attempt(place, 1), Error) << exit;
+  }
+}
+
 TEST_F(JobsTest, AReasonDoesNotSayWhereThingsAre) {
   const auto id = submit_held(30);
   ASSERT_TRUE(reaches(id, JobState::running));
