@@ -91,7 +91,9 @@ TEST_P(TwoModels, GradientsUnderNoSyncNeitherTravelNorEnterTheOthersNextUpdate) 
       EXPECT_EQ(*critic.calls, critics_calls) << "something has travelled";
       EXPECT_GT(critic.net->weight.grad().abs().max().item<double>(), 0)
           << "there was something to hold back";
-      if (c.size() > 1) EXPECT_GT(*generator.calls, generators_calls);
+      if (c.size() > 1) {
+        EXPECT_GT(*generator.calls, generators_calls);
+      }
       // Sums of a dozen terms in another order.
       EXPECT_TRUE(generator.net->weight.grad().allclose(expected[0], 1e-5, 1e-6));
       EXPECT_TRUE(generator.net->bias.grad().allclose(expected[1], 1e-5, 1e-6));
