@@ -56,7 +56,7 @@ Json json_of(const task::Means& means) {
   return json;
 }
 
-void add_to(Json& line, const inference::Prediction& prediction,
+void add_to(Json& line, const inference::SamplePrediction& prediction,
             const std::vector<std::string>& class_names) {
   if (prediction.class_index) {
     const auto at = static_cast<std::size_t>(*prediction.class_index);

@@ -26,9 +26,17 @@ bool file_is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
+// The weights that are asked for: those of a run, by their name or as a file.
+struct WantedWeights {
+  std::string which;    // "final"
+  std::string command;  // for errors
+};
+
 // Returns the knob that names the weights, and what it is set to.
-config::Override trained_weights(const run::RunDirectory& run, const config::Config& config,
-                            const std::string& which, const std::string& command) {
+config::Override trained_weights(const run::RunDirectory& run,
+                                 const config::Config& config,
+                                 const WantedWeights& wanted) {
+  const auto& [which, command] = wanted;
   const bool whole = config::saves_frozen(config.lora, config.model);
   const std::string stem = which == "final" ? (whole ? "model" : "") : which;
   if (which != "final" && which != "best" && which != "ema") {
@@ -102,7 +110,7 @@ process::Output run_inference(const InferenceCall& call, const Arguments& argume
   auto overrides = arguments.overrides();
   auto loaded = config::load(run.config(), overrides, {});
   const auto which = arguments.value("--weights").value_or("final");
-  overrides.push_back(trained_weights(run, loaded.config, which, call.command));
+  overrides.push_back(trained_weights(run, loaded.config, {which, call.command}));
   const auto named = [&](std::string_view key) {
     for (const auto& one : overrides) {
       if (one.key == key) return true;

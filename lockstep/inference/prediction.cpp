@@ -17,7 +17,8 @@ torch::Tensor on_host(const torch::Tensor& tensor) {
 
 }  // namespace
 
-std::vector<Prediction> predictions_of(const task::Task& task, const Named& outputs) {
+std::vector<SamplePrediction> predictions_of(const task::Task& task,
+                                             const Named& outputs) {
   const auto name = task.name();
   if (name == "language_model") {
     throw Error(
@@ -27,7 +28,7 @@ std::vector<Prediction> predictions_of(const task::Task& task, const Named& outp
         "eval` measures it");
   }
   const auto& first = outputs.begin()->tensor;
-  std::vector<Prediction> predictions(static_cast<std::size_t>(first.size(0)));
+  std::vector<SamplePrediction> predictions(static_cast<std::size_t>(first.size(0)));
   const bool is_class = name == "classification" && first.dim() == 2;
   const bool is_label = name == "multi_label" && first.dim() == 2;
   if (is_class || is_label) {

@@ -11,7 +11,7 @@
 namespace lockstep::inference {
 
 // What a model says of one sample.
-struct Prediction {
+struct SamplePrediction {
   // Of a classifier: the likeliest class, and the probability of each.
   std::optional<std::int64_t> class_index;
   // Of a classifier each class's, of several labels each label's.
@@ -22,6 +22,7 @@ struct Prediction {
 
 // Returns what the outputs of a batch say of each of its samples. Throws Fault::config
 // for a task whose outputs are no prediction of a sample (language_model).
-std::vector<Prediction> predictions_of(const task::Task& task, const Named& outputs);
+std::vector<SamplePrediction> predictions_of(const task::Task& task,
+                                             const Named& outputs);
 
 }  // namespace lockstep::inference

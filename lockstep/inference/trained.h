@@ -32,7 +32,7 @@ class Trained {
 
   // Calls `take` with what the model says of each sample, in the order of the data set,
   // which is laid out as eval_data().
-  using Take = std::function<void(std::int64_t index, const Prediction&)>;
+  using Take = std::function<void(std::int64_t index, const SamplePrediction&)>;
   void predict(const data::Dataset& samples, const Take& take);
 
  private:

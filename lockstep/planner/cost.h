@@ -82,8 +82,8 @@ struct Correction {
   double memory_bytes = 0;  // and, of a CPU rank, what its process has besides tensors
   double memory_spread = 0;
   int runs = 0;
-  // Where no run was seen: the same factor as `time`, of passes that were tried with some
-  // numbers of threads; planner/trials.h.
+  // Where no run was seen: the same factor as `time`, of passes that were tried with
+  // some numbers of threads; planner/trials.h.
   struct Trial {
     double threads = 1;
     double factor = 1;

@@ -56,7 +56,8 @@ std::string choices_text(const Plan& plan) {
 
 std::string error_text(const Correction& correction, const TimeCost& time) {
   if (correction.runs == 0 && !correction.trials.empty()) {
-    return "unknown: no measured run of this model on this machine yet; compute is that "
+    return "unknown: no measured run of this model on this machine yet; compute is "
+           "that "
            "of passes that were tried on it";
   }
   if (correction.runs == 0) {
