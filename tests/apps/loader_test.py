@@ -12,6 +12,10 @@ import tempfile
 import unittest
 from pathlib import Path
 
+FETCH_REMEDY = (
+    "; run scripts/get_libtorch.sh, which fetches it, or set LOCKSTEP_LIBTORCH to the folder of "
+    "LibTorch 2.11.0 (it has lib/ and include/)"
+)
 REMEDY = "; set LOCKSTEP_LIBTORCH to the folder of LibTorch 2.11.0 (it has lib/ and include/)"
 WORKER = r"""
 #include <cstdio>
@@ -96,7 +100,20 @@ class LoaderTest(unittest.TestCase):
         self.runs(LOCKSTEP_LIBTORCH=self.make_torch("torch", version=None))
 
     def test_no_libtorch(self):
-        self.fails("was not found", "LOCKSTEP_LIBTORCH is not set")
+        self.fails("was not found", "LOCKSTEP_LIBTORCH is not set", remedy=FETCH_REMEDY)
+
+    def test_runs_with_that_of_its_bundle(self):
+        self.make_torch("libtorch")  # beside bin/
+        self.runs()
+
+    def test_runs_with_that_of_the_cache(self):
+        self.make_torch("cache/lockstep/libtorch-2.11.0/torch")
+        self.runs(XDG_CACHE_HOME=str(self.home / "cache"))
+
+    def test_one_for_gpus_in_the_cache_of_a_home_is_taken_first(self):
+        self.make_torch("me/.cache/lockstep/libtorch-2.11.0/torch", version="1.0.0")
+        self.make_torch("me/.cache/lockstep/libtorch-2.11.0-gpu/torch")
+        self.runs(HOME=str(self.home / "me"))
 
     def test_a_named_folder_without_libtorch_is_not_passed_over(self):
         good = self.make_torch("torch") + "/lib"
