@@ -103,8 +103,10 @@ void expect_whole_gradients(SinkRank& sharded, const SinkRank& whole) {
   std::size_t seen = 0;
   sharded.engine.visit_gradients([&](std::size_t i, const Tensor& gradient) {
     const auto& parameter = whole.engine.parameters()[i];
-    // Sums of a few terms in another order.
-    EXPECT_TRUE(gradient.allclose(parameter.tensor.grad(), 1e-5, 1e-7))
+    const auto& expected = parameter.tensor.grad();
+    // Sums of a few terms in another order: 1.5e-7 of the largest was seen.
+    EXPECT_LE((gradient - expected).abs().max().item<double>(),
+              1e-6 * expected.abs().max().item<double>())
         << parameter.name;
     seen += 1;
   });
@@ -271,7 +273,7 @@ TEST_P(SinkTest, ShardsOfGradientsHaveTheBitsOfAutograds) {
         rank->engine.finish();
       }
       for (const auto& p : by_hand.net->parameters()) {
-        EXPECT_FALSE(p.grad().defined()) << "it is whole on no rank";
+        EXPECT_EQ(p.grad().defined(), c.size() == 1) << "whole on one that is alone";
       }
       EXPECT_TRUE(owned_sums(by_hand.engine).equal(owned_sums(plain.engine)))
           << "rank " << c.rank();
