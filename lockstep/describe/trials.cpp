@@ -28,16 +28,21 @@ void compute(const Subject& subject, const data::Batch& samples) {
   losses[0].backward();
 }
 
-// Returns the fastest of several passes: others may be computing here, too.
-double seconds_of_pass(const Subject& subject, const data::Batch& samples) {
+double seconds_of(const Subject& subject, const data::Batch& samples) {
   const auto& clock = Clock::system();
-  double all = 0, least = 0;
-  for (int i = 0; i < 2 || all < kEnoughSeconds; ++i) {
-    const auto begin = clock.now();
-    compute(subject, samples);
-    const double seconds = seconds_between(begin, clock.now());
+  const auto begin = clock.now();
+  compute(subject, samples);
+  return seconds_between(begin, clock.now());
+}
+
+// Returns the fastest of several passes: others may be computing here, too.
+double fastest_pass(const Subject& subject, const data::Batch& samples) {
+  seconds_of(subject, samples);  // sets up
+  double least = seconds_of(subject, samples);
+  for (double all = least; all < kEnoughSeconds;) {
+    const double seconds = seconds_of(subject, samples);
+    least = std::min(least, seconds);
     all += seconds;
-    if (i > 0) least = least > 0 ? std::min(least, seconds) : seconds;  // 0 sets up
   }
   return least;
 }
@@ -55,13 +60,20 @@ double bytes_of_pass(const run::ModelDescription& described,
   return bytes;
 }
 
-std::int64_t samples_to_try(const run::ModelDescription& described) {
+// Returns as many as fit into memory and time.
+std::int64_t samples_to_try(const run::ModelDescription& described,
+                            const Subject& subject) {
   double of_sample = static_cast<double>(described.backward.fp32.per_sample_bytes);
   for (const auto& unit : described.units) {
     of_sample += unit.count * static_cast<double>(unit.kept.fp32.per_sample_bytes);
   }
   const auto most = static_cast<std::int64_t>(kMostBytes / std::max(1.0, of_sample));
-  return std::clamp<std::int64_t>(most, 2, kMostSamples);
+  constexpr std::int64_t kFew = 2;
+  const auto few = data::made_up_batch(subject.spec, kFew, torch::kCPU);
+  seconds_of(subject, few);
+  const double seconds = std::max(1e-6, seconds_of(subject, few));
+  const auto in_time = static_cast<std::int64_t>(kFew * kEnoughSeconds / 2 / seconds);
+  return std::clamp(std::min(most, in_time), kFew, kMostSamples);
 }
 
 }  // namespace
@@ -69,15 +81,15 @@ std::int64_t samples_to_try(const run::ModelDescription& described) {
 void add_trials(run::ModelDescription& described, const Subject& subject,
                 std::int64_t largest) {
   const auto machine = hardware::detect();
-  const auto samples =
-      data::made_up_batch(subject.spec, samples_to_try(described), torch::kCPU);
   subject.model.train();
+  const auto samples = data::made_up_batch(
+      subject.spec, samples_to_try(described, subject), torch::kCPU);
   const int before = at::get_num_threads();
   for (const int threads : std::set<int>{1, machine.physical_cores}) {
     at::set_num_threads(threads);
     described.trials.push_back({.threads = threads,
                                 .samples = samples.size,
-                                .seconds = seconds_of_pass(subject, samples)});
+                                .seconds = fastest_pass(subject, samples)});
   }
   at::set_num_threads(before);
   described.cpu_model = machine.cpu_model;
