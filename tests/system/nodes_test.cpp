@@ -137,7 +137,7 @@ TEST_F(Nodes, ACutCableEndsBothSidesWithAReport) {
   ASSERT_TRUE(test::trains(run_, 2)) << first->text() << second->text();
   check({"-n", name(0), "link", "set", cable(0), "down"});
   for (const auto& job : {&first, &second}) {
-    const auto end = (*job)->wait_for(test::kPatience);
+    const auto end = (*job)->wait_for(test::kJobPatience);
     ASSERT_TRUE(end.has_value()) << (*job)->text();
     EXPECT_NE(end->shell_status(), 0);
     EXPECT_THAT((*job)->text(), HasSubstr("comm: "));
