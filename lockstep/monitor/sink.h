@@ -18,7 +18,8 @@ struct SinkContext {
   const config::MonitorConfig& config;
   const std::vector<hardware::Gpu>& gpus;
   const Clock& clock = Clock::system();
-  std::int64_t attempt = 1;  // of the run
+  std::int64_t attempt = 1;      // of the run
+  std::string primary = "loss";  // the metric that counts
 };
 
 struct RunEnd {

@@ -49,7 +49,8 @@ Telemetry::Telemetry(const run::RunDirectory& run, const config::MonitorConfig& 
                                    .config = config_,
                                    .gpus = probe_.gpus(),
                                    .clock = clock_,
-                                   .attempt = attempt_});
+                                   .attempt = attempt_,
+                                   .primary = site.primary});
       if (sink) sinks_.push_back(std::move(sink));
     } catch (const std::exception& error) {
       failed(name_of(kind), error.what());

@@ -90,14 +90,16 @@ Message config_page(const run::RunDirectory& run) {
   return Message().message(kValue, value);
 }
 
-Message hparams_experiment(const run::RunDirectory& run) {
+Message hparams_experiment(const run::RunDirectory& run, const std::string& primary) {
   constexpr int kInfos = 4, kMetrics = 5, kName = 1, kType = 4, kMetricTag = 2;
   Message experiment;
   for (const auto& [key, text] : chosen_knobs(config_text(run))) {
     experiment.message(kInfos,
                        Message().text(kName, key).varint(kType, typed(text).type));
   }
-  for (const auto* tag : {"train/loss", "eval/loss"}) {
+  std::vector<std::string> tags{"train/loss", "eval/loss"};
+  if (primary != "loss") tags.push_back("eval/" + primary);
+  for (const auto& tag : tags) {
     experiment.message(kMetrics,
                        Message().message(kName, Message().text(kMetricTag, tag)));
   }

@@ -54,7 +54,8 @@ class TensorBoardSink : public Sink {
               .text(kFileVersion, "brain.Event:2"));
     const double time = unix_seconds(clock_.wall());
     for (const auto& summary :
-         {detail::config_page(context.run), detail::hparams_experiment(context.run),
+         {detail::config_page(context.run),
+          detail::hparams_experiment(context.run, context.primary),
           detail::hparams_start(context.run, time)}) {
       write(Message().real(kWallTime, time).message(kSummary, summary));
     }

@@ -247,7 +247,8 @@ Reporter::Reporter(const Outputs& outputs, const config::MonitorConfig& config,
         if (!quiet_) console_.print(note + "\n");
       };
       telemetry_ = std::make_unique<monitor::Telemetry>(
-          run, config, monitor::Telemetry::Site{.gpus = gpus, .say = say});
+          run, config,
+          monitor::Telemetry::Site{.gpus = gpus, .say = say, .primary = primary_});
     };
   }
   beat(0, run::Phase::starting);

@@ -322,7 +322,9 @@ TEST(Crc32c, IsCastagnolis) {
 
 TEST_F(Sinks, TensorBoardReadsTheEventFiles) {
   LOCKSTEP_NEEDS_ORACLE();
-  tell(config::Sink::tensorboard);
+  tell_story(*make_sink(
+      config::Sink::tensorboard,
+      {.run = rig_.run, .config = config_, .gpus = two_gpus(), .primary = "accuracy"}));
   test::expect_oracle_agrees("tensorboard_read.py", {folder("tensorboard").string()});
 }
 

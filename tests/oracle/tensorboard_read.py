@@ -39,7 +39,9 @@ def parsed(tag):
 experiment = parsed("_hparams_/experiment").experiment
 names = {info.name for info in experiment.hparam_infos}
 assert "optim.lr" in names, names
-assert {metric.name.tag for metric in experiment.metric_infos} == {"train/loss", "eval/loss"}
+# The metric that counts stands beside the losses.
+metrics = {metric.name.tag for metric in experiment.metric_infos}
+assert metrics == {"train/loss", "eval/loss", "eval/accuracy"}, metrics
 start = parsed("_hparams_/session_start_info").session_start_info
 assert start.hparams["optim.lr"].number_value > 0, start
 assert start.hparams["optim.name"].string_value == "adamw", start

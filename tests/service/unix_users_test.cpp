@@ -340,7 +340,7 @@ TEST(UnixUsers, ASupervisorHasTheHomeOfItsUserAndNothingOfOurs) {
   const UnixUser user{.name = "ada", .uid = 7, .gid = 7, .home = "/home/ada"};
   EXPECT_EQ(environment_of(user, {{"HOME", "/root"},
                                   {"XDG_STATE_HOME", "/var/lib"},
-                                  {"TMPDIR", "/root/tmp"},
+                                  {"TMPDIR", "/srv/tmp"},
                                   {"PATH", "/bin"}}),
             (std::vector<std::pair<std::string, std::string>>{{"HOME", "/home/ada"},
                                                               {"USER", "ada"},

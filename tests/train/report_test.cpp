@@ -5,6 +5,7 @@
 
 #include "lockstep/models/model.h"
 #include "lockstep/train/device.h"
+#include "tests/run/run_rig.h"
 #include "tests/support/support.h"
 
 namespace lockstep::train {
@@ -177,6 +178,33 @@ TEST(Report, TheModelTableAddsUp) {
   EXPECT_THAT(table, HasSubstr("conv1"));
   EXPECT_THAT(table, HasSubstr("824,458"));
   EXPECT_THAT(table, HasSubstr("3.1 MiB"));
+}
+
+// Of several losses each is shown, and of the metrics the one that counts.
+TEST(Report, LinesShowEachLossAndThePrimaryMetric) {
+  const test::RunRig rig;
+  std::string shown;
+  monitor::Console console({.write = [&](std::string_view text) { shown += text; }});
+  config::MonitorConfig config;
+  config.sinks = {config::Sink::console, config::Sink::jsonl};
+  Reporter reporter({rig.run, console}, config, {});
+  reporter.primary("rmse");
+  reporter.started(10, 1);
+  const task::Means means{1.5,
+                          {{"loss_organ", 1.0, task::Better::less},
+                           {"loss_findings", 0.5, task::Better::less},
+                           {"accuracy", 0.25, task::Better::more, true},
+                           {"rmse", 3.5, task::Better::less}},
+                          64};
+  reporter.eval({.step = 10, .epoch = 1, .means = means, .seconds = 1});
+  for (const auto* part :
+       {"loss 1.5000", "rmse 3.5", "loss_organ 1", "loss_findings 0.5"}) {
+    EXPECT_THAT(shown, HasSubstr(part));
+  }
+  EXPECT_LT(shown.find("rmse"), shown.find("accuracy")) << "what counts comes first";
+  const auto lines = monitor::read_metrics(rig.run.metrics());
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(monitor::primary_of(lines[0])->name, "rmse");
 }
 
 }  // namespace

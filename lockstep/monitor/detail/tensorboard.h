@@ -14,7 +14,7 @@ namespace lockstep::monitor::detail {
 std::map<std::string, std::string> chosen_knobs(const std::string& config_yaml);
 
 Message config_page(const run::RunDirectory& run);
-Message hparams_experiment(const run::RunDirectory& run);
+Message hparams_experiment(const run::RunDirectory& run, const std::string& primary);
 Message hparams_start(const run::RunDirectory& run, double time);
 Message hparams_end(bool is_ok, double time);
 
