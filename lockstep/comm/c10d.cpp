@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -63,8 +64,7 @@ class State {
       group = std::move(group_);
       parts_.group.reset();
     }
-    if (!group) return;
-    if (!aborted_) return;  // a clean end: nothing is under way
+    if (!group || !aborted_) return;  // a clean end: nothing is under way
     try {
       std::thread([dying = std::move(group)]() mutable { dying.reset(); }).detach();
     } catch (const std::system_error&) {
@@ -109,28 +109,50 @@ std::string failure_key(int rank) {
   return str("failed_", rank);
 }
 
-bool somebody_told(const C10dParts& parts) {
-  for (int r = 0; r < parts.size; ++r) {
-    if (parts.store->check({failure_key(r)})) return true;
-  }
-  return false;
+constexpr std::chrono::seconds kPatienceWithPeers{10};
+
+// The ranks of a group and their store, for a thread that may outlive the group.
+struct FailureBoard {
+  Store store;
+  int rank = 0, size = 1;
+};
+
+// A store may be out of reach with the peers, even for the rank that holds it when the
+// interface of its address is down, and c10d waits for some answers without a limit.
+std::string ask_within(std::chrono::seconds limit,
+                       std::function<std::string()> question) {
+  std::promise<std::string> promise;
+  auto answer = promise.get_future();
+  std::thread([question = std::move(question), promise = std::move(promise)]() mutable {
+    try {
+      promise.set_value(question());
+    } catch (const std::exception&) {
+      promise.set_value("");  // the store is gone, or a rank does not come
+    }
+  }).detach();
+  return answer.wait_for(limit) == std::future_status::ready ? answer.get() : "";
+}
+
+bool somebody_told(const FailureBoard& board) {
+  int r = 0;
+  while (r < board.size && !board.store->check({failure_key(r)})) ++r;
+  return r < board.size;
 }
 
 // Describes the first peer with another call; "" if there is none. `waits`: the others
 // will fail, too.
-std::string difference_from_peers(const C10dParts& parts, const Asked& own,
+std::string difference_from_peers(const FailureBoard& board, const Asked& own,
                                   bool waits) {
-  constexpr std::chrono::seconds kPatience{10};
-  for (int r = 0; r < parts.size; ++r) {
-    if (r == parts.rank) continue;
-    if (waits) parts.store->wait({failure_key(r)}, kPatience);
-    if (!parts.store->check({failure_key(r)})) continue;
-    const auto text = parts.store->get_to_str(failure_key(r));
+  for (int r = 0; r < board.size; ++r) {
+    if (r == board.rank) continue;
+    if (waits) board.store->wait({failure_key(r)}, kPatienceWithPeers);
+    if (!board.store->check({failure_key(r)})) continue;
+    const auto text = board.store->get_to_str(failure_key(r));
     const auto end = std::min(text.find('\n'), text.size());
     const Asked its{text.substr(0, end), text.substr(std::min(end + 1, text.size()))};
     if (its.signature == own.signature) continue;
-    return r < parts.rank ? difference({r, its}, {parts.rank, own})
-                          : difference({parts.rank, own}, {r, its});
+    return r < board.rank ? difference({r, its}, {board.rank, own})
+                          : difference({board.rank, own}, {r, its});
   }
   return "";
 }
@@ -140,13 +162,22 @@ std::string difference_from_peers(const C10dParts& parts, const Asked& own,
 std::string explain(State& state, const Call& call, bool first) {
   const auto& parts = state.parts();
   const Asked own{signature(call), str(call.site.file, ":", call.site.line)};
+  if (!parts.asks_after_failure) return "";
+  const FailureBoard board{parts.store, parts.rank, parts.size};
   try {
-    if (!parts.asks_after_failure || (!first && !somebody_told(parts))) return "";
-    parts.store->set(failure_key(parts.rank), own.signature + "\n" + own.place);
+    const auto told =
+        ask_within(kPatienceWithPeers, [board, own, first]() -> std::string {
+          if (!first && !somebody_told(board)) return "";
+          board.store->set(failure_key(board.rank), own.signature + "\n" + own.place);
+          return "told";
+        });
+    if (told.empty()) return "";
     if (first) state.cut();
-    return difference_from_peers(parts, own, first);
+    return ask_within(2 * kPatienceWithPeers, [board, own, first] {
+      return difference_from_peers(board, own, first);
+    });
   } catch (const std::exception&) {
-    return "";  // the store is gone, or a rank does not come
+    return "";  // no thread could be started
   }
 }
 
