@@ -109,6 +109,8 @@ assert run.info.status == "FINISHED", run.info.status
 assert run.data.params["model.name"] == "mlp", run.data.params
 steps = [point.step for point in client.get_metric_history(run.info.run_id, "train/loss")]
 assert steps == list(range(1, 10)), steps
+assert run.data.tags["lockstep.primary_metric"] == "eval/accuracy", run.data.tags
+assert run.data.tags["lockstep.primary_metric_goal"] == "maximize", run.data.tags
 print(f"MLflow has one run of {len(steps)} steps and {len(run.data.params)} parameters")
 
 experiment = client.get_experiment_by_name("a job")

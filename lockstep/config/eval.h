@@ -99,6 +99,10 @@ constexpr MetricWords words_of(EvalMetric metric) {
   }
 }
 
+// Those of what a task measures unasked.
+inline constexpr std::array<MetricWords, 1> kUnaskedWords = {
+    {{"accuracy", "Share of correct predictions"}}};
+
 struct EvalConfig {
   Auto<std::int64_t> every;  // steps; 0: only at the end; kEachEpoch
   std::vector<EvalMetric> metrics;

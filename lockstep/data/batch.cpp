@@ -5,13 +5,36 @@
 
 namespace lockstep::data {
 
+namespace {
+
+template <typename Tensor, typename SomeBatch>
+Tensors<Tensor> tensors_of(SomeBatch& batch) {
+  Tensors<Tensor> all;
+  if (batch.inputs.defined()) all.push_back(&batch.inputs);
+  if (batch.targets.defined()) all.push_back(&batch.targets);
+  for (auto& field : batch.fields) all.push_back(&field.tensor);
+  return all;
+}
+
+}  // namespace
+
+Tensors<torch::Tensor> Batch::tensors() {
+  return tensors_of<torch::Tensor>(*this);
+}
+
+Tensors<const torch::Tensor> Batch::tensors() const {
+  return tensors_of<const torch::Tensor>(*this);
+}
+
 const torch::Tensor& Batch::at(std::string_view name) const {
-  if (name == "input") return inputs;
-  if (name == "target") return targets;
+  if (name == "input" && inputs.defined()) return inputs;
+  if (name == "target" && targets.defined()) return targets;
   for (const auto& field : fields) {
     if (field.name == name) return field.tensor;
   }
-  std::vector<std::string> names{"input", "target"};
+  std::vector<std::string> names;
+  if (inputs.defined()) names.emplace_back("input");
+  if (targets.defined()) names.emplace_back("target");
   for (const auto& field : fields) names.push_back(field.name);
   throw Error(Fault::config, "data: a sample has no field '", name, "'; it has ",
               text::join(names, ", "));

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include <c10/util/SmallVector.h>
 #include <torch/torch.h>
 
 #include "lockstep/data/named.h"
@@ -19,6 +20,9 @@ struct Position {
 
   auto operator<=>(const Position&) const = default;
 };
+
+template <typename Tensor>
+using Tensors = c10::SmallVector<Tensor*, 8>;
 
 // This rank's share of a global batch. The tensors belong to the loader and hold these
 // values until the next call of next().
@@ -38,6 +42,11 @@ struct Batch {
   // Returns a tensor by name, the two above as "input" and "target". Throws
   // Fault::config, with the names there are, if there is none of this name.
   const torch::Tensor& at(std::string_view name) const;
+
+  // Returns all that are there, in a fixed order: a feed leaves out what nobody looks
+  // at, the two above, too.
+  Tensors<torch::Tensor> tensors();
+  Tensors<const torch::Tensor> tensors() const;
 };
 
 }  // namespace lockstep::data

@@ -94,14 +94,19 @@ class DeviceFeed::Copies {
   void copy(const Batch& batch, DeviceBatch& slot) const {
     slot.fields.resize(batch.fields.size());
     slot.batch = batch;
-    slot.batch.inputs = copy_into(slot.inputs, batch.inputs, device_);
-    slot.batch.targets = copy_into(slot.targets, batch.targets, device_);
+    slot.batch.inputs = copy_wanted("input", slot.inputs, batch.inputs);
+    slot.batch.targets = copy_wanted("target", slot.targets, batch.targets);
     slot.batch.fields.clear();
     for (std::size_t i = 0; i < slot.fields.size(); ++i) {
       const auto& [name, tensor] = batch.fields[i];
       if (!is_wanted(name)) continue;
       slot.batch.fields.push_back({name, copy_into(slot.fields[i], tensor, device_)});
     }
+  }
+
+  torch::Tensor copy_wanted(const std::string& name, torch::Tensor& memory,
+                            const torch::Tensor& tensor) const {
+    return is_wanted(name) ? copy_into(memory, tensor, device_) : torch::Tensor();
   }
 
   bool is_wanted(const std::string& name) const {

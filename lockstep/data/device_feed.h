@@ -22,8 +22,8 @@ namespace lockstep::data {
 // Lifetime: the loader outlives it; the destructor waits for copies under way.
 class DeviceFeed {
  public:
-  // Only the fields in `wanted`, beside input and target, are copied to the device, and
-  // the others are left out of the batch; none: all are.
+  // Only the tensors in `wanted` are copied to the device, and the others are left out
+  // of the batch, an input or a target undefined; none: all are.
   DeviceFeed(Loader& loader, const torch::Device& device,
              std::optional<std::vector<std::string>> wanted = std::nullopt);
   ~DeviceFeed();

@@ -21,8 +21,8 @@ constexpr std::array kCatalogue = {
                "Mean loss over the samples (tokens) since the line before."},
     MetricInfo{"epoch", kTraining, kGauge, "",
                "Epochs: passes over the training data."},
-    MetricInfo{"accuracy", kTraining, kGauge, "ratio",
-               "Accuracy: share of correct predictions."},
+    MetricInfo{"primary", kTraining, kGauge, "",
+               "The metric that counts, which its label `metric` names; of Prometheus."},
     MetricInfo{"lr", kTraining, kGauge, "", "Learning rate."},
     MetricInfo{"gradient_norm", kTraining, kGauge, "",
                "Global gradient norm, before clipping."},
@@ -144,6 +144,9 @@ std::string help_of(std::string_view metric) {
     if (metric.find(part) != std::string_view::npos) {
       return str(help, " (eval.metrics).");
     }
+  }
+  for (const auto& [part, help] : config::kUnaskedWords) {
+    if (metric.find(part) != std::string_view::npos) return str(help, ".");
   }
   return str("Metric '", metric, "' of the run's task or program.");
 }

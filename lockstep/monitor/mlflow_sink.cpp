@@ -48,6 +48,7 @@ class MlflowSink : public Sink {
     lines_.emplace(path_);
     // What a run was asked for does not change when it is taken up again.
     if (is_new) write_params(context.run);
+    write_primary(context.primary);
   }
 
   std::string_view name() const noexcept override { return "mlflow"; }
@@ -86,6 +87,18 @@ class MlflowSink : public Sink {
             {"value", mlflow_number(metric.second)},
             {"timestamp", static_cast<std::int64_t>(time * kMillisecondsPerSecond)},
             {"step", step}};
+  }
+
+  // MLflow has no place of its own for the metric that counts: a search finds tags.
+  void write_primary(const Headline& primary) {
+    const auto tag = [](const char* key, const std::string& value) {
+      return Json{{"key", key}, {"value", value}};
+    };
+    write({{"tags",
+            {tag("lockstep.primary_metric",
+                 mlflow_key(tag_of(Split::eval, primary.name))),
+             tag("lockstep.primary_metric_goal",
+                 primary.more_is_better ? "maximize" : "minimize")}}});
   }
 
   void write_params(const run::RunDirectory& run) {

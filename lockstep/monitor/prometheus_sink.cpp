@@ -35,7 +35,8 @@ class PrometheusSink : public Sink {
                   ? context.run.path() / "metrics.prom"
                   : files::Path(context.config.prometheus_file)),
         dcgm_names_(context.config.dcgm_names),
-        gpus_(context.gpus) {
+        gpus_(context.gpus),
+        primary_(context.primary.name) {
     files::sweep_leftovers(file_.parent_path());
     try {
       write_file();  // one that can not be written shows now
@@ -62,6 +63,9 @@ class PrometheusSink : public Sink {
     }
     for (const auto& [metric, value] : numbers_of(metrics)) {
       set(metric, {{"run", run_}, {"split", split}}, value);
+      // One name for the panels and alerts of runs with different tasks.
+      if (metric != primary_) continue;
+      set("primary", {{"run", run_}, {"split", split}, {"metric", primary_}}, value);
     }
   }
 
@@ -144,6 +148,7 @@ class PrometheusSink : public Sink {
   const files::Path file_;
   const bool dcgm_names_;
   const std::vector<hardware::Gpu>& gpus_;
+  const std::string primary_;
   std::mutex mutex_;  // guards text_: the server reads it
   detail::PrometheusText text_;
   std::optional<detail::TextServer> server_;  // last: ends before what it reads

@@ -12,14 +12,20 @@
 
 namespace lockstep::monitor {
 
+// The metric that counts, and whether more of it is better.
+struct Headline {
+  std::string name = "loss";
+  bool more_is_better = false;
+};
+
 // The run that a sink writes down.
 struct SinkContext {
   const run::RunDirectory& run;
   const config::MonitorConfig& config;
   const std::vector<hardware::Gpu>& gpus;
   const Clock& clock = Clock::system();
-  std::int64_t attempt = 1;      // of the run
-  std::string primary = "loss";  // the metric that counts
+  std::int64_t attempt = 1;  // of the run
+  Headline primary = {};
 };
 
 struct RunEnd {

@@ -37,7 +37,7 @@ class Telemetry {
     Say say = {};
     const Clock& clock = Clock::system();
     hardware::Path root = "/";
-    std::string primary = "loss";  // the metric that counts
+    Headline primary = {};
   };
   Telemetry(const run::RunDirectory& run, const config::MonitorConfig& config,
             const Site& site);

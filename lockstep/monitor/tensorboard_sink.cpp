@@ -55,7 +55,7 @@ class TensorBoardSink : public Sink {
     const double time = unix_seconds(clock_.wall());
     for (const auto& summary :
          {detail::config_page(context.run),
-          detail::hparams_experiment(context.run, context.primary),
+          detail::hparams_experiment(context.run, context.primary.name),
           detail::hparams_start(context.run, time)}) {
       write(Message().real(kWallTime, time).message(kSummary, summary));
     }

@@ -180,6 +180,19 @@ Message config_of(const run::RunDirectory& run) {
   return config;
 }
 
+// Returns the record by which W&B's tables sort runs by the metric that counts.
+Message goal_of(const Headline& primary) {
+  constexpr int kName = 1, kOptions = 5, kDefined = 3, kSummary = 7, kGoal = 8;
+  constexpr int kMin = 1, kMax = 2;               // of what a summary shows
+  constexpr std::uint64_t kLess = 1, kMore = 2;  // is better
+  const bool more = primary.more_is_better;
+  return Message()
+      .text(kName, tag_of(Split::eval, primary.name))
+      .message(kOptions, Message().varint(kDefined, 1))
+      .message(kSummary, Message().varint(more ? kMax : kMin, 1))
+      .varint(kGoal, more ? kMore : kLess);
+}
+
 class WandbSink : public Sink {
  public:
   explicit WandbSink(const SinkContext& context)
@@ -189,7 +202,7 @@ class WandbSink : public Sink {
         run_id(str(record.host, ":", context.run.path().string(), ":", record.started));
     folder_ = new_folder(context.run.path() / "wandb", id);
     log_.emplace(folder_ / str("run-", id, ".wandb"));
-    constexpr int kHeader = 21, kRun = 17;
+    constexpr int kHeader = 21, kRun = 17, kMetric = 12;
     write(kHeader, Message());
     Message run;
     run.text(1, id);
@@ -200,6 +213,7 @@ class WandbSink : public Sink {
         .text(13, record.host)
         .message(17, timestamp(started_));
     write(kRun, run);
+    write(kMetric, goal_of(context.primary));
   }
 
   std::string_view name() const noexcept override { return "wandb"; }

@@ -103,15 +103,20 @@ void Trace::add_parameters() {
 }
 
 void Trace::write_batch(const data::Batch& batch) const {
-  auto inputs = batch.inputs.cpu();  // a feed has put it onto the device
-  if (inputs.scalar_type() != torch::kInt64) {
-    auto seen = torch::empty(inputs.sizes(), torch::kFloat32);
-    if (batch.size > 0) data::normalize_into(seen, inputs, spec_.tensors()[0]);
-    inputs = seen;
+  // A feed has put them onto the device, those that somebody looks at.
+  std::vector<std::pair<std::string, torch::Tensor>> tensors;
+  if (batch.inputs.defined()) {
+    auto inputs = batch.inputs.cpu();
+    if (inputs.scalar_type() != torch::kInt64) {
+      auto seen = torch::empty(inputs.sizes(), torch::kFloat32);
+      if (batch.size > 0) data::normalize_into(seen, inputs, spec_.tensors()[0]);
+      inputs = seen;
+    }
+    tensors.emplace_back("inputs", inputs);
   }
+  if (batch.targets.defined()) tensors.emplace_back("targets", batch.targets.cpu());
   checkpoint::write_safetensors(
-      request_.directory / run::batch_file(step_, world_.rank()),
-      {{"inputs", inputs}, {"targets", batch.targets.cpu()}});
+      request_.directory / run::batch_file(step_, world_.rank()), tensors);
 }
 
 void Trace::write_hash() const {

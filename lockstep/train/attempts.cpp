@@ -50,7 +50,7 @@ const std::vector<comm::Ballot>& Attempts::compute(const data::Batch& batch,
   const auto [steps, loss_scale] = next;
   auto& votes = parts_.world.votes();
   for (bool first = true;; first = false) {
-    const bool is_new = shapes_.is_new(batch.inputs.sizes(), parts_.step.micro_batch());
+    const bool is_new = shapes_.is_new(batch, parts_.step.micro_batch());
     if (parts_.world.size() > 1) parts_.reporter.beat(steps, Phase::exchanging);
     recovery_.begin(parts_.tally);
     // A rank that fails here has left the others.

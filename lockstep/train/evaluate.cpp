@@ -237,8 +237,8 @@ std::optional<task::Means> evaluate(models::Model& model, const data::Dataset& d
   while (const auto* batch = feed.next()) {
     if (context.limit_batches > 0 && batches++ == context.limit_batches) break;
     if (stop_is_agreed(context)) return std::nullopt;
-    const bool is_new = context.shapes != nullptr &&
-                        context.shapes->is_new(batch->inputs.sizes(), share);
+    const bool is_new =
+        context.shapes != nullptr && context.shapes->is_new(*batch, share);
     if (context.beat) {
       context.beat(is_new ? run::Phase::warming_up : run::Phase::evaluating);
     }

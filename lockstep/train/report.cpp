@@ -248,7 +248,10 @@ Reporter::Reporter(const Outputs& outputs, const config::MonitorConfig& config,
       };
       telemetry_ = std::make_unique<monitor::Telemetry>(
           run, config,
-          monitor::Telemetry::Site{.gpus = gpus, .say = say, .primary = primary_});
+          monitor::Telemetry::Site{
+              .gpus = gpus,
+              .say = say,
+              .primary = {primary_.name, primary_.better == task::Better::more}});
     };
   }
   beat(0, run::Phase::starting);
@@ -320,7 +323,7 @@ void Reporter::train(const TrainReport& report) {
     console_.progress({.step = report.step,
                        .total_steps = report.total_steps,
                        .loss = report.means.loss,
-                       .metrics = shown_beside_loss(report.means, primary_),
+                       .metrics = shown_beside_loss(report.means, primary_.name),
                        .lr = report.lr,
                        .samples_per_second = report.samples_per_second(),
                        .memory_bytes = own.memory.allocated_bytes});
@@ -332,7 +335,7 @@ void Reporter::eval(const EvalReport& report) {
   std::vector<NamedValue> more{{"epoch", report.epoch},
                                {"samples", report.means.count},
                                {"seconds", report.seconds},
-                               {"primary", primary_}};
+                               {"primary", primary_.name}};
   if (report.memory_peak_bytes > 0) {
     more.push_back({"memory_peak_bytes", report.memory_peak_bytes});
   }
@@ -346,10 +349,10 @@ void Reporter::eval(const EvalReport& report) {
   if (!show_) return;
   std::string others;
   for (const auto& one : report.means.values) {
-    if (one.name == primary_ || one.is_detail) continue;
+    if (one.name == primary_.name || one.is_detail) continue;
     others += "  " + one.name + " " + shown(one);
   }
-  const auto* primary = metric_of(report.means, primary_);
+  const auto* primary = metric_of(report.means, primary_.name);
   console_.print(fmt::format(
       "eval   step {}  epoch {:.1f}  loss {:.4f}{}{}{}\n", report.step, report.epoch,
       report.means.loss, primary ? "  " + primary->name + " " + shown(*primary) : "",

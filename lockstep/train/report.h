@@ -124,7 +124,7 @@ class Reporter {
 
   void model(const models::Model& model);
   // Sets the task's primary metric, which a line shows beside the loss.
-  void primary(const std::string& name) { primary_ = name; }
+  void primary(const task::Primary& primary) { primary_ = primary; }
   void started(std::int64_t total_steps, int ranks);
   void train(const TrainReport& report);
   void eval(const EvalReport& report);
@@ -165,7 +165,7 @@ class Reporter {
   const bool quiet_;
   bool show_ = true;
   bool told_memory_ = false;
-  std::string primary_ = "loss";
+  task::Primary primary_{.name = "loss", .better = task::Better::less};
   std::optional<monitor::Efficiency> efficiency_;  // where the plan knows it
   std::optional<double> checkpoint_seconds_;       // of the last one
   std::optional<run::EventWriter> events_;

@@ -96,13 +96,12 @@ void StepGraph::refuse(const std::string& why) {
 }
 
 StepGraph::Key StepGraph::key_of(const data::Batch& batch) const {
-  Key key{.sizes = {batch.inputs.sizes().vec(), batch.targets.sizes().vec()},
-          .global_size = batch.global_size,
+  Key key{.global_size = batch.global_size,
           .largest_size = batch.largest_size,
           .micro_batch = parts_.step.micro_batch(),
           .recompute = parts_.model.recompute_every()};
-  for (const auto& field : batch.fields) {
-    key.sizes.push_back(field.tensor.sizes().vec());
+  for (const auto* tensor : batch.tensors()) {
+    key.sizes.push_back(tensor->sizes().vec());
   }
   if (!parts_.may_change) return key;
   for (const auto& module : parts_.model.modules()) {
@@ -188,9 +187,7 @@ StepGraph::Failure StepGraph::try_capture(const std::function<void()>& capture) 
 void StepGraph::capture_passes(HeldShape& entry, const data::Batch& batch,
                                std::int64_t steps) {
   entry.batch = batch;
-  entry.batch.inputs = torch::empty_like(batch.inputs);
-  entry.batch.targets = torch::empty_like(batch.targets);
-  for (auto& field : entry.batch.fields) field.tensor = torch::empty_like(field.tensor);
+  for (auto* tensor : entry.batch.tensors()) *tensor = torch::empty_like(*tensor);
   entry.graph = std::make_unique<kernels::CudaGraph>(first_graph());
   parts_.step.use_words(entry.words);
   const auto drawn = host_generator().get_state();
@@ -284,11 +281,10 @@ void StepGraph::passes(const data::Batch& batch, std::int64_t steps,
   LOCKSTEP_CHECK(pending_.size() <= 1, pending_.size());
   current_ = find_shape(batch);
   LOCKSTEP_CHECK(current_ != nullptr && current_->graph != nullptr);
-  auto& held = current_->batch;
-  held.inputs.copy_(batch.inputs, /*non_blocking=*/true);
-  held.targets.copy_(batch.targets, /*non_blocking=*/true);
-  for (std::size_t i = 0; i < held.fields.size(); ++i) {
-    held.fields[i].tensor.copy_(batch.fields[i].tensor, /*non_blocking=*/true);
+  const auto held = current_->batch.tensors();
+  const auto given = batch.tensors();
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    held[i]->copy_(*given[i], /*non_blocking=*/true);
   }
   const auto [done, skipped] = scales();
   put(current_->words, *parts_.step.words_of(batch, {done, steps, weights}),

@@ -90,7 +90,7 @@ class StepGraph {
  private:
   // A shape of a batch, and how it is cut.
   struct Key {
-    std::vector<std::vector<std::int64_t>> sizes;
+    std::vector<std::vector<std::int64_t>> sizes = {};  // of Batch::tensors()
     std::int64_t global_size = 0, largest_size = 0, micro_batch = 0, recompute = 0;
     std::vector<bool> switches = {};  // of modules and parameters, if they may change
     friend bool operator==(const Key&, const Key&) = default;

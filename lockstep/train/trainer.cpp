@@ -29,7 +29,7 @@ void Training::begin() {
   const kernels::OwnStream::Scope on_stream(stream_);
   checkpoints_.begin();
   reporter_.model(*built_.model);
-  reporter_.primary(result_.primary);
+  reporter_.primary(built_.task->primary());
   reporter_.started(last_step_, world_.size());
   if (world_.rank() == 0) {
     run::write_class_names(run_, train_data_.spec().class_names);

@@ -51,8 +51,13 @@ TEST(OwnDataset, NamedFieldsTravelWithTheirSamples) {
 TEST(OwnDataset, AFieldThatIsNotThereIsAnErrorWithTheNames) {
   const Drive drive;
   Loader loader(drive, {.batch = 6});
-  EXPECT_THAT(test::error_text(Fault::config, [&] { loader.next()->at("sped"); }),
+  auto batch = *loader.next();
+  EXPECT_THAT(test::error_text(Fault::config, [&] { batch.at("sped"); }),
               HasSubstr("no field 'sped'; it has input, target, speed, steering"));
+  batch.inputs.reset();  // as a feed leaves it out that nobody has asked for
+  EXPECT_EQ(batch.tensors().size(), 3U);
+  EXPECT_THAT(test::error_text(Fault::config, [&] { batch.at("input"); }),
+              HasSubstr("no field 'input'; it has target, speed, steering"));
 }
 
 TEST(OwnDataset, ItsClassIsReadIfItDoesNotSayIt) {
@@ -103,7 +108,7 @@ TEST(DeviceFeedGpu, CopiesOnlyTheFieldsThatAreAskedFor) {
   Loader same(drive, {.batch = 6, .seed = 3, .epochs = 1});
   DeviceFeed feed(loader, torch::kCUDA, std::vector<std::string>{"speed"});
   while (const auto* batch = feed.next()) {
-    ASSERT_EQ(batch->fields.size(), 1U);
+    ASSERT_EQ(batch->tensors().size(), 1U);  // neither input nor target
     EXPECT_TRUE(batch->at("speed").cpu().equal(same.next()->at("speed")));
   }
 }

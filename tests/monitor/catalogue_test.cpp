@@ -72,8 +72,7 @@ TEST(Catalogue, HasAllThatTheProbeReads) {
 TEST(Catalogue, HasTheFieldsOfMetricsJsonl) {
   const auto document = test::read_file(test::source_root() / "docs/run_directory.md");
   for (const auto* name :
-       {"step", "loss", "epoch", "accuracy", "lr", "samples_per_second",
-        "data_wait_seconds", "memory_bytes", "exchange_wait_seconds", "straggler_rank",
+       {"step", "loss", "epoch", "lr", "samples_per_second", "data_wait_seconds", "memory_bytes", "exchange_wait_seconds", "straggler_rank",
         "straggler_seconds", "tokens_per_second", "step_seconds", "mfu_ratio",
         "checkpoint_seconds", "samples", "seconds"}) {
     EXPECT_NE(find_metric(name), nullptr) << name;
@@ -93,6 +92,7 @@ TEST(Catalogue, EveryMetricHasAHelpOfItsOwn) {
     EXPECT_THAT(monitor::help_of(name), HasSubstr("(eval.metrics).")) << name;
   }
   EXPECT_THAT(monitor::help_of("accuracy_class_3"), HasSubstr("Accuracy of one class"));
+  EXPECT_EQ(monitor::help_of("vqa_accuracy"), "Share of correct predictions.");
   EXPECT_EQ(monitor::help_of("my_metric"),
             "Metric 'my_metric' of the run's task or program.");
 }

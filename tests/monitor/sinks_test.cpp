@@ -198,6 +198,34 @@ TEST_F(Sinks, PrometheusHasTheNewestNumbersOnce) {
                                       "plan.json", "run.json"}));
 }
 
+// A panel for runs of any task.
+TEST_F(Sinks, PrometheusHasTheMetricThatCountsUnderOneName) {
+  tell_story(*make_sink(config::Sink::prometheus, {.run = rig_.run,
+                                                   .config = config_,
+                                                   .gpus = two_gpus(),
+                                                   .primary = {"accuracy", true}}));
+  EXPECT_THAT(file("metrics.prom"),
+              HasSubstr("lockstep_primary{run=\"0001\",split=\"eval\","
+                        "metric=\"accuracy\"} 0.75\n"));
+  tell(config::Sink::prometheus);
+  EXPECT_THAT(file("metrics.prom"),
+              HasSubstr("lockstep_primary{run=\"0001\",split=\"eval\","
+                        "metric=\"loss\"} 0.125\n"));
+}
+
+// Tags, which a search over the runs of a server finds.
+TEST_F(Sinks, MlflowIsToldWhichMetricCounts) {
+  tell_story(*make_sink(config::Sink::mlflow, {.run = rig_.run,
+                                               .config = config_,
+                                               .gpus = two_gpus(),
+                                               .primary = {"rmse", false}}));
+  EXPECT_THAT(
+      file("mlflow.jsonl"),
+      HasSubstr("{\"tags\":[{\"key\":\"lockstep.primary_metric\",\"value\":"
+                "\"eval/rmse\"},{\"key\":\"lockstep.primary_metric_goal\","
+                "\"value\":\"minimize\"}]}\n"));
+}
+
 TEST_F(Sinks, DcgmNamesAreOnlyThereWhenAskedFor) {
   tell(config::Sink::prometheus);
   EXPECT_THAT(file("metrics.prom"), Not(HasSubstr("DCGM")));
@@ -324,7 +352,7 @@ TEST_F(Sinks, TensorBoardReadsTheEventFiles) {
   LOCKSTEP_NEEDS_ORACLE();
   tell_story(*make_sink(
       config::Sink::tensorboard,
-      {.run = rig_.run, .config = config_, .gpus = two_gpus(), .primary = "accuracy"}));
+      {.run = rig_.run, .config = config_, .gpus = two_gpus(), .primary = {"accuracy", true}}));
   test::expect_oracle_agrees("tensorboard_read.py", {folder("tensorboard").string()});
 }
 
@@ -333,8 +361,10 @@ TEST_F(Sinks, WandbReadsTheOfflineRun) {
   config_.wandb_project = "my project";
   config_.wandb_entity = "us";
   // A record over several blocks: a metric with a very long name.
-  const auto sink = make_sink(config::Sink::wandb,
-                              {.run = rig_.run, .config = config_, .gpus = two_gpus()});
+  const auto sink = make_sink(config::Sink::wandb, {.run = rig_.run,
+                                                    .config = config_,
+                                                    .gpus = two_gpus(),
+                                                    .primary = {"accuracy", true}});
   sink->metrics({.step = 0, .loss = 2, .more = {{std::string(100'000, 'x'), 7.0}}});
   tell_story(*sink);
   EXPECT_THAT(sink->note(), HasSubstr("wandb sync"));

@@ -49,6 +49,11 @@ assert config["optim"]["name"] == "adamw" and "batch" in config, config.keys()
 assert isinstance(config["monitor"]["sinks"], list), config["monitor"]["sinks"]
 assert run.start_time.seconds > 1.6e9
 
+assert kinds[2] == "metric" and kinds.count("metric") == 1, kinds
+metric = records[2].metric
+assert metric.name == "eval/accuracy" and metric.options.defined, metric
+assert metric.goal == pb.MetricRecord.GOAL_MAXIMIZE and metric.summary.max, metric
+
 history = []
 for record in records:
     if record.WhichOneof("record_type") == "history":

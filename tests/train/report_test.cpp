@@ -188,7 +188,7 @@ TEST(Report, LinesShowEachLossAndThePrimaryMetric) {
   config::MonitorConfig config;
   config.sinks = {config::Sink::console, config::Sink::jsonl};
   Reporter reporter({rig.run, console}, config, {});
-  reporter.primary("rmse");
+  reporter.primary({.name = "rmse", .better = task::Better::less});
   reporter.started(10, 1);
   const task::Means means{1.5,
                           {{"loss_organ", 1.0, task::Better::less},
