@@ -8,8 +8,8 @@ namespace lockstep::data {
 namespace {
 
 template <typename Tensor, typename SomeBatch>
-Tensors<Tensor> tensors_of(SomeBatch& batch) {
-  Tensors<Tensor> all;
+TensorPointers<Tensor> tensors_of(SomeBatch& batch) {
+  TensorPointers<Tensor> all;
   if (batch.inputs.defined()) all.push_back(&batch.inputs);
   if (batch.targets.defined()) all.push_back(&batch.targets);
   for (auto& field : batch.fields) all.push_back(&field.tensor);
@@ -18,11 +18,11 @@ Tensors<Tensor> tensors_of(SomeBatch& batch) {
 
 }  // namespace
 
-Tensors<torch::Tensor> Batch::tensors() {
+TensorPointers<torch::Tensor> Batch::tensors() {
   return tensors_of<torch::Tensor>(*this);
 }
 
-Tensors<const torch::Tensor> Batch::tensors() const {
+TensorPointers<const torch::Tensor> Batch::tensors() const {
   return tensors_of<const torch::Tensor>(*this);
 }
 

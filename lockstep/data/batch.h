@@ -22,7 +22,7 @@ struct Position {
 };
 
 template <typename Tensor>
-using Tensors = c10::SmallVector<Tensor*, 8>;
+using TensorPointers = c10::SmallVector<Tensor*, 8>;
 
 // This rank's share of a global batch. The tensors belong to the loader and hold these
 // values until the next call of next().
@@ -45,8 +45,8 @@ struct Batch {
 
   // Returns all that are there, in a fixed order: a feed leaves out what nobody looks
   // at, the two above, too.
-  Tensors<torch::Tensor> tensors();
-  Tensors<const torch::Tensor> tensors() const;
+  TensorPointers<torch::Tensor> tensors();
+  TensorPointers<const torch::Tensor> tensors() const;
 };
 
 }  // namespace lockstep::data

@@ -15,41 +15,34 @@
 namespace lockstep::train {
 namespace {
 
-// The passes of rank 0 in which the other ranks take part, as long as it lives.
-class SharedPasses {
- public:
-  explicit SharedPasses(const Prompts::Ranks& ranks) : ranks_(ranks) {}
-  // Without an error: it is one of the ranks' connection, which the next call reports.
-  ~SharedPasses() {
+// Tells every rank what rank 0 says: whether another pass comes. Collective.
+bool agree(const Prompts::Ranks& ranks, bool goes_on) {
+  const auto flag = torch::tensor({goes_on ? 1 : 0}, torch::kInt32);
+  ranks.world.cpu().broadcast(flag, 0).wait();
+  return flag.item<int>() != 0;
+}
+
+// Takes part in the passes of rank 0, until it has no more.
+void attend(const Prompts::Ranks& ranks) {
+  while (agree(ranks, /*goes_on=*/false)) ranks.strategy.empty_forward();
+}
+
+// Rank 0: computes what has passes, and lets the other ranks go, also where computing
+// fails between two passes: they wait for the next one.
+void lead(const Prompts::Ranks& ranks, const std::function<void()>& compute) {
+  try {
+    compute();
+  } catch (...) {
     try {
-      agree(ranks_, /*goes_on=*/false);
+      agree(ranks, /*goes_on=*/false);
     } catch (const std::exception& error) {
+      // The first error says more: this one is of the connection it may have cut.
       log::debug("train", str("prompts: ", error.what()));
     }
+    throw;
   }
-  SharedPasses(const SharedPasses&) = delete;
-  SharedPasses& operator=(const SharedPasses&) = delete;
-
-  void run(const std::function<void()>& pass) {
-    agree(ranks_, /*goes_on=*/true);
-    ranks_.strategy.forward(pass);
-  }
-
-  // Takes part in the passes of rank 0, until it has no more.
-  static void attend(const Prompts::Ranks& ranks) {
-    while (agree(ranks, /*goes_on=*/false)) ranks.strategy.empty_forward();
-  }
-
- private:
-  // Returns, on every rank, what rank 0 says.
-  static bool agree(const Prompts::Ranks& ranks, bool goes_on) {
-    const auto flag = torch::tensor({goes_on ? 1 : 0}, torch::kInt32);
-    ranks.world.cpu().broadcast(flag, 0).wait();
-    return flag.item<int>() != 0;
-  }
-
-  const Prompts::Ranks ranks_;
-};
+  agree(ranks, /*goes_on=*/false);
+}
 
 }  // namespace
 
@@ -87,9 +80,12 @@ generate::GptWeights Prompts::gathered_weights(const Ranks& ranks) const {
   for (auto& [name, value] : models::merged_tensors(model_)) {
     values.emplace(name, std::move(value));
   }
-  const auto passes = std::make_shared<SharedPasses>(ranks);
   weights.in_passes = {
-      .run = [passes](const auto& pass) { passes->run(pass); },
+      .run =
+          [ranks](const auto& pass) {
+            agree(ranks, /*goes_on=*/true);
+            ranks.strategy.forward(pass);
+          },
       .run_layer =
           [&strategy = ranks.strategy](std::size_t layer, const auto& compute,
                                        const torch::Tensor& x) {
@@ -112,8 +108,8 @@ void Prompts::show(std::int64_t step, const Ranks& ranks) const {
     }
     return show_on_first(step, std::move(weights));
   }
-  if (!is_first) return SharedPasses::attend(ranks);
-  show_on_first(step, gathered_weights(ranks));
+  if (!is_first) return attend(ranks);
+  lead(ranks, [&] { show_on_first(step, gathered_weights(ranks)); });
 }
 
 void Prompts::show_on_first(std::int64_t step, generate::GptWeights weights) const {

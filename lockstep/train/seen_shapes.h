@@ -38,7 +38,7 @@ class SeenShapes {
   };
 
   static bool is_of(const Shape& shape,
-                    const data::Tensors<const torch::Tensor>& tensors) {
+                    const data::TensorPointers<const torch::Tensor>& tensors) {
     return std::equal(shape.sizes.begin(), shape.sizes.end(), tensors.begin(),
                       tensors.end(), [](const auto& sizes, const auto* tensor) {
                         return tensor->sizes() == torch::IntArrayRef(sizes);

@@ -229,6 +229,47 @@ TEST(StepGraphGpu, RanksOverNcclHaveTheSameBits) {
   }
 }
 
+// Stage 3 gathers parameters beside the passes: no graph holds that, which is said once.
+TEST(StepGraphGpu, GatheredParametersAreLaunchedByHandAndSaidOnce) {
+  if (!std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "no GPU";
+  auto config = gpu_config();
+  config.parallel.ranks = 2;
+  config.comm.backend = config::CommBackend::nccl;
+  config.parallel.strategy = config::Strategy::zero;
+  config.parallel.zero_stage = 3;
+  config.train.steps = 12;
+  const auto said_by = [&](config::Graph graph) {
+    config.train.graph = graph;
+    const files::TemporaryDirectory folder;
+    const auto port = test::free_port();
+    test::as_processes(2, [&](int rank) {
+      ::setenv("NCCL_HOSTID", std::to_string(rank).c_str(), 1);
+      std::string said;
+      log::start({.writer = [&](log::Level, std::string_view line) {
+        said += str(line, "\n");
+      }});
+      try {
+        auto world = comm::join(
+            test::environment_of(rank, 2, port),
+            {.config = config.comm, .device = torch::Device(torch::kCUDA, 0)});
+        run_graph(folder.path(), config, world, {});
+        world.close();
+      } catch (const Error& error) {
+        said += error.what();
+      }
+      log::start({});
+      if (rank == 0) files::write_atomically(folder.path() / "said", said);
+    });
+    return test::read_file(folder.path() / "said");
+  };
+  const auto said = said_by(config::Graph::if_possible);
+  const std::string words = "no CUDA graph, kernels are launched eagerly";
+  EXPECT_THAT(said, testing::HasSubstr(words));
+  EXPECT_EQ(said.find(words), said.rfind(words)) << said;
+  EXPECT_THAT(said_by(config::Graph::on),
+              testing::HasSubstr("train.graph: on, but a graph can not"));
+}
+
 // A model that reads from the GPU while it computes: that can not be captured. It draws
 // from torch's generator, too, which a capture that failed must leave as it was.
 class Reads : public models::Model {
