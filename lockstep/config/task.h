@@ -59,8 +59,8 @@ constexpr std::array<std::string_view, 3> names_of(Uncertain) {
 // The condition of knobs for labels, which a task of `auto` has only through its parts.
 inline constexpr std::string_view kLabels =
     "task.criterion=binary_cross_entropy or "
-    "task.criterion=auto and task.name=multi_label|multi_task or "
-    "task.criterion=auto and task.parts!={}";
+    "task.criterion=auto|focal and task.name=multi_label|multi_task or "
+    "task.criterion=auto|focal and task.parts!={}";
 
 struct TaskConfig {
   TaskName name = TaskName::automatic;
@@ -139,13 +139,12 @@ void describe(TaskConfig& c, Visitor& v) {
            .task_decides = true,
            .needs = "task.criterion=auto|cross_entropy|focal"});
   v.field("positive_weights", c.positive_weights,
-          {.help = "Of binary_cross_entropy: by what the loss of a label that is there "
-                   "is multiplied, one number for each label; empty: 1.",
+          {.help = "Of labels: by what the loss of one that is there is multiplied, one "
+                   "number for each label; empty: 1.",
            .range = above(0),
            .needs = kLabels});
   v.field("uncertain", c.uncertain,
-          {.help = "Of binary_cross_entropy: a label of -1 does not count, or is taken "
-                   "for 0 or for 1.",
+          {.help = "Of labels: one of -1 does not count, or is taken for 0 or for 1.",
            .needs = kLabels});
   describe_parts(c, v);
 }

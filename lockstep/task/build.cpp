@@ -153,6 +153,9 @@ std::shared_ptr<Task> multi_label(const Plan& plan) {
                 plan.target.name, "' has ", labels, " labels; write one for each");
   }
   BinaryCrossEntropyOptions loss{.uncertain = task.uncertain};
+  if (plan.criterion(PartKind::multi_label) == Criterion::focal) {
+    loss.focal_gamma = task.focal_gamma;
+  }
   if (weights > 0) {
     loss.positive_weights = torch::tensor(task.positive_weights, torch::kFloat32);
   }

@@ -62,8 +62,9 @@ bool fits(Criterion criterion, PartKind kind) noexcept {
     case Criterion::automatic:
       return true;
     case Criterion::cross_entropy:
-    case Criterion::focal:
       return has_classes(kind);
+    case Criterion::focal:
+      return kind != PartKind::regression;
     case Criterion::binary_cross_entropy:
       return kind == PartKind::multi_label;
     case Criterion::mse:

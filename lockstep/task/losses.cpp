@@ -39,15 +39,15 @@ Tensor counted_weight(const Tensor& each, const Counted& counted) {
   return or_zero(weights, counted.mask).sum(torch::kFloat64);
 }
 
-// A power of 0 with an exponent below 1 has no gradient: a little is added, which
-// changes no value.
-Tensor hardness(const Tensor& log_p, double gamma) {
-  return (-log_p.expm1() + std::numeric_limits<float>::min()).pow(gamma);
+// What focal multiplies by; `wrong` is the probability of what is not right. A power of
+// 0 with an exponent below 1 has no gradient: a little is added, which changes no value.
+Tensor hardness(const Tensor& wrong, double gamma) {
+  return (wrong + std::numeric_limits<float>::min()).pow(gamma);
 }
 
 Tensor focal_of_shares(const Tensor& log_p, const Tensor& shares, double gamma,
                        const Tensor& class_weights) {
-  auto each = shares * hardness(log_p, gamma) * log_p;
+  auto each = shares * hardness(-log_p.expm1(), gamma) * log_p;
   if (class_weights.defined()) each = each * class_weights;
   return -each.sum(1);
 }
@@ -59,7 +59,7 @@ Tensor focal(const Tensor& logits, const Tensor& targets, double gamma,
     return focal_of_shares(log_p, targets, gamma, class_weights);
   }
   const auto of_target = log_p.gather(1, targets.unsqueeze(1)).squeeze(1);
-  const auto each = -hardness(of_target, gamma) * of_target;
+  const auto each = -hardness(-of_target.expm1(), gamma) * of_target;
   if (!class_weights.defined()) return each;
   return each * class_weights.gather(0, targets);
 }
@@ -137,7 +137,12 @@ Tensor binary_cross_entropy(const Tensor& logits, const Tensor& targets,
     const auto weights = options.positive_weights.to(logits.options());
     miss = miss * ((weights - 1) * is + 1);
   }
-  return counted_sum((1 - is) * logits + miss, {labels.valid, counted.weights});
+  auto each = (1 - is) * logits + miss;
+  if (options.focal_gamma > 0) {
+    const auto wrong = (1 - is) * logits.sigmoid() + is * (-logits).sigmoid();
+    each = each * hardness(wrong, options.focal_gamma);
+  }
+  return counted_sum(each, {labels.valid, counted.weights});
 }
 
 Tensor binary_cross_entropy_weight(const Tensor& targets,

@@ -53,6 +53,7 @@ torch::Tensor valid_classes(const torch::Tensor& targets,
                             const torch::Tensor& mask);
 
 struct BinaryCrossEntropyOptions {
+  double focal_gamma = 0;  // (1 - p)^gamma of what is right multiplies its loss
   torch::Tensor positive_weights = {};  // (labels); undefined: 1
   config::Uncertain uncertain = config::Uncertain::ignore;
 };

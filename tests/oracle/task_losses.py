@@ -61,11 +61,15 @@ def binary_cross_entropy(case, scores, targets, mask, weights):
         valid &= mask
     positive = case.get("positive_weights")
     positive = None if positive is None else torch.tensor(positive, dtype=scores.dtype).expand_as(scores)
-    if weights is None:
+    gamma = case.get("gamma", 0)
+    if weights is None and gamma == 0:
         return F.binary_cross_entropy_with_logits(
             scores[valid], targets[valid], pos_weight=None if positive is None else positive[valid])
-    each = F.binary_cross_entropy_with_logits(
-        scores, torch.where(valid, targets, 0.0), pos_weight=positive, reduction="none")
+    known = torch.where(valid, targets, 0.0)
+    each = F.binary_cross_entropy_with_logits(scores, known, pos_weight=positive, reduction="none")
+    if gamma > 0:
+        right = known * scores.sigmoid() + (1 - known) * (-scores).sigmoid()
+        each = each * (1 - right) ** gamma
     return weighted_mean(each, weights, valid)
 
 

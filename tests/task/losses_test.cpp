@@ -86,6 +86,11 @@ TEST(Losses, FocalHasGradientsWhereAnAnswerIsCertain) {
     EXPECT_EQ(sum.item<float>(), 0);
     const auto gradient = torch::autograd::grad({sum}, {logits})[0];
     EXPECT_TRUE(gradient.isfinite().all().item<bool>()) << gamma;
+    const auto labels = binary_cross_entropy(logits, torch::tensor({{1.0F, 0.0F}}),
+                                             {.focal_gamma = gamma});
+    EXPECT_EQ(labels.item<float>(), 0);
+    const auto of_labels = torch::autograd::grad({labels}, {logits})[0];
+    EXPECT_TRUE(of_labels.isfinite().all().item<bool>()) << gamma;
   }
 }
 

@@ -114,20 +114,23 @@ TEST(TaskOracle, BinaryCrossEntropyIsPyTorchs) {
   LossFile file;
   const auto positive = torch::tensor({1.0F, 3.0F, 0.5F});
   for (const auto uncertain : {Uncertain::ignore, Uncertain::zero, Uncertain::one}) {
-    for (const bool weighs : {false, true}) {
-      BinaryCrossEntropyOptions options{.uncertain = uncertain};
-      json about{{"loss", "binary_cross_entropy"},
-                 {"uncertain", std::string(name_of(uncertain))}};
-      if (weighs) {
-        options.positive_weights = positive;
-        about["positive_weights"] = numbers_in(positive);
-      }
-      for (const auto& counted : ways_to_count({kMany, kNumLabels})) {
-        const auto scores = leaf({kMany, kNumLabels});
-        const auto targets = some_labels({kMany, kNumLabels});
-        file.add(about, scores, targets, counted,
-                 binary_cross_entropy(scores, targets, options, counted),
-                 binary_cross_entropy_weight(targets, options, counted));
+    for (const double gamma : {0.0, 0.5, 2.0}) {
+      for (const bool weighs : {false, true}) {
+        BinaryCrossEntropyOptions options{.focal_gamma = gamma, .uncertain = uncertain};
+        json about{{"loss", "binary_cross_entropy"},
+                   {"gamma", gamma},
+                   {"uncertain", std::string(name_of(uncertain))}};
+        if (weighs) {
+          options.positive_weights = positive;
+          about["positive_weights"] = numbers_in(positive);
+        }
+        for (const auto& counted : ways_to_count({kMany, kNumLabels})) {
+          const auto scores = leaf({kMany, kNumLabels});
+          const auto targets = some_labels({kMany, kNumLabels});
+          file.add(about, scores, targets, counted,
+                   binary_cross_entropy(scores, targets, options, counted),
+                   binary_cross_entropy_weight(targets, options, counted));
+        }
       }
     }
   }
