@@ -20,6 +20,7 @@ struct InferenceRequest {
   std::string recipe;
   bool predicts = false;  // else it evaluates
   std::vector<std::string> files;
+  std::string script;  // where the model is written as a program; "": nowhere
 };
 
 InferenceRequest parse_request(const std::vector<std::string>& words) {
@@ -31,6 +32,8 @@ InferenceRequest parse_request(const std::vector<std::string>& words) {
       request.predicts = true;
     } else if (words[i] == "--file" && i + 1 < words.size()) {
       request.files.push_back(words[++i]);
+    } else if (words[i] == "--script" && i + 1 < words.size()) {
+      request.script = words[++i];
     } else {
       throw Error(Fault::config, "lockstep_worker: unknown argument '", words[i], "'");
     }
@@ -99,7 +102,9 @@ void predict(inference::Trained& trained, const InferenceRequest& request) {
 int run_inference(const std::vector<std::string>& words, ConfigLoader load) {
   const auto request = parse_request(words);
   inference::Trained trained(load(request.recipe).config);
-  if (request.predicts) {
+  if (!request.script.empty()) {
+    put_line(Json::parse(trained.write_script(request.script)));
+  } else if (request.predicts) {
     predict(trained, request);
   } else {
     put_line(json_of(trained.evaluate()));

@@ -13,6 +13,7 @@ constexpr const char* kDetails =
     "  lockstep checkpoint diff runs/a/checkpoints/step_10 runs/b/checkpoints/step_10\n"
     "  lockstep checkpoint export 0007 --to model.safetensors --ema\n"
     "  lockstep checkpoint export 0007 --to my-gpt2 --format hf\n"
+    "  lockstep checkpoint export 0007 --to model.ts --format torchscript\n"
     "  lockstep checkpoint import resnet.pt --to resnet.safetensors\n"
     "  lockstep checkpoint prune 0007 --keep-last 2 --keep-best 1 --dry-run\n\n"
     "list     the checkpoints; good are those of which every byte has been read, by\n"
@@ -21,7 +22,8 @@ constexpr const char* kDetails =
     "verify   reads every byte; status 1 if something is not what was written\n"
     "diff     which tensors of two differ and by how much; status 8 if any do\n"
     "export   the weights in one file (safetensors, pt), or a directory (hf), which\n"
-    "         transformers loads if the model is a gpt\n"
+    "         transformers loads if the model is a gpt; or the model itself as a\n"
+    "         program (torchscript), which torch.jit.load reads\n"
     "import   a safetensors file, or a state dict of PyTorch (.pt, .bin), of which\n"
     "         nothing is executed, as a safetensors file that a recipe can load\n"
     "prune    removes checkpoints that no --keep option keeps, never the newest good "
@@ -46,9 +48,10 @@ std::vector<Option> checkpoint_options() {
            .completes = Completes::file},
           {.name = "--format",
            .value = "FORMAT",
-           .help = "export: safetensors (a file), pt (a file for torch.load) or hf (a "
-                   "directory; a gpt as transformers loads it).",
-           .choices = {"safetensors", "pt", "hf"}},
+           .help = "export: safetensors (a file), pt (a file for torch.load), hf (a "
+                   "directory; a gpt as transformers loads it) or torchscript (a "
+                   "program for torch.jit.load).",
+           .choices = {"safetensors", "pt", "hf", "torchscript"}},
           {.name = "--ema", .help = "export: the averaged weights."},
           {.name = "--tokenizer",
            .value = "FOLDER",

@@ -9,6 +9,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/base/units.h"
 #include "lockstep/cli/detail/checkpoint.h"
+#include "lockstep/cli/detail/checkpoint_export.h"
 #include "lockstep/cli/detail/json_line.h"
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/config/decisions.h"
@@ -112,14 +113,6 @@ Entries write_model(const storage::Reader& reader, bool average,
   return entries;
 }
 
-// Returns the config of the run.
-config::Loaded config_of(const storage::Manifest& manifest) {
-  const files::TemporaryDirectory folder;
-  const auto file = folder.path() / "config.yaml";
-  files::write_atomically(file, manifest.config);
-  return config::load(file, {}, {});
-}
-
 // Returns the model's section of it, for a model that only we know.
 std::string config_json(const config::Loaded& config, std::int64_t step) {
   const auto all = Json::parse(config::to_json(config));
@@ -184,13 +177,6 @@ Path tokenizer_of(const Arguments& arguments, const config::Config& config) {
   return {};
 }
 
-// What is exported, as the command line wants it.
-struct CheckpointExport {
-  const storage::Reader& reader;
-  const Arguments& arguments;
-  Context& context;
-};
-
 void export_gpt(const CheckpointExport& what, const config::Config& config,
                 const Path& folder) {
   const auto& [reader, arguments, context] = what;
@@ -252,6 +238,18 @@ void export_folder(const CheckpointExport& what, const Path& to) {
 
 }  // namespace
 
+config::Loaded config_of(const storage::Manifest& manifest,
+                         const std::vector<config::Override>& overrides) {
+  const files::TemporaryDirectory folder;
+  const auto file = folder.path() / "config.yaml";
+  files::write_atomically(file, manifest.config);
+  return config::load(file, overrides, {});
+}
+
+void write_weights(const CheckpointExport& what, const Path& file) {
+  write_model(what.reader, what.arguments.has("--ema"), {file});
+}
+
 int export_checkpoint(const Arguments& arguments, Context& context) {
   const auto to = target_of(arguments, "model.safetensors");
   const auto format = arguments.value("--format").value_or("safetensors");
@@ -263,6 +261,7 @@ int export_checkpoint(const Arguments& arguments, Context& context) {
     export_folder({reader, arguments, context}, to);
     return kExitOk;
   }
+  if (format == "torchscript") return export_script({reader, arguments, context}, to);
   const auto write =
       format == "pt" ? storage::write_torch_file : storage::write_safetensors;
   say_written(write_model(reader, arguments.has("--ema"), {to, write}), to, context);

@@ -30,10 +30,7 @@ std::string metrics_text(const Json& metrics) {
 int run_eval(const Arguments& arguments, Context& context) {
   const auto output =
       run_inference({.command = "eval", .catches_output = true}, arguments, context);
-  if (output.end.signal != 0) return output.end.shell_status();
-  if (output.end.exit_status != kExitOk) {
-    return shell_status(fault_of(output.end.exit_status));
-  }
+  if (const auto status = status_of(output.end); status != kExitOk) return status;
   const auto metrics = Json::parse(output.out, nullptr, false);
   if (!metrics.is_object()) {
     throw Error(Fault::internal, "eval: lockstep_worker said '", output.out, "'");

@@ -121,11 +121,14 @@ process::Output run_inference(const InferenceCall& call, const Arguments& argume
   if (!named("parallel.device") && hardware::detect().gpus.empty()) {
     overrides.push_back({"parallel.device", "cpu"});
   }
-  loaded = config::load(run.config(), overrides, {});
+  return run_inference(call, config::load(run.config(), overrides, {}), context);
+}
 
+process::Output run_inference(const InferenceCall& call, const config::Loaded& config,
+                              const Context& context) {
   const files::TemporaryDirectory folder;
   const auto recipe = folder.path() / "config.yaml";
-  files::write_atomically(recipe, config::to_yaml(loaded, false));
+  files::write_atomically(recipe, config::to_yaml(config, false));
   process::ProcessOptions command{
       .arguments = {jobs::find_worker(caller_of(context)).string(), "--infer",
                     "--recipe", recipe.string()},
@@ -140,6 +143,11 @@ process::Output run_inference(const InferenceCall& call, const Arguments& argume
   if (call.catches_output) output.out = read_to_end(child.out().get());
   output.end = child.wait();
   return output;
+}
+
+int status_of(const process::End& end) {
+  if (end.signal != 0) return end.shell_status();
+  return end.exit_status == kExitOk ? kExitOk : shell_status(fault_of(end.exit_status));
 }
 
 }  // namespace lockstep::cli

@@ -18,10 +18,7 @@ int run_predict(const Arguments& arguments, Context& context) {
     }
     call.words.insert(call.words.end(), {"--file", file});
   }
-  const auto output = run_inference(call, arguments, context);
-  if (output.end.signal != 0) return output.end.shell_status();
-  if (output.end.exit_status == kExitOk) return kExitOk;
-  return shell_status(fault_of(output.end.exit_status));
+  return status_of(run_inference(call, arguments, context).end);
 }
 
 }  // namespace

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 
+#include "lockstep/base/error.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/open.h"
 #include "lockstep/data/stage.h"
+#include "lockstep/inference/script_notes.h"
+#include "lockstep/models/script.h"
 #include "lockstep/run/rank_environment.h"
 #include "lockstep/train/device.h"
 #include "lockstep/train/evaluate.h"
@@ -18,6 +21,9 @@ config::Config alone(config::Config config) {
   config.parallel.strategy = config::Strategy::single;
   return config;
 }
+
+// A program is tried with so many samples.
+constexpr std::int64_t kTried = 3;
 
 }  // namespace
 
@@ -63,6 +69,34 @@ void Trained::predict(const data::Dataset& samples, const Take& take) {
     }
   }
   built_.model->train();
+}
+
+std::string Trained::write_script(const std::filesystem::path& path) {
+  const torch::NoGradGuard no_grad;
+  auto& model = *built_.model;
+  const auto& samples = *shared_->eval_data;
+  auto options = data::eval_options(config_, {});
+  options.batch = std::min(kTried, samples.size());
+  data::Loader loader(samples, options);
+  data::BatchStage stage({.spec = samples.spec(),
+                          .wanted = data::wanted_by(model.inputs(), {}),
+                          .format = model.memory_format()});
+  stage.reserve(options.batch);
+  const auto* batch = loader.next();
+  if (batch == nullptr) {
+    throw Error(Fault::config,
+                "torchscript: a program is tried on samples of the evaluation, but "
+                "data.eval_samples leaves none");
+  }
+  Named inputs;
+  const auto& staged = stage.stage(*batch, 0, batch->size);
+  for (const auto& name : model.inputs()) inputs.set(name, staged.at(name).clone());
+  model.eval();
+  const auto outputs = model.forward_named(inputs);
+  const auto notes = script_notes(*built_.task, samples.spec(), inputs, outputs);
+  models::write_script(model, inputs, {path, notes});
+  model.train();
+  return notes;
 }
 
 }  // namespace lockstep::inference

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "lockstep/comm/join.h"
 #include "lockstep/config/config.h"
@@ -34,6 +36,11 @@ class Trained {
   // which is laid out as eval_data().
   using Take = std::function<void(std::int64_t index, const SamplePrediction&)>;
   void predict(const data::Dataset& samples, const Take& take);
+
+  // Writes the model as a TorchScript program (models/script.h), tried on the first
+  // samples of the evaluation, and returns the notes that are kept in it. REQUIRES: the
+  // device is the CPU. Throws Fault::config for a model that can not be written so.
+  std::string write_script(const std::filesystem::path& path);
 
  private:
   config::Config config_;

@@ -2,6 +2,8 @@
 // the reference for its own backward pass, GptPass.
 #include <cmath>
 
+#include <torch/csrc/jit/frontend/tracer.h>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/models/dropout.h"
@@ -36,15 +38,15 @@ class AttentionImpl : public nn::Module {
 
   // `mask` is true where a token may look; undefined: at itself and all before it.
   Tensor forward(const Tensor& x, const Tensor& mask) {
-    const auto batch = x.size(0), length = x.size(1), hidden = x.size(2);
+    const auto hidden = x.size(2);
     const auto split = c_attn_(x).split(hidden, 2);
     const auto heads = [&](const Tensor& part) {  // (B, heads, T, hidden / heads)
-      return part.view({batch, length, heads_, hidden / heads_}).transpose(1, 2);
+      return part.unflatten(2, {heads_, hidden / heads_}).transpose(1, 2);
     };
     const auto q = heads(split[0]), k = heads(split[1]), v = heads(split[2]);
     const auto seen =
         drops_ && is_training() ? by_hand(q, k, v, mask) : fused(q, k, v, mask);
-    return c_proj_(seen.transpose(1, 2).reshape({batch, length, hidden}));
+    return c_proj_(seen.transpose(1, 2).flatten(2));
   }
 
   Linear& projection() { return c_proj_; }
@@ -160,7 +162,7 @@ class Gpt : public Model, public OwnBackward {
   // (B, T) tokens -> (B, T, vocabulary)
   Tensor forward(const Tensor& tokens) override {
     mask_.reset();
-    return logits(tokens, torch::arange(tokens.size(1), tokens.options()));
+    return logits(tokens, positions_in(tokens));
   }
 
   Named forward_named(const Named& inputs) override {
@@ -235,14 +237,19 @@ class Gpt : public Model, public OwnBackward {
         nn::EmbeddingFromPretrainedOptions().freeze(false));
   }
 
+  // Returns 0, 1, ... T - 1. A program that is written for any T counts tokens.
+  static Tensor positions_in(const Tensor& tokens) {
+    if (torch::jit::tracer::isTracing()) {
+      return torch::ones_like(tokens.select(0, 0)).cumsum(0) - 1;
+    }
+    return torch::arange(tokens.size(1), tokens.options());
+  }
+
   // No token looks beyond its segment, nor ahead. A token of none sees itself, so that
   // it has something to average.
   static Tensor segment_mask(const Tensor& segment) {
-    const auto length = segment.size(1);
     const auto same = segment.unsqueeze(2).eq(segment.unsqueeze(1));
-    const auto causal =
-        torch::ones({length, length}, segment.options().dtype(torch::kBool)).tril();
-    return same.logical_and(causal).unsqueeze(1);  // (B, 1, T, T)
+    return same.tril().unsqueeze(1);  // (B, 1, T, T)
   }
 
   Tensor logits(const Tensor& tokens, const Tensor& positions) {

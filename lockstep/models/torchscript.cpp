@@ -14,6 +14,7 @@
 #include "lockstep/models/detail/script_buffers.h"
 #include "lockstep/models/model.h"
 #include "lockstep/models/out_of_memory.h"
+#include "lockstep/models/script.h"
 
 namespace lockstep::models {
 namespace {
@@ -95,6 +96,7 @@ class TorchScript : public Model {
   }
 
   std::vector<std::string> inputs() const override { return inputs_; }
+  const torch::jit::Module& script() const noexcept { return module_; }
 
   void train(bool on) override {
     Model::train(on);
@@ -249,6 +251,11 @@ torch::jit::Module load(const std::string& file) {
 }
 
 }  // namespace
+
+const torch::jit::Module* script_of(const Model& model) {
+  const auto* own = dynamic_cast<const TorchScript*>(&model);
+  return own == nullptr ? nullptr : &own->script();
+}
 
 std::shared_ptr<Model> make_torchscript(const config::ModelConfig& config,
                                         const Shape&) {

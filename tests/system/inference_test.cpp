@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <zlib.h>
 
+#include "tests/support/oracle.h"
 #include "tests/system/command.h"
 
 namespace lockstep {
@@ -102,6 +103,32 @@ TEST_F(TrainedRun, HasABestAndAFinalModelAndNoAverage) {
       test::lockstep_command({"eval", run().string(), "--weights", "bets"});
   EXPECT_EQ(wrong.end.shell_status(), 2);
   EXPECT_THAT(wrong.err, HasSubstr("'bets' is no file"));
+}
+
+TEST_F(TrainedRun, IsAProgramThatPyTorchPredictsTheSameWith) {
+  LOCKSTEP_NEEDS_ORACLE();
+  const auto program = folder_->path() / "model.ts";
+  const auto wrote =
+      test::lockstep_command({"checkpoint", "export", run().string(), "--to",
+                              program.string(), "--format", "torchscript"});
+  ASSERT_EQ(wrote.end.shell_status(), 0) << wrote.err;
+  EXPECT_THAT(wrote.out, HasSubstr("inputs: input (batch, 1, 28, 28) float32; outputs: "
+                                   "output (batch, 10) float32"));
+  const auto predictions = folder_->path() / "predictions.jsonl";
+  test::write_file(predictions,
+                   test::lockstep_command({"predict", run().string()}).out);
+  test::expect_oracle_agrees(
+      "torchscript_program.py",
+      {program.string(), "/usr/share/datasets/fashion-mnist/t10k-images-idx3-ubyte.gz",
+       predictions.string()});
+}
+
+TEST_F(TrainedRun, IsNoProgramInAFolderThatIsMissing) {
+  const auto output =
+      test::lockstep_command({"checkpoint", "export", run().string(), "--to",
+                              "/no/such/model.ts", "--format", "torchscript"});
+  EXPECT_EQ(output.end.shell_status(), 3);
+  EXPECT_THAT(output.err, HasSubstr("'/no/such' is no folder"));
 }
 
 TEST_F(TrainedRun, RefusesFilesThatAreNoImages) {

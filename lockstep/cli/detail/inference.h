@@ -5,8 +5,10 @@
 
 #include "lockstep/base/process.h"
 #include "lockstep/cli/command.h"
+#include "lockstep/config/load.h"
 
-// What `lockstep eval` and `lockstep predict` share.
+// What the commands that start the worker's --infer share: `lockstep eval`, `lockstep
+// predict` and `lockstep checkpoint export`.
 namespace lockstep::cli {
 
 Operand inference_run();
@@ -23,5 +25,12 @@ struct InferenceCall {
 };
 process::Output run_inference(const InferenceCall& call, const Arguments& arguments,
                               const Context& context);
+
+// The same with a config that names its weights.
+process::Output run_inference(const InferenceCall& call, const config::Loaded& config,
+                              const Context& context);
+
+// Returns the status to exit with after a worker that has ended so.
+int status_of(const process::End& end);
 
 }  // namespace lockstep::cli
