@@ -11,6 +11,8 @@
 //   lockstep_worker --generate [options]
 //                                      continues texts by a trained model
 //   lockstep_worker --infer [options]  evaluates a trained model, or predicts with it
+//   lockstep_worker --check-data --recipe RECIPE
+//                                      looks at the data of a recipe
 //   lockstep_worker --measure PART [options]
 //                                      measures or tests a part of this machine
 #include <cerrno>
@@ -23,6 +25,7 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/worker_data.h"
 #include "apps/worker_entry.h"
 #include "apps/worker_generate.h"
 #include "apps/worker_infer.h"
@@ -166,6 +169,9 @@ int run_worker(int argc, char** argv, ConfigLoader load) {
     }
     if (argc > 1 && std::string_view(argv[1]) == "--infer") {
       return run_inference({argv + 2, argv + argc}, load);
+    }
+    if (argc > 1 && std::string_view(argv[1]) == "--check-data") {
+      return run_check_data({argv + 2, argv + argc}, load);
     }
     const auto arguments = parse(argc, argv);
     if (arguments.version) {

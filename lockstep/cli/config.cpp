@@ -1,8 +1,14 @@
+#include <algorithm>
 #include <filesystem>
 #include <ostream>
+#include <span>
+
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 #include "lockstep/cli/command.h"
+#include "lockstep/cli/detail/inference.h"
 #include "lockstep/cli/detail/output.h"
 #include "lockstep/config/load.h"
 #include "lockstep/config/print.h"
@@ -47,6 +53,35 @@ int show(const Arguments& args, Context& context) {
   return kExitOk;
 }
 
+// Returns what the worker has seen of the data as lines.
+std::string data_text(const config::DataConfig& config, const std::string& seen) {
+  const auto json = nlohmann::json::parse(seen, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    throw Error(Fault::internal, "config check: lockstep_worker said '", seen, "'");
+  }
+  const auto count = [&](const char* part) {
+    return text::with_commas(json.at(part).get<std::int64_t>());
+  };
+  auto lines = str("data: ", config.name, ", ", count("train"),
+                   " samples to train on, ", count("eval"), " to evaluate on, ",
+                   count("read"), " of them read\n");
+  for (const auto& tensor : json.at("tensors")) {
+    std::vector<std::string> sizes;
+    for (const auto& size : tensor.at("shape")) sizes.push_back(size.dump());
+    lines += str("  ", tensor.at("name").get<std::string>(), " (",
+                 text::join(sizes, ", "), ") ", tensor.at("dtype").get<std::string>(),
+                 tensor.contains("varies") ? ", of any length up to it" : "", "\n");
+  }
+  const auto classes = json.at("classes").get<std::int64_t>();
+  if (classes == 0) return lines;
+  const auto names = json.at("class_names").get<std::vector<std::string>>();
+  constexpr std::size_t kShown = 8;
+  const auto shown = std::span(names).first(std::min(names.size(), kShown));
+  return lines + str("  ", classes, " classes", names.empty() ? "" : ": ",
+                     text::join(shown, ", "), names.size() > kShown ? ", ..." : "",
+                     "\n");
+}
+
 int check(const Arguments& args, Context& context) {
   if (!args.operand("RECIPE")) {
     throw Error(Fault::config,
@@ -54,10 +89,22 @@ int check(const Arguments& args, Context& context) {
                 "'lockstep config check recipes/fashion_mnist.yaml'");
   }
   const auto loaded = load(args, context);
+  std::string data = "null";
+  if (!args.has("--no-data")) {
+    const auto looked = run_inference({.command = "config check",
+                                       .catches_output = true,
+                                       .mode = "--check-data"},
+                                      loaded, context);
+    if (const auto status = status_of(looked.end); status != kExitOk) return status;
+    data = text::trim(looked.out);
+  }
   if (args.has("--json")) {
-    context.out << "{\"ok\": true}\n";
-  } else {
-    context.out << "ok: " << loaded.recipe << '\n';
+    context.out << "{\"ok\": true, \"data\": " << data << "}\n";
+    return kExitOk;
+  }
+  context.out << "ok: " << loaded.recipe << '\n';
+  if (data != "null") {
+    context.out << printable(data_text(loaded.config.data, data));
   }
   return kExitOk;
 }
@@ -88,7 +135,7 @@ Command config_command() {
       .summary = "Show every knob with its value and source, check a recipe.",
       .usage =
           "lockstep config show [RECIPE] [KNOB] [section.key=value]...\n"
-          "       lockstep config check RECIPE [section.key=value]...\n"
+          "       lockstep config check RECIPE [--no-data] [section.key=value]...\n"
           "       lockstep config reference [--json]",
       .details =
           "  lockstep config show recipes/fashion_mnist.yaml optim.lr=3e-4\n"
@@ -99,7 +146,8 @@ Command config_command() {
           "or,\n"
           "with --plan, the planner's reason; of one knob, or of a section, also what "
           "it\n"
-          "does and takes. check says what is wrong with a recipe.\n"
+          "does and takes. check says what is wrong with a recipe, opens its data and reads\n"
+          "some samples of it; status 3 where it can not be read.\n"
           "reference prints docs/reference/config.md; with --json the same as "
           "objects.\n",
       .operands = {{.name = "ACTION",
@@ -114,6 +162,8 @@ Command config_command() {
                     .help = "show: explain this knob (optim.lr) or section (optim).",
                     .required = false}},
       .options = {{.name = "--json", .help = "One JSON object."},
+                  {.name = "--no-data",
+                   .help = "check: look at the recipe only, not at its data."},
                   {.name = "--plan",
                    .help = "show: fill in every `auto` for this machine."}},
       .takes_overrides = true,

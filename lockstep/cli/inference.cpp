@@ -130,7 +130,7 @@ process::Output run_inference(const InferenceCall& call, const config::Loaded& c
   const auto recipe = folder.path() / "config.yaml";
   files::write_atomically(recipe, config::to_yaml(config, false));
   process::ProcessOptions command{
-      .arguments = {jobs::find_worker(caller_of(context)).string(), "--infer",
+      .arguments = {jobs::find_worker(caller_of(context)).string(), call.mode,
                     "--recipe", recipe.string()},
       .environment = {},
       .directory = {},

@@ -9,6 +9,7 @@
 #include "lockstep/config/auto.h"
 #include "lockstep/config/enums.h"
 #include "lockstep/config/field.h"
+#include "lockstep/config/table_data.h"
 #include "lockstep/config/text_data.h"
 
 namespace lockstep::config {
@@ -16,14 +17,17 @@ namespace lockstep::config {
 // The only list of data sets: X(name, place) is opened by data::open_name(). Its files
 // lie in the `folder` that data.dir names, or in a `usual` place; or there are `none`.
 #define LOCKSTEP_DATASETS(X) \
+  X(arrays, folder)          \
   X(cifar10, folder)         \
   X(cifar100, folder)        \
+  X(csv, folder)             \
   X(fashion_mnist, usual)    \
   X(idx, folder)             \
   X(image_folder, folder)    \
   X(synthetic, none)         \
   X(text, folder)            \
-  X(tokens, folder)
+  X(tokens, folder)          \
+  X(webdataset, folder)
 
 #define LOCKSTEP_NAME(name, place) std::string_view(#name),
 inline constexpr std::array kDatasets{LOCKSTEP_DATASETS(LOCKSTEP_NAME)};
@@ -75,6 +79,7 @@ struct DataConfig {
   TokenType token_type = TokenType::uint16;
   std::int64_t classes = 0;
   TextData text;
+  TableData table;
   std::vector<int> shape;
   SampleType dtype = SampleType::uint8;
   std::int64_t synthetic_samples = 50'000;
@@ -86,9 +91,9 @@ struct DataConfig {
 template <typename Visitor>
 void describe_sources(DataConfig& c, Visitor& v) {
   v.field("sequence", c.sequence,
-          {.help = "text and tokens: so many make a sample.",
+          {.help = "text and tokens: so many make a sample; csv: of a text at most.",
            .range = between(1, 1 << 24),
-           .needs = "data.name=text|tokens"});
+           .needs = "data.name=text|tokens|csv"});
   v.field("token_type", c.token_type,
           {.help = "tokens: the numbers of files that have no header.",
            .needs = "data.name=tokens"});
@@ -98,6 +103,7 @@ void describe_sources(DataConfig& c, Visitor& v) {
            .range = between(0, 1 << 24),
            .needs = "data.name=synthetic|tokens"});
   describe_text(c.text, v);
+  describe_table(c.table, v);
   v.field("shape", c.shape,
           {.help = "synthetic: of a sample, for example [3, 224, 224].",
            .range = between(1, 1 << 24),
@@ -114,8 +120,8 @@ void describe_sources(DataConfig& c, Visitor& v) {
 template <typename Visitor>
 void describe_choice(DataConfig& c, Visitor& v) {
   v.field("train_samples", c.train_samples,
-          {.help = "Train on the first n samples (image_folder: on n at even "
-                   "distances); 0: all.",
+          {.help = "Train on the first n samples (of image_folder, text, csv, arrays "
+                   "and webdataset: on n at even distances); 0: all.",
            .range = count_from(0),
            .unit = Unit::samples});
   v.field("eval_samples", c.eval_samples,

@@ -4,7 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
-#include "lockstep/data/detail/decode.h"
+#include "lockstep/data/detail/image_reader.h"
 #include "lockstep/data/detail/pool.h"
 
 namespace lockstep::data {
@@ -15,7 +15,9 @@ constexpr std::int64_t kMostFileBytes = 1 << 30;
 class ImageFiles : public Dataset {
  public:
   ImageFiles(std::vector<std::string> files, SampleSpec spec)
-      : files_(std::move(files)), spec_(std::move(spec)) {}
+      : files_(std::move(files)),
+        spec_(std::move(spec)),
+        shape_{spec_.shape[0], spec_.shape[1], spec_.shape[2], /*resizes=*/true} {}
 
   std::int64_t size() const noexcept override {
     return static_cast<std::int64_t>(files_.size());
@@ -25,11 +27,10 @@ class ImageFiles : public Dataset {
 
   std::int64_t read(std::int64_t index, std::span<std::byte> input) const override {
     const auto& path = files_[static_cast<std::size_t>(index)];
-    const auto tools = tools_.take();
-    const auto text = files::read(path, kMostFileBytes);
+    const auto reader = readers_.take();
+    const auto text = files::read(path, kMostFileBytes);  // a pipe, perhaps
     try {
-      write(*tools, {reinterpret_cast<const std::byte*>(text.data()), text.size()},
-            reinterpret_cast<std::uint8_t*>(input.data()));
+      reader->read({reinterpret_cast<const std::byte*>(text.data()), text.size()}, shape_, reinterpret_cast<std::uint8_t*>(input.data()));
     } catch (const Error& error) {
       throw Error(Fault::io, "'", path, "': ", error.what());
     }
@@ -37,47 +38,10 @@ class ImageFiles : public Dataset {
   }
 
  private:
-  // The tools of a thread that reads images.
-  struct ImageTools {
-    detail::Decoder decoder;
-    Resizer resizer;
-    std::vector<std::uint8_t> planes;
-  };
-
-  void write(ImageTools& tools, detail::Bytes file, std::uint8_t* out) const {
-    const auto channels = spec_.shape[0], height = spec_.shape[1],
-               width = spec_.shape[2];
-    auto pixels = tools.decoder.decode(file, std::min(height, width));
-    tools.planes.resize(static_cast<std::size_t>(3 * height * width));
-    auto* const planes = channels == 3 ? out : tools.planes.data();
-    if (pixels.height == height && pixels.width == width) {
-      detail::split_planes(pixels, planes);
-    } else {
-      if (height == width) pixels = middle_square(pixels);
-      tools.resizer.resize(pixels, Image<std::uint8_t>{planes, 3, height, width});
-    }
-    if (channels == 3) return;
-    const auto count = height * width;
-    for (std::int64_t i = 0; i < count; ++i) {
-      constexpr int kRed = 299, kGreen = 587,
-                    kBlue = 114;  // ITU-R BT.601, in thousands
-      const int sum =
-          kRed * planes[i] + kGreen * planes[count + i] + kBlue * planes[2 * count + i];
-      out[i] = static_cast<std::uint8_t>((sum + 500) / 1000);
-    }
-  }
-
-  static Pixels<std::uint8_t> middle_square(Pixels<std::uint8_t> pixels) {
-    const auto side = std::min(pixels.height, pixels.width);
-    pixels.data += (pixels.height - side) / 2 * pixels.row_stride +
-                   (pixels.width - side) / 2 * pixels.step;
-    pixels.height = pixels.width = side;
-    return pixels;
-  }
-
   std::vector<std::string> files_;
   SampleSpec spec_;
-  mutable detail::Pool<ImageTools> tools_;
+  detail::ImageShape shape_;
+  mutable detail::Pool<detail::ImageReader> readers_;
 };
 
 }  // namespace

@@ -1,20 +1,13 @@
 // A folder of images for each class.
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <set>
 #include <string>
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "lockstep/base/error.h"
-#include "lockstep/base/files.h"
 #include "lockstep/base/text.h"
-#include "lockstep/data/detail/decode.h"
+#include "lockstep/data/detail/image_reader.h"
 #include "lockstep/data/detail/pool.h"
 #include "lockstep/data/sources.h"
 #include "lockstep/data/subset.h"
@@ -24,11 +17,6 @@ namespace {
 
 using Path = std::filesystem::path;
 
-bool is_image_name(const Path& path) {
-  const auto end = text::lower(path.extension().string());
-  return end == ".jpg" || end == ".jpeg" || end == ".png";
-}
-
 // Returns the entries of a folder, sorted, so that all machines agree; hidden ones left
 // out.
 std::vector<Path> sorted_entries(const Path& folder, bool folders) {
@@ -37,7 +25,7 @@ std::vector<Path> sorted_entries(const Path& folder, bool folders) {
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     if (entry.path().filename().string()[0] == '.') continue;
     const bool fits = folders ? entry.is_directory()
-                              : entry.is_regular_file() && is_image_name(entry.path());
+                              : entry.is_regular_file() && detail::is_image_name(entry.path().string());
     if (fits) entries.push_back(entry.path());
   }
   if (error) {
@@ -79,34 +67,6 @@ std::map<std::string, std::int64_t> classes_in(const Path& folder) {
   return classes;
 }
 
-// The tools of a thread that reads images.
-struct Tools {
-  detail::Decoder decoder;
-  Resizer resizer;
-  std::vector<std::byte> file;
-
-  detail::Bytes load(const std::string& path) {
-    const files::Descriptor source(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    struct stat about {};
-    if (!source || ::fstat(source.get(), &about) != 0) fail(path);
-    const auto size = static_cast<std::size_t>(about.st_size);
-    if (file.size() < size) file.resize(size);
-    std::size_t have = 0;
-    while (have < size) {
-      const auto got = ::read(source.get(), file.data() + have, size - have);
-      if (got < 0) fail(path);
-      if (got == 0) break;
-      have += static_cast<std::size_t>(got);
-    }
-    return {file.data(), have};
-  }
-
- private:
-  [[noreturn]] static void fail(const std::string& path) {
-    throw Error(Fault::io, "'", path, "' can not be read: ", std::strerror(errno));
-  }
-};
-
 struct ImageFile {
   std::string path;
   std::int64_t label = 0;
@@ -116,18 +76,11 @@ class ImageFolder : public Dataset {
  public:
   ImageFolder(std::vector<ImageFile> samples,
               const std::map<std::string, std::int64_t>& classes, std::int64_t side)
-      : samples_(std::move(samples)), side_(side) {
-    spec_.shape = {3, side, side};
+      : samples_(std::move(samples)), shape_(shape_for(side)) {
+    spec_.shape = {3, shape_.height, shape_.width};
     spec_.num_classes = static_cast<std::int64_t>(classes.size());
     for (const auto& [name, label] : classes) spec_.class_names.push_back(name);
-    // The mean and deviation of ImageNet's colors, which pretrained weights expect.
-    for (const auto& [mean, deviation] :
-         {std::pair(0.485F, 0.229F), {0.456F, 0.224F}, {0.406F, 0.225F}}) {
-      spec_.channels.push_back({1 / (255 * deviation), -mean / deviation});
-    }
-    if (side > 0) return;
-    const auto first = size_of(samples_[0].path);
-    spec_.shape = {3, first.height, first.width};
+    spec_.channels = detail::imagenet_colors();
   }
 
   std::int64_t size() const noexcept override {
@@ -140,11 +93,10 @@ class ImageFolder : public Dataset {
 
   std::int64_t read(std::int64_t index, std::span<std::byte> input) const override {
     const auto& sample = samples_[static_cast<std::size_t>(index)];
-    const auto tools = tools_.take();
-    const auto file = tools->load(sample.path);
+    const auto reader = readers_.take();
+    const auto file = reader->load(sample.path);
     try {
-      const auto pixels = tools->decoder.decode(file, side_);
-      write(pixels, tools->resizer, reinterpret_cast<std::uint8_t*>(input.data()));
+      reader->read(file, shape_, reinterpret_cast<std::uint8_t*>(input.data()));
     } catch (const Error& error) {
       throw Error(Fault::io, "'", sample.path, "': ", error.what());
     }
@@ -152,38 +104,21 @@ class ImageFolder : public Dataset {
   }
 
  private:
-  void write(const Pixels<std::uint8_t>& pixels, Resizer& resizer,
-             std::uint8_t* out) const {
-    if (pixels.height == spec_.shape[1] && pixels.width == spec_.shape[2]) {
-      return detail::split_planes(pixels, out);
-    }
-    if (side_ == 0) {
-      throw Error(Fault::io, "it has ", pixels.height, " x ", pixels.width,
-                  " pixels, the first image has ", spec_.shape[1], " x ",
-                  spec_.shape[2], "; set data.resize to bring all to one size");
-    }
-    // The middle square is taken.
-    const auto side = std::min(pixels.height, pixels.width);
-    auto square = pixels;
-    square.data += (pixels.height - side) / 2 * pixels.row_stride +
-                   (pixels.width - side) / 2 * pixels.step;
-    square.height = square.width = side;
-    resizer.resize(square, Image<std::uint8_t>{out, 3, side_, side_});
-  }
-
-  ImageSize size_of(const std::string& path) const {
-    const auto tools = tools_.take();
+  detail::ImageShape shape_for(std::int64_t side) const {
+    const auto& path = samples_[0].path;
+    const auto reader = readers_.take();
+    const auto file = side > 0 ? detail::Bytes{} : reader->load(path);
     try {
-      return tools->decoder.size_of(tools->load(path));
+      return detail::image_shape(*reader, file, side);
     } catch (const Error& error) {
       throw Error(Fault::io, "data: the first image, '", path, "': ", error.what());
     }
   }
 
+  mutable detail::Pool<detail::ImageReader> readers_;
   std::vector<ImageFile> samples_;
-  std::int64_t side_;
+  detail::ImageShape shape_;
   SampleSpec spec_;
-  mutable detail::Pool<Tools> tools_;
 };
 
 std::vector<ImageFile> list_samples(const Path& folder,

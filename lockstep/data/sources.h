@@ -37,6 +37,21 @@ Opened open_tokens(const config::DataConfig& config, Split split);
 // "target_bytes" has the bytes that each target stands for.
 Opened open_text(const config::DataConfig& config, Split split);
 
+// Opens train.csv and val.csv, or what their names say of them, or one file with
+// data.split: rows of numbers, categories, an image or a text by section `data`
+// (detail/csv_columns.h). Numbers beside an image or a text are the field "columns",
+// data.weight is "target_weight".
+Opened open_csv(const config::DataConfig& config, Split split);
+
+// Opens arrays of numpy, each in the part that its name or its file's says: x_train.npy,
+// or x_train in an .npz file. They stay in their files, which are mapped. Others than
+// input, target and weight are fields by their names.
+Opened open_arrays(const config::DataConfig& config, Split split);
+
+// Opens tar shards of images and their classes, mapped: NAME.jpg with NAME.cls, or
+// NAME.json. Classes that are no numbers are numbered in the order of their names.
+Opened open_webdataset(const config::DataConfig& config, Split split);
+
 // Makes up samples of data.shape, data.dtype and data.classes that cost next to
 // nothing.
 Opened open_synthetic(const config::DataConfig& config, Split split);

@@ -17,11 +17,13 @@ std::vector<std::int64_t> shape_of(const torch::Tensor& tensor) {
 
 class Tensors : public Dataset {
  public:
-  explicit Tensors(const Named& tensors) {
+  Tensors(const Named& tensors, const TensorOptions& options) {
     const auto input = add(tensors, "input");
     const auto target = add(tensors, "target");
     spec_.shape = shape_of(input);
     spec_.dtype = input.scalar_type();
+    spec_.scale = options.scaling.scale;
+    spec_.shift = options.scaling.shift;
     spec_.target_shape = shape_of(target);
     spec_.target_dtype = target.scalar_type();
     // Negative values are no classes, or missing ones: the task gives their meaning.
@@ -29,7 +31,8 @@ class Tensors : public Dataset {
     const bool classes =
         spec_.target_dtype == torch::kInt64 ||
         (detail::is_whole(spec_.target_dtype) && spec_.target_shape.empty());
-    if (classes && target.numel() > 0) {
+    spec_.num_classes = options.num_classes;
+    if (classes && options.num_classes == 0 && target.numel() > 0) {
       const auto whole = target.to(torch::kInt64);
       const auto least = whole.min().item<std::int64_t>();
       if (least >= 0) spec_.num_classes = whole.max().item<std::int64_t>() + 1;
@@ -77,8 +80,9 @@ class Tensors : public Dataset {
 
 }  // namespace
 
-std::unique_ptr<Dataset> from_tensors(const Named& tensors) {
-  return std::make_unique<Tensors>(tensors);
+std::unique_ptr<Dataset> from_tensors(const Named& tensors,
+                                      const TensorOptions& options) {
+  return std::make_unique<Tensors>(tensors, options);
 }
 
 }  // namespace lockstep::data

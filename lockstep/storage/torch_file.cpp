@@ -11,8 +11,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
 #include "lockstep/base/text.h"
+#include "lockstep/storage/detail/input_file.h"
 #include "lockstep/storage/detail/pickle.h"
-#include "lockstep/storage/detail/zip.h"
+#include "lockstep/storage/zip.h"
 
 namespace lockstep::storage {
 namespace {

@@ -1,9 +1,10 @@
-#include "lockstep/storage/detail/zip.h"
+#include "lockstep/storage/zip.h"
 
 #include <algorithm>
 #include <optional>
 
 #include "lockstep/base/error.h"
+#include "lockstep/storage/detail/input_file.h"
 
 namespace lockstep::storage {
 namespace {
@@ -18,9 +19,27 @@ constexpr std::int64_t kCommentLimit = 65535;
 constexpr std::int64_t kDirectoryLimit = 256 << 20;
 constexpr std::uint64_t kIn64 = 0xFFFFFFFF;  // the true value is in the zip64 record
 
+constexpr std::uint64_t kStored = 0, kDeflated = 8;  // methods
+
+// What an archive has to be.
+struct ZipKind {
+  std::string_view name;
+  std::string_view remedy;
+  bool may_be_deflated;
+};
+
+constexpr ZipKind kTorchFile{
+    "file of torch.save()",
+    "it is no zip file, as PyTorch writes since 1.6; torch.load() an older one and "
+    "torch.save() it again",
+    false};
+constexpr ZipKind kNpz{
+    "file of numpy.savez()",
+    "it is truncated, or no zip file; copy it again, or numpy.savez() its arrays", true};
+
 class ZipReader {
  public:
-  explicit ZipReader(const InputFile& file) : file_(file) {}
+  ZipReader(const InputFile& file, const ZipKind& kind) : file_(file), kind_(kind) {}
 
   std::map<std::string, ZipRecord> records() {
     const auto [begin, size] = directory();
@@ -34,7 +53,7 @@ class ZipReader {
   template <typename... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const {
     throw Error(Fault::io, file_.path().string(), ": ", parts...,
-                "; it is no file of torch.save()");
+                "; it is no ", kind_.name);
   }
 
   std::string text(std::int64_t begin, std::int64_t size) const {
@@ -64,9 +83,7 @@ class ZipReader {
     const auto tail = text(file_.size() - tail_bytes, tail_bytes);
     const auto at = tail.rfind(kEnd);
     if (at == std::string::npos || tail.size() - at < kEndBytes) {
-      refuse(
-          "it is no zip file, as PyTorch writes since 1.6; torch.load() an older one "
-          "and torch.save() it again");
+      refuse(kind_.remedy);
     }
     auto size = number(tail, at + 12, 4);
     auto begin = number(tail, at + 16, 4);
@@ -122,11 +139,16 @@ class ZipReader {
                         .packed = number(entry, 20, 4),
                         .place = number(entry, 42, 4)};
     take_64(entry.substr(46 + name_bytes, extra_bytes), extent);
-    if (number(entry, 10, 2) != 0 || extent.packed != extent.full ||
-        (number(entry, 8, 2) & 1) != 0) {
+    const auto method = number(entry, 10, 2);
+    const bool is_stored = method == kStored && extent.packed == extent.full;
+    const bool is_deflated = method == kDeflated && kind_.may_be_deflated;
+    if ((!is_stored && !is_deflated) || (number(entry, 8, 2) & 1) != 0) {
       refuse("'", name, "' in it is compressed or encrypted");
     }
-    const auto record = located(name, clamped(extent.place), clamped(extent.full));
+    auto record = located(name, clamped(extent.place), clamped(extent.packed));
+    record.full = clamped(extent.full);
+    record.crc32 = static_cast<std::uint32_t>(number(entry, 16, 4));
+    record.is_deflated = is_deflated;
     if (!records.emplace(name, record).second) {
       refuse("'", name, "' is in it twice");
     }
@@ -143,16 +165,21 @@ class ZipReader {
     if (begin > file_.size() || size > file_.size() - begin) {
       refuse("'", name, "' ends at byte ", begin, " + ", size, " of ", file_.size());
     }
-    return {begin, size};
+    return {.begin = begin, .size = size};
   }
 
   const InputFile& file_;
+  const ZipKind& kind_;
 };
 
 }  // namespace
 
 std::map<std::string, ZipRecord> read_zip(const InputFile& file) {
-  return ZipReader(file).records();
+  return ZipReader(file, kTorchFile).records();
+}
+
+std::map<std::string, ZipRecord> read_npz(const std::filesystem::path& file) {
+  return ZipReader(InputFile(file), kNpz).records();
 }
 
 }  // namespace lockstep::storage

@@ -7,14 +7,14 @@
 #include "lockstep/cli/command.h"
 #include "lockstep/config/load.h"
 
-// What the commands that start the worker's --infer share: `lockstep eval`, `lockstep
-// predict` and `lockstep checkpoint export`.
+// What the commands that start a worker for an answer share: `lockstep eval`, `lockstep
+// predict`, `lockstep checkpoint export` and `lockstep config check`.
 namespace lockstep::cli {
 
 Operand inference_run();
 std::vector<Option> inference_options();
 
-// Starts the worker's --infer with the config and the weights of the run that is named,
+// Starts the worker in a mode with the config and the weights of the run that is named,
 // and returns its output and exit status. `words` are its other words; output that is
 // not caught goes to our standard output. Throws Fault::config for a run that has no
 // weights yet.
@@ -22,11 +22,12 @@ struct InferenceCall {
   std::string command;  // "eval"
   std::vector<std::string> words = {};
   bool catches_output = false;
+  std::string mode = "--infer";
 };
 process::Output run_inference(const InferenceCall& call, const Arguments& arguments,
                               const Context& context);
 
-// The same with a config that names its weights.
+// The same with a config, which names its weights if the mode needs some.
 process::Output run_inference(const InferenceCall& call, const config::Loaded& config,
                               const Context& context);
 

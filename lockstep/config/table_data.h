@@ -1,0 +1,56 @@
+#pragma once
+
+#include <array>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/config/enums.h"
+#include "lockstep/config/field.h"
+
+namespace lockstep::config {
+
+// What the cells of a column are.
+enum class ColumnType { number, category, image, text };
+
+constexpr std::array<std::string_view, 4> names_of(ColumnType) {
+  return {"number", "category", "image", "text"};
+}
+
+// Knobs of data sets whose parts have names: csv, arrays and webdataset.
+struct TableData {
+  std::vector<std::string> input;
+  std::vector<std::string> target;
+  std::string weight;
+  std::map<std::string, ColumnType> columns;
+  bool standardize = true;
+};
+
+template <typename Visitor>
+void describe_table(TableData& c, Visitor& v) {
+  v.field("input", c.input,
+          {.help = "csv: the columns of the input; empty: all that nothing else is. "
+                   "arrays: the array; empty: input, x or images. webdataset: the "
+                   "ending of its files; empty: any image.",
+           .needs = "data.name=csv|arrays|webdataset"});
+  v.field("target", c.target,
+          {.help = "csv: the columns of the target; arrays: the array; empty: target, "
+                   "label or y. webdataset: the ending of its files, or json.KEY; "
+                   "empty: cls.",
+           .needs = "data.name=csv|arrays|webdataset"});
+  v.field("weight", c.weight,
+          {.help = "csv and arrays: the column or array that says what a sample weighs "
+                   "in the loss; empty: 1.",
+           .needs = "data.name=csv|arrays"});
+  v.field("columns", c.columns,
+          {.help = "csv: what columns are, where their cells do not say it: number, "
+                   "category, image (a file) or text, for example {rooms: category}.",
+           .needs = "data.name=csv"});
+  v.field("standardize", c.standardize,
+          {.help = "csv: numbers of the input are brought to mean 0 and deviation 1 of "
+                   "the training rows.",
+           .needs = "data.name=csv"});
+}
+
+}  // namespace lockstep::config

@@ -1,0 +1,267 @@
+#include "lockstep/data/detail/csv_columns.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/data/detail/image_reader.h"
+
+namespace lockstep::data::detail {
+namespace {
+
+using config::ColumnType;
+
+// Targets of whole numbers are classes as they are; of many that nobody has, they are
+// rather numbers, or names.
+constexpr double kMostClassesBesides = 100;
+constexpr std::size_t kMostCategories = 100'000;
+
+// What is seen of a column while the training rows are read.
+struct Seen {
+  bool numbers = true, whole = true, images = true;
+  double mean = 0, squares = 0;  // and those of the deviations, by Welford
+  double least = 0, most = 0;
+  double count = 0;
+  std::set<std::string, std::less<>> values;
+  bool overflows = false;  // more values than categories may be
+
+  void add(const std::string& cell) {
+    images = images && is_image_name(text::trim(cell));
+    if (!overflows) {
+      values.emplace(text::trim(cell));
+      overflows = values.size() > kMostCategories;
+    }
+    const auto number = text::to_double(text::trim(cell));
+    if (!number || !std::isfinite(*number)) {
+      numbers = false;
+      return;
+    }
+    whole = whole && *number == std::floor(*number);
+    least = count == 0 ? *number : std::min(least, *number);
+    most = count == 0 ? *number : std::max(most, *number);
+    count += 1;
+    const auto off = *number - mean;
+    mean += off / count;
+    squares += off * (*number - mean);
+  }
+};
+
+// Numbers in their order, else names in theirs.
+std::vector<std::string> sorted_categories(const Seen& seen) {
+  std::vector<std::string> names(seen.values.begin(), seen.values.end());
+  if (!seen.numbers) return names;
+  std::sort(names.begin(), names.end(), [](const auto& a, const auto& b) {
+    const auto x = text::to_double(a), y = text::to_double(b);
+    return std::pair(x.value_or(0), a) < std::pair(y.value_or(0), b);
+  });
+  return names;
+}
+
+ColumnType type_of(const Seen& seen, bool is_target, bool has_tokenizer) {
+  if (seen.numbers) return ColumnType::number;
+  if (is_target) return ColumnType::category;
+  if (seen.images) return ColumnType::image;
+  return has_tokenizer ? ColumnType::text : ColumnType::category;
+}
+
+class Finder {
+ public:
+  Finder(CsvReader& train, const config::DataConfig& config)
+      : train_(train), config_(config) {}
+
+  CsvRoles find() {
+    check_names();
+    const auto target_names = targets();
+    const auto input_names = inputs(target_names);
+    std::vector<std::string> names = input_names;
+    names.insert(names.end(), target_names.begin(), target_names.end());
+    read(names);
+    CsvRoles roles{.weight = config_.table.weight, .rows = rows_};
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const bool is_target = i >= input_names.size();
+      auto& part = is_target ? roles.target : roles.input;
+      part.push_back(column(names[i], seen_[i], is_target));
+    }
+    check_target(roles.target);
+    return roles;
+  }
+
+ private:
+  bool has(const std::string& name) const {
+    const auto& columns = train_.columns();
+    return std::find(columns.begin(), columns.end(), name) != columns.end();
+  }
+
+  void check(std::string_view knob, const std::string& name) const {
+    if (has(name)) return;
+    throw Error(Fault::config, knob, ": ", train_.path(), " has no column '", name,
+                "'; it has ", text::join(train_.columns(), ", "),
+                text::did_you_mean(name, train_.columns()));
+  }
+
+  void check_names() const {
+    const auto& table = config_.table;
+    for (const auto& name : table.input) check("data.input", name);
+    for (const auto& name : table.target) check("data.target", name);
+    for (const auto& [name, type] : table.columns) check("data.columns", name);
+    if (!table.weight.empty()) check("data.weight", table.weight);
+  }
+
+  std::vector<std::string> targets() const {
+    if (!config_.table.target.empty()) return config_.table.target;
+    for (const auto* usual : {"target", "label", "class", "y"}) {
+      if (has(usual)) return {usual};
+    }
+    throw Error(Fault::config, "data.target: none of the columns of ", train_.path(),
+                " has a usual name; name one of ", text::join(train_.columns(), ", "));
+  }
+
+  std::vector<std::string> inputs(const std::vector<std::string>& targets) const {
+    const auto is_target = [&](const std::string& name) {
+      return std::find(targets.begin(), targets.end(), name) != targets.end();
+    };
+    const auto& weight = config_.table.weight;
+    for (const auto& name : config_.table.input) {
+      if (!is_target(name) && name != weight) continue;
+      throw Error(Fault::config, "data.input: '", name,
+                  "' is the target or the weight, too; a model that sees it learns "
+                  "nothing else");
+    }
+    if (!config_.table.input.empty()) return config_.table.input;
+    std::vector<std::string> names;
+    for (const auto& name : train_.columns()) {
+      if (!is_target(name) && name != weight) names.push_back(name);
+    }
+    if (!names.empty()) return names;
+    throw Error(Fault::config, "data.input: ", train_.path(),
+                " has no column beside the target");
+  }
+
+  void read(const std::vector<std::string>& names) {
+    std::vector<std::size_t> places;
+    for (const auto& name : names) places.push_back(column_in(train_, name));
+    seen_.resize(names.size());
+    CsvRow row;
+    train_.rewind();
+    while (train_.next(row)) {
+      ++rows_;
+      for (std::size_t i = 0; i < names.size(); ++i) {
+        const auto& cell = row.cells[places[i]];
+        // A label of several may be missing; all else is wanted.
+        const bool may_miss = config_.table.target.size() > 1 &&
+                              i + config_.table.target.size() >= names.size();
+        if (!text::trim(cell).empty()) {
+          seen_[i].add(cell);
+        } else if (!may_miss) {
+          refuse_cell({train_, row.line, names[i], cell},
+                      "is empty; fill it in, or leave the row or the column out "
+                      "(data.input, data.target)");
+        }
+      }
+    }
+    if (rows_ > 0) return;
+    throw Error(Fault::io, "data: ", train_.path(), " has no row below its header");
+  }
+
+  CsvColumn column(const std::string& name, const Seen& seen, bool is_target) const {
+    CsvColumn column{.name = name, .is_whole = seen.numbers && seen.whole};
+    const auto given = config_.table.columns.find(name);
+    column.type = given != config_.table.columns.end()
+                      ? given->second
+                      : type_of(seen, is_target,
+                                !config_.text.tokenizer.empty());
+    column.least = seen.least;
+    column.most = seen.most;
+    column.mean = seen.mean;
+    const auto deviation = seen.count > 0 ? std::sqrt(seen.squares / seen.count) : 0;
+    column.deviation = deviation > 0 ? deviation : 1;
+    if (column.type != ColumnType::category) return column;
+    if (seen.overflows) {
+      throw Error(Fault::config, "data.columns: '", name, "' of ", train_.path(),
+                  " has more than ", kMostCategories,
+                  " different texts, too many for categories; data.input names the "
+                  "columns without it, or data.columns={", name,
+                  ": text} with data.tokenizer makes tokens of it");
+    }
+    column.categories = sorted_categories(seen);
+    for (const auto& category : column.categories) {
+      column.places.emplace(category, static_cast<std::int64_t>(column.places.size()));
+    }
+    return column;
+  }
+
+  void check_target(const std::vector<CsvColumn>& target) const {
+    for (const auto& column : target) {
+      if (column.type == ColumnType::image || column.type == ColumnType::text) {
+        throw Error(Fault::config, "data.columns: '", column.name, "' is the target, ",
+                    "which is a number or a category");
+      }
+      if (target.size() > 1 && column.type != ColumnType::number) {
+        throw Error(Fault::config, "data.target: '", column.name, "' of ",
+                    train_.path(),
+                    " has cells that are no numbers; several targets are labels or "
+                    "numbers");
+      }
+    }
+    const auto& only = target[0];
+    const bool is_asked = config_.table.columns.contains(only.name);
+    if (target.size() > 1 || only.type != ColumnType::number || is_asked) return;
+    const auto different = static_cast<double>(seen_.back().values.size());
+    const bool are_classes =
+        only.least >= 0 && only.most + 1 <= different + kMostClassesBesides;
+    if (!only.is_whole || are_classes) return;
+    throw Error(Fault::config, "data.columns: '", only.name, "' of ", train_.path(),
+                " has ", different, " different whole numbers from ", only.least,
+                " to ", only.most, "; say what they are: {", only.name,
+                ": category} for classes, {", only.name, ": number} for regression");
+  }
+
+  CsvReader& train_;
+  const config::DataConfig& config_;
+  std::vector<Seen> seen_;
+  std::size_t rows_ = 0;
+};
+
+}  // namespace
+
+std::int64_t CsvColumn::width() const {
+  return type == ColumnType::category ? static_cast<std::int64_t>(categories.size())
+                                      : 1;
+}
+
+CsvRoles roles_of(CsvReader& train, const config::DataConfig& config) {
+  return Finder(train, config).find();
+}
+
+std::size_t column_in(const CsvReader& file, const std::string& name) {
+  const auto& columns = file.columns();
+  const auto at = std::find(columns.begin(), columns.end(), name);
+  if (at != columns.end()) return static_cast<std::size_t>(at - columns.begin());
+  throw Error(Fault::io, "data: ", file.path(), " has no column '", name,
+              "', which the training rows have; it has ", text::join(columns, ", "));
+}
+
+double number_in(const CsvCell& cell) {
+  const auto number = text::to_double(text::trim(cell.text));
+  if (number && std::isfinite(*number)) return *number;
+  refuse_cell(cell, "is '" + std::string(cell.text.substr(0, 40)) + "', not a number");
+}
+
+std::int64_t category_in(const CsvCell& cell, const CsvColumn& column) {
+  const auto name = text::trim(cell.text);
+  const auto at = column.places.find(name);
+  if (at != column.places.end()) return at->second;
+  refuse_cell(cell, "is '" + std::string(name.substr(0, 40)) +
+                        "', which no training row has");
+}
+
+void refuse_cell(const CsvCell& cell, const std::string& what) {
+  throw Error(Fault::io, "data: ", cell.file.path(), ":", cell.line, ": '", cell.column,
+              "' ", what);
+}
+
+}  // namespace lockstep::data::detail

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "lockstep/data/detail/mapped_file.h"
+
+// Arrays as numpy.save() and numpy.savez() write them.
+namespace lockstep::data::detail {
+
+// An array of a file.
+struct StoredArray {
+  std::string name;  // the key in an .npz file; "" in an .npy file
+  torch::Tensor tensor;
+};
+
+// Returns the array of an .npy file. Its values stay in the file, which is mapped as
+// long as the tensor lives. Throws Fault::io, naming the file.
+torch::Tensor read_npy(const std::string& path);
+
+// Returns the arrays of an .npz file; those that are not compressed stay in it.
+std::vector<StoredArray> read_npz_arrays(const std::string& path);
+
+}  // namespace lockstep::data::detail
