@@ -274,9 +274,13 @@ void Gemms::use_choices(const std::string& text) {
     for (auto& word : choice.algo.data) words >> word;
     shape.number = static_cast<Number>(number);
     shape.epilogue = static_cast<Epilogue>(epilogue);
-    if (!words || impl_->find(shape) != nullptr) continue;
+    if (!words) continue;
     choice.tuned = true;
-    impl_->choices.push_back(choice);
+    if (auto* known = impl_->find(shape)) {
+      *known = choice;
+    } else {
+      impl_->choices.push_back(choice);
+    }
   }
 }
 

@@ -204,19 +204,29 @@ class Gpt : public Model, public OwnBackward {
   }
 
   std::string choices() const override { return pass_ ? pass_->choices() : choices_; }
-  void use_choices(const std::string& text) override { choices_ = text; }
+  void use_choices(const std::string& text) override {
+    choices_ = text;
+    if (pass_) pass_->use_choices(text);
+  }
+  void prepare(std::int64_t batch, at::IntArrayRef sample) override {
+    if (sample.size() == 1) pass().prepare(batch, sample[0]);
+  }
 
  private:
-  // Returns the pass, ready for a batch of this shape.
-  GptPass& pass_over(const Tensor& tokens) {
-    check_length(tokens);
+  GptPass& pass() {
     // Not before: parameters move and are converted until training begins.
     if (!pass_) {
       pass_ = std::make_unique<GptPass>(gpt_parameters(*this), sizes_.heads,
                                         sizes_.vocabulary);
       pass_->use_choices(choices_);
     }
-    pass_->prepare(tokens.size(0), tokens.size(1));
+    return *pass_;
+  }
+
+  // Returns the pass, ready for a batch of this shape.
+  GptPass& pass_over(const Tensor& tokens) {
+    check_length(tokens);
+    pass().prepare(tokens.size(0), tokens.size(1));
     return *pass_;
   }
 

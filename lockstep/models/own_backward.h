@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "lockstep/data/named.h"
@@ -37,9 +38,12 @@ class OwnBackward {
   // may be of a smaller batch. What a CUDA graph holds stays.
   virtual void release_memory() {}
 
-  // Algorithms that were chosen by measuring, as text to be kept for this machine.
-  // Given before the first pass, they are not measured again: so a second run has the
-  // bits of the first. "": there are none.
+  // Chooses algorithms by measuring, for batches of so many samples of this shape, if
+  // that has not been done; a pass does it else. Once training has begun.
+  virtual void prepare(std::int64_t /*batch*/, at::IntArrayRef /*sample*/) {}
+  // The algorithms that were chosen, as text to be kept for this machine. What is given
+  // takes the place of what was chosen, and is not measured again: so a second run has
+  // the bits of the first, and all ranks compute alike. "": there are none.
   virtual std::string choices() const { return ""; }
   virtual void use_choices(const std::string&) {}
 };

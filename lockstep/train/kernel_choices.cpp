@@ -1,7 +1,7 @@
 #include "lockstep/train/kernel_choices.h"
 
+#include <algorithm>
 #include <exception>
-#include <set>
 #include <system_error>
 #include <utility>
 
@@ -9,6 +9,8 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/text.h"
+#include "lockstep/comm/broadcast_text.h"
+#include "lockstep/models/out_of_memory.h"
 #include "lockstep/run/state_directory.h"
 
 namespace lockstep::train {
@@ -47,6 +49,32 @@ KernelChoices::KernelChoices(models::Model& model, std::filesystem::path file)
   if (own_ == nullptr) return;
   kept_ = read_choices(file_);
   if (!kept_.empty()) own_->use_choices(kept_);
+}
+
+void KernelChoices::agree(const BatchCut& batch, comm::World& world) {
+  if (own_ == nullptr || !seen_.emplace(batch.global, batch.micro).second) return;
+  if (world.rank() == 0) {
+    measure(batch, world.size());
+    keep();
+  }
+  if (world.size() == 1) return;
+  const auto first = comm::broadcast_text(own_->choices(), world.cpu());
+  if (world.rank() != 0) own_->use_choices(first);
+}
+
+// All shapes of micro-batches that a rank has of it.
+void KernelChoices::measure(const BatchCut& batch, std::int64_t ranks) {
+  try {
+    for (const auto share : {batch.largest, batch.global / ranks}) {
+      for (const auto size : {std::min(share, batch.micro), share % batch.micro}) {
+        if (size > 0) own_->prepare(size, batch.sample);
+      }
+    }
+  } catch (const std::exception& error) {
+    // The pass meets the same, where all ranks agree on smaller pieces.
+    if (!models::is_out_of_memory(error)) throw;
+    own_->release_memory();
+  }
 }
 
 void KernelChoices::keep() {

@@ -61,6 +61,9 @@ bool Training::step() {
   begin_step(batch);
   const double lr = schedule_.lr(state_.steps, batch.begin.epoch);
   const bool reports = is_due(config_.train.log_every, state_.steps + 1);
+  kernel_choices_.agree({batch.global_size, batch.largest_size, step_.micro_batch(),
+                         train_data_.spec().shape},
+                        world_);
   in_step_ = true;  // an exception ends the run
   const bool held = compute(batch);
   checkpoints_.make_way(state_.steps + 1);
@@ -79,8 +82,6 @@ bool Training::step() {
   account(batch, lr);
   // The first step of a process is no measure of the others.
   if (made_steps_++ > 0) step_seconds_ = seconds_between(step_begin, clock_.now());
-  // Algorithms are chosen in the first steps.
-  if (made_steps_ <= 2 && world_.rank() == 0) kernel_choices_.keep();
   profiler_.end_step(batch.size);
   check_agreed_finite(lr);
   if (reports || state_.steps == 1) report(lr);

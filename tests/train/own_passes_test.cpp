@@ -2,6 +2,7 @@
 #include "lockstep/train/own_passes.h"
 
 #include <filesystem>
+#include <thread>
 
 #include "lockstep/checkpoint/load.h"
 #include "lockstep/checkpoint/safetensors.h"
@@ -222,10 +223,59 @@ class TellsChoices : public models::Model, public models::OwnBackward {
   models::OwnBackward* own_backward() noexcept override { return this; }
   Named forward_kept(const Named& inputs) override { return inputs; }
   void backward(const Named&, GradientSink&) override {}
+  void prepare(std::int64_t batch, at::IntArrayRef sample) override {
+    prepared.emplace_back(batch, sample.vec());
+    if (batch > room) throw std::runtime_error("DefaultCPUAllocator: can't allocate memory");
+  }
+  void release_memory() override { ++releases; }
   std::string choices() const override { return chosen; }
   void use_choices(const std::string& text) override { given = text; }
   std::string chosen, given;
+  std::vector<std::pair<std::int64_t, std::vector<std::int64_t>>> prepared;
+  std::int64_t room = 1000;
+  int releases = 0;
 };
+
+TEST(KernelChoices, AllRanksTakeThoseOfTheFirst) {
+  const files::TemporaryDirectory folder;
+  const auto file = folder.path() / "kernels.txt";
+  const std::vector<std::int64_t> row{32};
+  auto worlds = comm::join_threads({torch::kCPU, torch::kCPU, torch::kCPU}, {});
+  const auto as_rank = [&](comm::World& world) {
+    TellsChoices model;
+    KernelChoices choices(model, file);
+    model.chosen = str("measured on ", world.rank(), "\n");
+    const BatchCut batch{.global = 14, .largest = 5, .micro = 3, .sample = row};
+    for (int step = 0; step < 3; ++step) choices.agree(batch, world);
+    const auto size = [&](std::int64_t samples) { return std::pair(samples, row); };
+    if (world.rank() == 0) {
+      EXPECT_THAT(model.prepared,
+                  testing::ElementsAre(size(3), size(2), size(3), size(1)))
+          << "once; shares of 5 and of 4";
+      EXPECT_EQ(model.given, "");
+    } else {
+      EXPECT_TRUE(model.prepared.empty());
+      EXPECT_EQ(model.given, "measured on 0\n");
+    }
+    model.chosen = "smaller pieces\n";
+    choices.agree({.global = 14, .largest = 5, .micro = 2, .sample = row}, world);
+    EXPECT_EQ(model.given, world.rank() == 0 ? "" : "smaller pieces\n");
+  };
+  std::vector<std::thread> threads;
+  for (auto& world : worlds) threads.emplace_back([&] { as_rank(world); });
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(test::read_file(file), "measured on 0\nsmaller pieces\n");
+}
+
+TEST(KernelChoices, ABatchThatIsTooLargeToMeasureIsLeftToThePass) {
+  auto world = comm::join({}, {});
+  TellsChoices model;
+  model.room = 2;
+  KernelChoices choices(model, "");
+  const std::vector<std::int64_t> row{32};
+  EXPECT_NO_THROW(choices.agree({8, 8, 4, row}, world));
+  EXPECT_EQ(model.releases, 1);
+}
 
 TEST(KernelChoices, OutliveARun) {
   const files::TemporaryDirectory folder;
