@@ -7,9 +7,9 @@
 #include <ATen/record_function.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/open.h"
 #include "lockstep/describe/detail/counts.h"
 #include "lockstep/describe/detail/own_passes.h"
+#include "lockstep/describe/detail/samples.h"
 #include "lockstep/describe/detail/subject.h"
 #include "lockstep/hardware/machine.h"
 #include "lockstep/memory/memory_meter.h"
@@ -350,8 +350,8 @@ run::ModelDescription describe_model(models::Model& model, const data::SampleSpe
 }
 
 run::ModelDescription describe_model(const config::Config& config) {
-  const auto parts = data::open_splits(config);
-  const auto& spec = parts.train->spec();
+  const auto samples = detail::samples_of(config);
+  const auto& spec = samples.spec;
   const auto shape = train::shape_of(spec);
   const auto build = [&] {
     auto built = models::build(config.model, shape);
@@ -374,7 +374,8 @@ run::ModelDescription describe_model(const config::Config& config) {
   }
   described.name = config.model.name;
   described.frozen_parameters = count_frozen(*model);
-  described.train_samples = parts.train->size();
+  described.train_samples = samples.train_samples;
+  described.assumed_data = samples.assumed;
   described.own_passes = detail::describe_own_passes(config, *model, shape);
   if (!spec.target_shape.empty()) described.sequence = spec.target_shape[0];
   return described;

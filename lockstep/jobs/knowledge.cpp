@@ -156,7 +156,7 @@ run::ModelDescription describe_model(const config::Loaded& wanted,
   }
   const auto text = ask(worker, wanted, caller);
   auto model = run::model_from_json(text, "what lockstep_worker --describe said");
-  keep(cached, text);
+  if (model.assumed_data.empty()) keep(cached, text);  // files may come
   return model;
 }
 

@@ -235,6 +235,11 @@ void add_predictions(Plan& plan, const Situation& situation) {
   const CostInputs inputs{config, machine, *knowledge.model, knowledge.correction};
   const auto now = predict(inputs, candidate_of(config));
   check_state(inputs, now, plan.candidates);
+  if (const auto& why = knowledge.model->assumed_data; !why.empty()) {
+    plan.notes.push_back(
+        str("the data is not here; predicted from the shape that the recipe says (", why,
+            ")"));
+  }
   plan.model = knowledge.model->name;
   plan.correction = knowledge.correction;
   constexpr double kPasses = 3;  // backward is two

@@ -62,6 +62,7 @@ void describe(ModelDescription& m, Visitor& v) {
   v.field("backward", m.backward);
   v.field("forward", m.forward);
   v.field("units", m.units);
+  v.field("assumed_data", m.assumed_data);
   v.field("cpu_model", m.cpu_model);
   v.field("trials", m.trials);
   v.field("process_bytes", m.process_bytes);
