@@ -25,9 +25,9 @@ std::int64_t read_some(const std::shared_ptr<const data::Dataset>& samples) {
   const auto count = std::min(size, kRead);
   for (std::int64_t i = 0; i < count; ++i) indices.push_back(i * size / count);
   const auto some = data::subset(samples, std::move(indices));
-  data::Loader loader(*some, {.batch = std::max<std::int64_t>(1, count),
-                              .shuffle = false,
-                              .epochs = 1});
+  data::Loader loader(
+      *some,
+      {.batch = std::max<std::int64_t>(1, count), .shuffle = false, .epochs = 1});
   while (loader.next() != nullptr) {
   }
   return count;

@@ -62,9 +62,9 @@ std::string data_text(const config::DataConfig& config, const std::string& seen)
   const auto count = [&](const char* part) {
     return text::with_commas(json.at(part).get<std::int64_t>());
   };
-  auto lines = str("data: ", config.name, ", ", count("train"),
-                   " samples to train on, ", count("eval"), " to evaluate on, ",
-                   count("read"), " of them read\n");
+  auto lines =
+      str("data: ", config.name, ", ", count("train"), " samples to train on, ",
+          count("eval"), " to evaluate on, ", count("read"), " of them read\n");
   for (const auto& tensor : json.at("tensors")) {
     std::vector<std::string> sizes;
     for (const auto& size : tensor.at("shape")) sizes.push_back(size.dump());
@@ -91,10 +91,9 @@ int check(const Arguments& args, Context& context) {
   const auto loaded = load(args, context);
   std::string data = "null";
   if (!args.has("--no-data")) {
-    const auto looked = run_inference({.command = "config check",
-                                       .catches_output = true,
-                                       .mode = "--check-data"},
-                                      loaded, context);
+    const auto looked = run_inference(
+        {.command = "config check", .catches_output = true, .mode = "--check-data"},
+        loaded, context);
     if (const auto status = status_of(looked.end); status != kExitOk) return status;
     data = text::trim(looked.out);
   }
@@ -146,7 +145,8 @@ Command config_command() {
           "or,\n"
           "with --plan, the planner's reason; of one knob, or of a section, also what "
           "it\n"
-          "does and takes. check says what is wrong with a recipe, opens its data and reads\n"
+          "does and takes. check says what is wrong with a recipe, opens its data and "
+          "reads\n"
           "some samples of it; status 3 where it can not be read.\n"
           "reference prints docs/reference/config.md; with --json the same as "
           "objects.\n",

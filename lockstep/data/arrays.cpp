@@ -108,8 +108,7 @@ class Finder {
     const auto stem = file.stem().string();
     const bool is_eval = names_eval((file.parent_path() / stem / key).string());
     const auto name = own_name(key.empty() ? stem : key);
-    const auto where =
-        key.empty() ? file.string() : file.string() + "': '" + key;
+    const auto where = key.empty() ? file.string() : file.string() + "': '" + key;
     auto& part = is_eval ? parts_.eval : parts_.train;
     const auto [at, is_new] = part.emplace(name, FoundArray{where, std::move(tensor)});
     if (is_new) return;

@@ -194,9 +194,8 @@ class TableReader {
       const auto at = cell(row, column, targets_[i]);
       if (!form_.has_classes) {
         const bool is_missing = targets_.size() > 1 && text::trim(at.text).empty();
-        table.targets.push_back(is_missing
-                                    ? std::numeric_limits<float>::quiet_NaN()
-                                    : static_cast<float>(detail::number_in(at)));
+        table.targets.push_back(is_missing ? std::numeric_limits<float>::quiet_NaN()
+                                           : static_cast<float>(detail::number_in(at)));
       } else if (column.type == ColumnType::category) {
         table.classes.push_back(detail::category_in(at, column));
       } else {
@@ -210,8 +209,10 @@ class TableReader {
     if (number == std::floor(number) && number >= 0 && number <= column.most) {
       return static_cast<std::int64_t>(number);
     }
-    detail::refuse_cell(cell, str("is ", number, "; the training rows have the classes "
-                                  "0 to ", column.most));
+    detail::refuse_cell(cell, str("is ", number,
+                                  "; the training rows have the classes "
+                                  "0 to ",
+                                  column.most));
   }
 
   float weight_of(const detail::CsvRow& row) const {
@@ -223,7 +224,7 @@ class TableReader {
 
   CsvReader& file_;
   const Form& form_;
-  Words* words_;  // null: no column is a text
+  Words* words_;                               // null: no column is a text
   std::vector<std::size_t> inputs_, targets_;  // places of columns
   std::optional<std::size_t> weight_;
 };

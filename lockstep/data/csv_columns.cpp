@@ -172,8 +172,7 @@ class Finder {
     const auto given = config_.table.columns.find(name);
     column.type = given != config_.table.columns.end()
                       ? given->second
-                      : type_of(seen, is_target,
-                                !config_.text.tokenizer.empty());
+                      : type_of(seen, is_target, !config_.text.tokenizer.empty());
     column.least = seen.least;
     column.most = seen.most;
     column.mean = seen.mean;
@@ -184,8 +183,8 @@ class Finder {
       throw Error(Fault::config, "data.columns: '", name, "' of ", train_.path(),
                   " has more than ", kMostCategories,
                   " different texts, too many for categories; data.input names the "
-                  "columns without it, or data.columns={", name,
-                  ": text} with data.tokenizer makes tokens of it");
+                  "columns without it, or data.columns={",
+                  name, ": text} with data.tokenizer makes tokens of it");
     }
     column.categories = sorted_categories(seen);
     for (const auto& category : column.categories) {
@@ -255,8 +254,8 @@ std::int64_t category_in(const CsvCell& cell, const CsvColumn& column) {
   const auto name = text::trim(cell.text);
   const auto at = column.places.find(name);
   if (at != column.places.end()) return at->second;
-  refuse_cell(cell, "is '" + std::string(name.substr(0, 40)) +
-                        "', which no training row has");
+  refuse_cell(
+      cell, "is '" + std::string(name.substr(0, 40)) + "', which no training row has");
 }
 
 void refuse_cell(const CsvCell& cell, const std::string& what) {

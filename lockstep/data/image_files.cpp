@@ -30,7 +30,8 @@ class ImageFiles : public Dataset {
     const auto reader = readers_.take();
     const auto text = files::read(path, kMostFileBytes);  // a pipe, perhaps
     try {
-      reader->read({reinterpret_cast<const std::byte*>(text.data()), text.size()}, shape_, reinterpret_cast<std::uint8_t*>(input.data()));
+      reader->read({reinterpret_cast<const std::byte*>(text.data()), text.size()},
+                   shape_, reinterpret_cast<std::uint8_t*>(input.data()));
     } catch (const Error& error) {
       throw Error(Fault::io, "'", path, "': ", error.what());
     }

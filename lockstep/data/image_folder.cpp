@@ -25,7 +25,8 @@ std::vector<Path> sorted_entries(const Path& folder, bool folders) {
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     if (entry.path().filename().string()[0] == '.') continue;
     const bool fits = folders ? entry.is_directory()
-                              : entry.is_regular_file() && detail::is_image_name(entry.path().string());
+                              : entry.is_regular_file() &&
+                                    detail::is_image_name(entry.path().string());
     if (fits) entries.push_back(entry.path());
   }
   if (error) {

@@ -135,7 +135,8 @@ torch::Tensor tensor_of(const Place& place) {
     std::memcpy(copy.data_ptr(), values, wanted);
     return copy;
   }
-  return torch::from_blob(values, shape, [owner = place.owner](void*) {}, dtype);
+  return torch::from_blob(
+      values, shape, [owner = place.owner](void*) {}, dtype);
 }
 
 // Returns the bytes of a record that is compressed.

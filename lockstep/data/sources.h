@@ -43,9 +43,9 @@ Opened open_text(const config::DataConfig& config, Split split);
 // data.weight is "target_weight".
 Opened open_csv(const config::DataConfig& config, Split split);
 
-// Opens arrays of numpy, each in the part that its name or its file's says: x_train.npy,
-// or x_train in an .npz file. They stay in their files, which are mapped. Others than
-// input, target and weight are fields by their names.
+// Opens arrays of numpy, each in the part that its name or its file's says:
+// x_train.npy, or x_train in an .npz file. They stay in their files, which are mapped.
+// Others than input, target and weight are fields by their names.
 Opened open_arrays(const config::DataConfig& config, Split split);
 
 // Opens tar shards of images and their classes, mapped: NAME.jpg with NAME.cls, or

@@ -33,12 +33,12 @@ class TarReader {
       const auto size = number(kSizeAt, kLongestNumber);
       const auto begin = at_ + kBlock;
       if (size > all_.size() - begin) {
-        refuse("is truncated: '", name, "' has ", size, " bytes, ",
-               all_.size() - begin, " are there");
+        refuse("is truncated: '", name, "' has ", size, " bytes, ", all_.size() - begin,
+               " are there");
       }
       const auto bytes = all_.subspan(begin, size);
-      at_ = begin + std::min((size + kBlock - 1) / kBlock * kBlock,
-                             all_.size() - begin);
+      at_ =
+          begin + std::min((size + kBlock - 1) / kBlock * kBlock, all_.size() - begin);
       if (take_long_name(kind, bytes)) continue;
       const bool is_file = kind == '0' || kind == '\0' || kind == '7';
       if (is_file) entries.push_back({long_name_.value_or(name), bytes});
@@ -65,8 +65,9 @@ class TarReader {
              std::equal(magic.begin(), magic.end(),
                         reinterpret_cast<const char*>(all_.data()));
     };
-    if (is("\x1f\x8b") || is("BZh") || is("\xFD"
-                                          "7z") ||
+    if (is("\x1f\x8b") || is("BZh") ||
+        is("\xFD"
+           "7z") ||
         is("\x28\xB5\x2F\xFD")) {
       throw Error(Fault::io, "data: '", path_,
                   "' is compressed; samples are read in any order, which needs a plain "

@@ -57,8 +57,8 @@ class Endings {
     if (key_.empty()) return std::string(text::trim(body));
     const auto json = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || !json.contains(key_)) {
-      throw Error(Fault::io, "its json has no \"", key_,
-                  "\" (data.target=json.", key_, ")");
+      throw Error(Fault::io, "its json has no \"", key_, "\" (data.target=json.", key_,
+                  ")");
     }
     const auto& value = json.at(key_);
     return value.is_string() ? value.get<std::string>() : value.dump();

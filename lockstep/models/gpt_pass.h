@@ -78,8 +78,8 @@ class GptPass {
   // while a CUDA graph is captured.
   void prepare(std::int64_t batch, std::int64_t length);
 
-  // The algorithms that tune() has chosen, as text, to be kept for this machine; what is
-  // read back takes their place.
+  // The algorithms that tune() has chosen, as text, to be kept for this machine; what
+  // is read back takes their place.
   std::string choices() const;
   void use_choices(const std::string& text);
 

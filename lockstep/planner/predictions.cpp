@@ -237,8 +237,8 @@ void add_predictions(Plan& plan, const Situation& situation) {
   check_state(inputs, now, plan.candidates);
   if (const auto& why = knowledge.model->assumed_data; !why.empty()) {
     plan.notes.push_back(
-        str("the data is not here; predicted from the shape that the recipe says (", why,
-            ")"));
+        str("the data is not here; predicted from the shape that the recipe says (",
+            why, ")"));
   }
   plan.model = knowledge.model->name;
   plan.correction = knowledge.correction;

@@ -68,7 +68,7 @@ struct ModelDescription {
   std::int64_t sample_bytes = 0;   // of a batch, as it comes from the loader
   double load_seconds = 0;         // of one loader thread; 0: by data.name and bytes
   std::int64_t train_samples = 0;  // of the data set; 0: not known
-  std::string assumed_data;  // why its samples are those that the recipe promises
+  std::string assumed_data;        // why its samples are those that the recipe promises
   // Of its parameters, those that are not trained: they have no gradients and no state.
   std::int64_t frozen_parameters = 0;
   Footprints backward;  // the most that a step takes beyond what is kept

@@ -35,7 +35,8 @@ constexpr ZipKind kTorchFile{
     false};
 constexpr ZipKind kNpz{
     "file of numpy.savez()",
-    "it is truncated, or no zip file; copy it again, or numpy.savez() its arrays", true};
+    "it is truncated, or no zip file; copy it again, or numpy.savez() its arrays",
+    true};
 
 class ZipReader {
  public:
@@ -52,8 +53,8 @@ class ZipReader {
  private:
   template <typename... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const {
-    throw Error(Fault::io, file_.path().string(), ": ", parts...,
-                "; it is no ", kind_.name);
+    throw Error(Fault::io, file_.path().string(), ": ", parts..., "; it is no ",
+                kind_.name);
   }
 
   std::string text(std::int64_t begin, std::int64_t size) const {

@@ -22,7 +22,8 @@ struct ZipRecord {
 // Throws Fault::io for anything else.
 std::map<std::string, ZipRecord> read_zip(const InputFile& file);
 
-// Returns those of an .npz file, as numpy.savez() and numpy.savez_compressed() write it.
+// Returns those of an .npz file, as numpy.savez() and numpy.savez_compressed() write
+// it.
 std::map<std::string, ZipRecord> read_npz(const std::filesystem::path& file);
 
 }  // namespace lockstep::storage

@@ -16,7 +16,7 @@ struct BatchCut {
   std::int64_t global = 0;   // samples
   std::int64_t largest = 0;  // of the shares of the ranks
   std::int64_t micro = 0;
-  at::IntArrayRef sample;    // shape of the input of one
+  at::IntArrayRef sample;  // shape of the input of one
 };
 
 // The algorithms that a model's own passes have chosen by measuring, kept on this
@@ -28,8 +28,8 @@ class KernelChoices {
   // keeps nothing.
   KernelChoices(models::Model& model, std::filesystem::path file);
 
-  // Chooses for batches that have not come before: rank 0 measures and keeps, the others
-  // take what it has chosen. Collective for such a batch; cheap for others.
+  // Chooses for batches that have not come before: rank 0 measures and keeps, the
+  // others take what it has chosen. Collective for such a batch; cheap for others.
   void agree(const BatchCut& batch, comm::World& world);
 
   // Adds what has been chosen since. Cheap where nothing was.

@@ -81,7 +81,8 @@ TEST_F(ArraysTest, WhatIsNoArrayOfNumbersIsRefusedByName) {
               HasSubstr("ascontiguousarray"));
   EXPECT_THAT(refusal_of(npy("<f4", "(1, 2)", "1234")),
               HasSubstr("truncated: its values take 8 bytes, 4 are there"));
-  EXPECT_THAT(refusal_of(npy("<f4", "(-1, 1)", "1234")), HasSubstr("the shape (-1, 1)"));
+  EXPECT_THAT(refusal_of(npy("<f4", "(-1, 1)", "1234")),
+              HasSubstr("the shape (-1, 1)"));
   EXPECT_THAT(refusal_of(npy("<f4", "(99999999999, 99999999999)", "1234")),
               HasSubstr("the shape"));
   EXPECT_THAT(refusal_of(npy("<f4", "(1, 1)", "1234").substr(0, 40)),
@@ -128,8 +129,8 @@ TEST_F(NumpyOracle, ArraysOfEveryKindOfFileAreTheSame) {
     const auto train = open(config, Split::train), eval = open(config, Split::eval);
     EXPECT_EQ(train->spec().num_classes, 5);
     EXPECT_EQ(eval->spec().num_classes, 5);
-    const auto rows = test::everything(
-        *train, {.batch = 12, .shuffle = false, .epochs = 1});
+    const auto rows =
+        test::everything(*train, {.batch = 12, .shuffle = false, .epochs = 1});
     EXPECT_TRUE(rows.inputs.equal(x));
     EXPECT_TRUE(rows.targets.equal(y));
     const auto held =
@@ -140,7 +141,8 @@ TEST_F(NumpyOracle, ArraysOfEveryKindOfFileAreTheSame) {
 
 TEST_F(NumpyOracle, EveryDtypeIsRead) {
   int read = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_.path() / "types")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(folder_.path() / "types")) {
     const auto tensor = detail::read_npy(entry.path().string());
     EXPECT_EQ(c10::getDtypeNames(tensor.scalar_type()).first,
               entry.path().stem().string());

@@ -82,9 +82,11 @@ TEST_F(Csv, WholeTargetsAreClassesAsTheyAre) {
   put("train.csv", "x,y\n1,0\n2,3\n");
   const auto train = open(config(), Split::train);
   EXPECT_EQ(train->spec().num_classes, 4);
-  EXPECT_TRUE(batch_of(*train).at("target").equal(torch::tensor({0, 3}, torch::kInt64)));
+  EXPECT_TRUE(
+      batch_of(*train).at("target").equal(torch::tensor({0, 3}, torch::kInt64)));
   put("val.csv", "x,y\n1,4\n");
-  EXPECT_THAT(error(Fault::io, config(), Split::eval), HasSubstr("val.csv:2: 'y' is 4"));
+  EXPECT_THAT(error(Fault::io, config(), Split::eval),
+              HasSubstr("val.csv:2: 'y' is 4"));
 }
 
 TEST_F(Csv, WholeTargetsThatMayBeNumbersAreAskedAbout) {
@@ -149,8 +151,8 @@ TEST_F(Csv, CellsAreReadAsTheStandardHasThem) {
   const auto train = open(config(), Split::train);
   EXPECT_EQ(train->size(), 2);
   const auto rows = batch_of(*train);
-  EXPECT_TRUE(rows.at("input").equal(
-      torch::tensor({{1.0F, 0.0F, -1.0F}, {0.0F, 1.0F, 1.0F}})))
+  EXPECT_TRUE(
+      rows.at("input").equal(torch::tensor({{1.0F, 0.0F, -1.0F}, {0.0F, 1.0F, 1.0F}})))
       << rows.at("input");
   put("train.csv", "a;b;target\n1;2;x\n3;4;y\n");
   EXPECT_EQ(open(config(), Split::train)->spec().shape[0], 2);

@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "lockstep/data/assumed.h"
 #include "lockstep/data/open.h"
 #include "tests/data/image_files.h"
 #include "tests/data/support.h"
@@ -346,6 +347,25 @@ TEST(Synthetic, NeedsAShape) {
   EXPECT_THAT(test::error_text(Fault::config,
                                [] { open({.name = "synthetic"}, Split::train); }),
               HasSubstr("data.shape"));
+}
+
+TEST(AssumedSamples, AreThoseThatTheFilesHave) {
+  const auto real = open({}, Split::train);
+  const auto assumed = assumed_samples({});
+  ASSERT_TRUE(assumed);
+  EXPECT_EQ(assumed->spec.shape, real->spec().shape);
+  EXPECT_EQ(assumed->spec.dtype, real->spec().dtype);
+  EXPECT_EQ(assumed->spec.num_classes, real->spec().num_classes);
+  EXPECT_EQ(assumed->train_samples, real->size());
+  const auto images = assumed_samples({.name = "image_folder", .resize = 224});
+  ASSERT_TRUE(images);
+  EXPECT_EQ(images->spec.shape, (std::vector<std::int64_t>{3, 224, 224}));
+  const auto rows = assumed_samples({.name = "tokens", .sequence = 128});
+  ASSERT_TRUE(rows);
+  EXPECT_EQ(rows->spec.shape, rows->spec.target_shape);
+  EXPECT_TRUE(rows->spec.is_tokens());
+  EXPECT_FALSE(assumed_samples({.name = "image_folder"}));
+  EXPECT_FALSE(assumed_samples({.name = "csv"}));
 }
 
 }  // namespace

@@ -62,7 +62,8 @@ TEST_F(WebDatasetTest, PartsAreToldByTheNamesOfShards) {
   const auto train = open(config(), Split::train);
   EXPECT_EQ(train->size(), 2);
   EXPECT_EQ(train->class_of(1), 1);
-  EXPECT_EQ(open(config(), Split::eval)->class_of(0), 1) << "classes are the training's";
+  EXPECT_EQ(open(config(), Split::eval)->class_of(0), 1)
+      << "classes are the training's";
   put("val-0.tar", entry("c.png", image_) + entry("c.cls", "bird"));
   EXPECT_THAT(error(Split::eval),
               HasSubstr("val-0.tar: c' is of class 'bird', of which there is no"));
@@ -91,9 +92,9 @@ TEST_F(WebDatasetTest, AnImageThatCanNotBeReadIsABadSample) {
   put("train.tar", entry("a.png", image_) + entry("a.cls", "1") +
                        entry("b.png", "no image") + entry("b.cls", "0") + end());
   const auto train = open(config(), Split::train);
-  EXPECT_THAT(test::error_text(Fault::io,
-                               [&] { test::sample_of(*train, {.index = 1}); }),
-              HasSubstr("train.tar: b'"));
+  EXPECT_THAT(
+      test::error_text(Fault::io, [&] { test::sample_of(*train, {.index = 1}); }),
+      HasSubstr("train.tar: b'"));
 }
 
 }  // namespace

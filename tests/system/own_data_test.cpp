@@ -18,11 +18,13 @@ class OwnTable : public testing::Test {
     write("val.csv", 60);
     test::write_file(recipe(),
                      "model: {name: mlp, hidden: 16, layers: 1}\n"
-                     "data: {name: csv, dir: " + folder_.path().string() + "}\n"
-                     "batch: {global: 32}\n"
-                     "optim: {lr: 2e-2}\n"
-                     "train: {epochs: 4}\n"
-                     "parallel: {device: cpu}\n");
+                     "data: {name: csv, dir: " +
+                         folder_.path().string() +
+                         "}\n"
+                         "batch: {global: 32}\n"
+                         "optim: {lr: 2e-2}\n"
+                         "train: {epochs: 4}\n"
+                         "parallel: {device: cpu}\n");
   }
 
   // A fruit has a length and a width by its kind, and a color that says nothing.
@@ -33,8 +35,9 @@ class OwnTable : public testing::Test {
     for (int i = 0; i < rows; ++i) {
       const int kind = i % 3;
       const double wobble = (i * 37 % 11) / 20.0;
-      out << (kind == 1 ? 18 : 6 - 2 * kind) + wobble << ',' << (kind == 0 ? 7 : 3) - wobble
-          << ',' << (i % 2 == 0 ? "red" : "yellow") << ',' << kinds.at(kind) << '\n';
+      out << (kind == 1 ? 18 : 6 - 2 * kind) + wobble << ','
+          << (kind == 0 ? 7 : 3) - wobble << ',' << (i % 2 == 0 ? "red" : "yellow")
+          << ',' << kinds.at(kind) << '\n';
     }
   }
 
@@ -76,6 +79,25 @@ TEST_F(OwnTable, IsTrainedOn) {
   ASSERT_EQ(metrics.end.shell_status(), 0) << metrics.err;
   EXPECT_GT(Json::parse(metrics.out).at("accuracy").get<double>(), 0.95);
   EXPECT_THAT(test::read_file(run / "classes.json"), HasSubstr("banana"));
+}
+
+TEST(PlanWithoutData, PredictsFromTheShapeThatTheRecipeSays) {
+  const auto plan = [](const std::vector<std::string>& knobs) {
+    std::vector<std::string> words{"plan", "recipes/fashion_mnist_quick.yaml",
+                                   "parallel.device=cpu"};
+    words.insert(words.end(), knobs.begin(), knobs.end());
+    const auto output = test::lockstep_command(words);
+    EXPECT_EQ(output.end.shell_status(), 0) << output.err;
+    return output.out;
+  };
+  const auto here = plan({}), elsewhere = plan({"data.dir=/nowhere"});
+  EXPECT_THAT(here, testing::Not(HasSubstr("the data is not here")));
+  EXPECT_THAT(elsewhere, HasSubstr("the data is not here; predicted from the shape"));
+  EXPECT_THAT(elsewhere, HasSubstr("/nowhere/train-images-idx3-ubyte.gz"));
+  EXPECT_THAT(elsewhere, HasSubstr("per step"));
+  EXPECT_THAT(plan({"data.name=image_folder", "data.dir=/nowhere"}),
+              HasSubstr("no prediction"))
+      << "of images that nobody knows the size of";
 }
 
 }  // namespace

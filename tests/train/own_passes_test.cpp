@@ -225,7 +225,8 @@ class TellsChoices : public models::Model, public models::OwnBackward {
   void backward(const Named&, GradientSink&) override {}
   void prepare(std::int64_t batch, at::IntArrayRef sample) override {
     prepared.emplace_back(batch, sample.vec());
-    if (batch > room) throw std::runtime_error("DefaultCPUAllocator: can't allocate memory");
+    if (batch > room)
+      throw std::runtime_error("DefaultCPUAllocator: can't allocate memory");
   }
   void release_memory() override { ++releases; }
   std::string choices() const override { return chosen; }

@@ -15,10 +15,10 @@ namespace lockstep::data::detail {
 struct CsvColumn {
   std::string name;
   config::ColumnType type = config::ColumnType::number;
-  bool is_whole = false;                // all numbers are
-  double least = 0, most = 0;           // of the numbers
-  double mean = 0, deviation = 1;       // of the numbers
-  std::vector<std::string> categories;  // of a category, sorted
+  bool is_whole = false;                                    // all numbers are
+  double least = 0, most = 0;                               // of the numbers
+  double mean = 0, deviation = 1;                           // of the numbers
+  std::vector<std::string> categories;                      // of a category, sorted
   std::map<std::string, std::int64_t, std::less<>> places;  // of these
 
   // Returns the number of values that it is of an input: one for each category.

@@ -17,8 +17,8 @@ struct CsvRow {
 
 // Reads a file of comma-separated values as RFC 4180 has them: cells may be quoted, and
 // hold separators, new lines and doubled quotes then. The first row names the columns.
-// A file that ends in .tsv is separated by tabs, one whose header has semicolons only by
-// these. Blank lines are skipped.
+// A file that ends in .tsv is separated by tabs, one whose header has semicolons only
+// by these. Blank lines are skipped.
 class CsvReader {
  public:
   // Throws Fault::io, naming the file.

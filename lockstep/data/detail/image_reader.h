@@ -22,8 +22,8 @@ std::vector<Affine> imagenet_colors();
 struct ImageShape {
   std::int64_t channels = 3;  // or 1: the brightness
   std::int64_t height = 0, width = 0;
-  // Brings images of other sizes to this one, the middle square of each where it is one;
-  // else they are refused.
+  // Brings images of other sizes to this one, the middle square of each where it is
+  // one; else they are refused.
   bool resizes = false;
 };
 

@@ -14,8 +14,8 @@ struct TarEntry {
 };
 
 // Returns the files of an archive in their order: of the forms that tar, Python's
-// tarfile and webdataset write (ustar, GNU, pax). Folders and links are left out. Throws
-// Fault::io, with `path`, for one that is damaged or compressed.
+// tarfile and webdataset write (ustar, GNU, pax). Folders and links are left out.
+// Throws Fault::io, with `path`, for one that is damaged or compressed.
 std::vector<TarEntry> read_tar(const MappedFile& file, const std::string& path);
 
 }  // namespace lockstep::data::detail
