@@ -5,6 +5,7 @@
 #include "lockstep/data/open.h"
 #include "tests/data/image_files.h"
 #include "tests/data/support.h"
+#include "tests/support/byte_tokenizer.h"
 
 namespace lockstep::data {
 namespace {
@@ -140,6 +141,25 @@ TEST_F(Csv, AnImageElsewhereIsRefused) {
     EXPECT_THAT(error(Fault::io, config()),
                 HasSubstr("train.csv:2: 'scan' is '" + path + "'"));
   }
+}
+
+TEST_F(Csv, ATextIsTokensOfItsOwnLength) {
+  put("train.csv", "review,stars,label\nab,1,bad\nabcdef,3,good\n");
+  auto config = this->config();
+  config.text.tokenizer = test::write_byte_tokenizer(folder_.path()).string();
+  config.sequence = 4;
+  const auto train = open(config, Split::train);
+  EXPECT_TRUE(train->spec().is_tokens());
+  EXPECT_EQ(train->length_of(0), 2);
+  EXPECT_EQ(train->length_of(1), 4) << "data.sequence at most";
+  Loader loader(*train, {.batch = 2, .shuffle = false, .epochs = 1});
+  const auto* batch = loader.next();
+  EXPECT_EQ(batch->at("input")[0][1].item<int>(), 'b');
+  EXPECT_TRUE(batch->at("input_mask")[0].sum().equal(torch::tensor(2)));
+  EXPECT_TRUE(batch->at("columns").equal(torch::tensor({{-1.0F}, {1.0F}})));
+  config.text.tokenizer.clear();
+  config.table.columns = {{"review", ColumnType::text}};
+  EXPECT_THAT(error(Fault::config, config), HasSubstr("data.tokenizer: is empty"));
 }
 
 TEST_F(Csv, CellsAreReadAsTheStandardHasThem) {

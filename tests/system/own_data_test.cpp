@@ -94,7 +94,7 @@ TEST(PlanWithoutData, PredictsFromTheShapeThatTheRecipeSays) {
   EXPECT_THAT(here, testing::Not(HasSubstr("the data is not here")));
   EXPECT_THAT(elsewhere, HasSubstr("the data is not here; predicted from the shape"));
   EXPECT_THAT(elsewhere, HasSubstr("/nowhere/train-images-idx3-ubyte.gz"));
-  EXPECT_THAT(elsewhere, HasSubstr("per step"));
+  EXPECT_THAT(elsewhere, HasSubstr("predicted\n  memory"));
   EXPECT_THAT(plan({"data.name=image_folder", "data.dir=/nowhere"}),
               HasSubstr("no prediction"))
       << "of images that nobody knows the size of";
