@@ -188,7 +188,11 @@ torch::Tensor read_npy(const std::string& path) {
 std::vector<StoredArray> read_npz_arrays(const std::string& path) {
   const auto file = std::make_shared<MappedFile>(path);
   std::vector<StoredArray> arrays;
+  const auto there = static_cast<std::int64_t>(file->bytes().size());
   for (const auto& [key, record] : storage::read_npz(path)) {
+    if (record.begin + record.size > there) {
+      throw Error(Fault::io, "data: '", path, "' changes while it is read");
+    }
     auto name = key;
     if (name.ends_with(".npy")) name.resize(name.size() - 4);
     Place place{file,
