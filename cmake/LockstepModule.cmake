@@ -42,9 +42,10 @@ function(lockstep_module name)
   file(APPEND ${CMAKE_BINARY_DIR}/layers.txt "${plane} ${name}: ${arrows}\n")
 endfunction()
 
-# Joins the sources of a target, eight at a time, so that a cold build reads the headers
-# an eighth as often. A source with flags of its own stays alone. Not UNITY_BUILD: its
-# sources include by absolute path, which ccache can not share between two checkouts.
+# Joins the sources of a target, up to sixteen at a time and as many in each part, so that
+# a cold build reads the headers a sixteenth as often. A source with flags of its own stays
+# alone. Not UNITY_BUILD: its sources include by absolute path, which ccache can not share
+# between two checkouts.
 function(lockstep_unify target)
   get_target_property(sources ${target} SOURCES)
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
@@ -65,9 +66,12 @@ function(lockstep_unify target)
     endif()
   endforeach()
 
+  list(LENGTH joined count)
+  math(EXPR parts "(${count} + 15) / 16")
   set(part 0)
   while(joined)
-    list(SUBLIST joined 0 8 batch)
+    math(EXPR size "(${count} + ${parts} - 1) / ${parts}")
+    list(SUBLIST joined 0 ${size} batch)
     list(REMOVE_ITEM joined ${batch})
     list(TRANSFORM batch REPLACE "(.+)" "#include \"${folder}/\\1\"\n")
     list(JOIN batch "" includes)

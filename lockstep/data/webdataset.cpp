@@ -140,20 +140,25 @@ class Shards {
         finish(gathered, path);
         gathered = {.key = key};
       }
-      if (endings_.is_input(ending)) put(gathered.input, bytes, path, name);
-      if (endings_.is_target(ending)) put(gathered.target, bytes, path, name);
+      for (auto* part : parts_for(ending, gathered)) {
+        if (*part) {
+          throw Error(Fault::io, "data: '", path, "': '", name,
+                      "' is a second file of its kind in a sample; data.input and "
+                      "data.target name the endings that count");
+        }
+        *part = bytes;
+      }
     }
     finish(gathered, path);
   }
 
-  static void put(std::optional<detail::Bytes>& place, detail::Bytes bytes,
-                  const std::string& path, const std::string& name) {
-    if (place) {
-      throw Error(Fault::io, "data: '", path, "': '", name,
-                  "' is a second file of its kind in a sample; data.input and "
-                  "data.target name the endings that count");
-    }
-    place = bytes;
+  // Returns what a file with this ending is of a sample.
+  std::vector<std::optional<detail::Bytes>*> parts_for(const std::string& ending,
+                                                       Gathered& gathered) const {
+    std::vector<std::optional<detail::Bytes>*> parts;
+    if (endings_.is_input(ending)) parts.push_back(&gathered.input);
+    if (endings_.is_target(ending)) parts.push_back(&gathered.target);
+    return parts;
   }
 
   void finish(const Gathered& gathered, const std::string& path) {

@@ -20,10 +20,6 @@ constexpr std::array<std::string_view, 22> kExtensions = {
     "amx_tile", "amx_bf16", "amx_int8", "asimd",       "asimdhp",     "asimddp",
     "sve",      "sve2",     "bf16",     "i8mm"};
 
-std::string text_at(const Path& path) {
-  return std::string(text::trim(read_or_empty(path)));
-}
-
 std::optional<long long> number_at(const Path& path) {
   return text::to_integer(text_at(path));
 }

@@ -103,6 +103,10 @@ std::string read_or_empty(const Path& path) {
   }
 }
 
+std::string text_at(const Path& path) {
+  return std::string(text::trim(read_or_empty(path)));
+}
+
 std::string line_value(const std::string& text, std::string_view key) {
   for (const auto& line : text::split(text, '\n')) {
     const auto colon = line.find(':');

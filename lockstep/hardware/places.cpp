@@ -16,10 +16,6 @@
 namespace lockstep::hardware::detail {
 namespace {
 
-std::string text_at(const Path& path) {
-  return std::string(text::trim(read_or_empty(path)));
-}
-
 std::optional<int> number_at(const Path& path, long long least) {
   const auto number = text::to_integer(text_at(path));
   if (!number || *number < least) return std::nullopt;

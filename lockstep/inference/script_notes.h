@@ -11,7 +11,10 @@ namespace lockstep::inference {
 // Returns what a reader of a program has to know to use it, as one JSON object: the
 // task, each input (name, shape with "batch" first, dtype, and where it is made of
 // other values how: seen = stored * scale + shift), each output, the names of classes.
+struct TracedPass {
+  const Named &inputs, &outputs;
+};
 std::string script_notes(const task::Task& task, const data::SampleSpec& spec,
-                         const Named& inputs, const Named& outputs);
+                         const TracedPass& pass);
 
 }  // namespace lockstep::inference

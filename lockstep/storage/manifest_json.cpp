@@ -5,7 +5,7 @@
 namespace lockstep::storage {
 namespace {
 
-constexpr std::size_t kHexDigits = 32;
+constexpr std::size_t kDigestHexDigits = 32;
 
 // Only a whole number: get<>() would round a real one in silence.
 std::int64_t integer(const Json& json) {
@@ -28,8 +28,9 @@ std::vector<std::int64_t> integers(const Json& json) {
 
 std::vector<Digest> digests_from(const std::string& hex) {
   std::vector<Digest> digests;
-  for (std::size_t at = 0; at < hex.size(); at += kHexDigits) {
-    const auto digest = digest_from_hex(std::string_view(hex).substr(at, kHexDigits));
+  for (std::size_t at = 0; at < hex.size(); at += kDigestHexDigits) {
+    const auto digest =
+        digest_from_hex(std::string_view(hex).substr(at, kDigestHexDigits));
     if (!digest) throw Error(Fault::io, "a digest of a block is no digest");
     digests.push_back(*digest);
   }

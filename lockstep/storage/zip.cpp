@@ -17,7 +17,8 @@ constexpr std::string_view kLocal = "PK\x03\x04";
 constexpr std::int64_t kEndBytes = 22;
 constexpr std::int64_t kCommentLimit = 65535;
 constexpr std::int64_t kDirectoryLimit = 256 << 20;
-constexpr std::uint64_t kIn64 = 0xFFFFFFFF;  // the true value is in the zip64 record
+constexpr std::uint64_t kIsInZip64 =
+    0xFFFFFFFF;  // the true value is in the zip64 record
 
 constexpr std::uint64_t kStored = 0, kDeflated = 8;  // methods
 
@@ -89,7 +90,8 @@ class ZipReader {
     auto size = number(tail, at + 12, 4);
     auto begin = number(tail, at + 16, 4);
     const auto end = file_.size() - tail_bytes + static_cast<std::int64_t>(at);
-    if (size == kIn64 || begin == kIn64 || number(tail, at + 10, 2) == 0xFFFF) {
+    if (size == kIsInZip64 || begin == kIsInZip64 ||
+        number(tail, at + 10, 2) == 0xFFFF) {
       const auto locator = text(end - 20, 20);
       if (!locator.starts_with(kLocator64)) refuse("its zip64 directory is missing");
       const auto end64 = text(clamped(number(locator, 8, 8)), 56);
@@ -116,7 +118,7 @@ class ZipReader {
       const auto size = number(extra, at + 2, 2);
       auto from = at + 4;
       for (auto* value : {&extent.full, &extent.packed, &extent.place}) {
-        if (kind != 1 || *value != kIn64) continue;
+        if (kind != 1 || *value != kIsInZip64) continue;
         *value = number(extra, from, 8);
         from += 8;
       }

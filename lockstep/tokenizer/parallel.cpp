@@ -7,7 +7,7 @@
 namespace lockstep::tokenizer {
 namespace {
 
-constexpr std::size_t kPieceBytes = 256 << 10;
+constexpr std::size_t kEncodedPieceBytes = 256 << 10;
 
 bool is_space(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
@@ -62,7 +62,7 @@ void ParallelEncoder::for_each(std::size_t count,
 }
 
 std::vector<Token> ParallelEncoder::encode(std::string_view text, Special special) {
-  const auto pieces = cut(tokenizer_, text, kPieceBytes);
+  const auto pieces = cut(tokenizer_, text, kEncodedPieceBytes);
   std::vector<std::vector<Token>> parts(pieces.size());
   for_each(pieces.size(), [&](std::size_t i, Encoder& encoder) {
     encoder.encode(pieces[i], special, parts[i]);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -165,6 +166,7 @@ class Reporter {
   const bool quiet_;
   bool show_ = true;
   bool told_memory_ = false;
+  std::map<int, double> warned_of_;  // stragglers, with their share of the time
   task::Primary primary_{.name = "loss", .better = task::Better::less};
   std::optional<monitor::Efficiency> efficiency_;  // where the plan knows it
   std::optional<double> checkpoint_seconds_;       // of the last one

@@ -30,17 +30,24 @@ void Reporter::memory(std::int64_t rank, const memory::DeviceMemory& memory) {
 void Reporter::straggler(const TrainReport& report) {
   if (!first_) return;
   const auto& late = report.straggler.value();
-  log::warning(
-      "train",
-      fmt::format("rank {} late {:.0f} ms a step, {} ({:.0f} % of the time)", late.rank,
-                  1e3 * late.late_seconds / static_cast<double>(report.steps),
-                  late.cause, 100 * late.late_seconds / report.seconds));
+  const double share = late.late_seconds / report.seconds;
   events_->write("straggler", {{"step", report.step},
                                {"rank", std::int64_t{late.rank}},
                                {"late_seconds", late.late_seconds},
                                {"steps", report.steps},
-                               {"share", late.late_seconds / report.seconds},
+                               {"share", share},
                                {"cause", late.cause}});
+  // Each report that says the same would bury the others.
+  auto& warned = warned_of_[late.rank];
+  if (share < 2 * warned) return;
+  warned = share;
+  log::warning("train",
+               fmt::format("rank {} is a straggler: the others wait {:.0f} ms a step "
+                           "({:.0f} % of the time), cause: {}; later ones are in "
+                           "events.jsonl unless twice as bad",
+                           late.rank,
+                           1e3 * late.late_seconds / static_cast<double>(report.steps),
+                           100 * share, late.cause));
 }
 
 void Reporter::balance(std::int64_t step, std::int64_t after,

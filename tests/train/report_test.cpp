@@ -147,6 +147,27 @@ TEST(Report, HasTheTimeOfTheLastCheckpoint) {
             std::nullopt);
 }
 
+// A machine that is a little uneven would fill the console with one line a report.
+TEST(Report, AStragglerIsWarnedOfOnceAndAgainWhenTwiceAsBad) {
+  const test::RunRig rig;
+  monitor::Console console({.write = [](std::string_view) {}});
+  Reporter reporter({rig.run, console}, {.sinks = {}}, {.rank = 0, .ranks = 2});
+  std::vector<std::string> warnings;
+  log::start({.writer = [&](log::Level, std::string_view line) {
+    warnings.emplace_back(line);
+  }});
+  for (const double late : {0.3, 0.4, 0.25, 0.59, 0.6, 0.7}) {
+    auto report = ten_steps();
+    report.straggler = Straggler{.rank = 1, .late_seconds = late, .cause = "compute"};
+    reporter.straggler(report);
+  }
+  log::start({});
+  ASSERT_EQ(warnings.size(), 2U);
+  EXPECT_THAT(warnings[0], HasSubstr("rank 1 is a straggler: the others wait 30 ms a "
+                                     "step (15 % of the time), cause: compute"));
+  EXPECT_THAT(warnings[1], HasSubstr("60 ms a step (30 % of the time)"));
+}
+
 // "wandb sync ..." is no progress: it is said where `console` is not among the sinks.
 TEST(Report, WhatSinksHaveToSayNeedsNoConsole) {
   for (const auto verbosity : {config::Verbosity::normal, config::Verbosity::quiet}) {

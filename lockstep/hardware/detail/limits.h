@@ -15,6 +15,7 @@ namespace lockstep::hardware::detail {
 
 // Reads a small file of /proc or /sys; "" when it is not there.
 std::string read_or_empty(const Path& path);
+std::string text_at(const Path& path);  // the same, trimmed
 
 // Returns the value of a "Key : value" line, trimmed; "" without one.
 std::string line_value(const std::string& text, std::string_view key);
