@@ -138,11 +138,12 @@ void describe(TaskConfig& c, Visitor& v) {
                    "has one.",
            .task_decides = true,
            .needs = "task.criterion=auto|cross_entropy|focal"});
-  v.field("positive_weights", c.positive_weights,
-          {.help = "Of labels: by what the loss of one that is there is multiplied, one "
-                   "number for each label; empty: 1.",
-           .range = above(0),
-           .needs = kLabels});
+  v.field(
+      "positive_weights", c.positive_weights,
+      {.help = "Of labels: by what the loss of one that is there is multiplied, one "
+               "number for each label; empty: 1.",
+       .range = above(0),
+       .needs = kLabels});
   v.field("uncertain", c.uncertain,
           {.help = "Of labels: one of -1 does not count, or is taken for 0 or for 1.",
            .needs = kLabels});

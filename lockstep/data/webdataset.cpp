@@ -140,16 +140,22 @@ class Shards {
         finish(gathered, path);
         gathered = {.key = key};
       }
-      if (endings_.is_input(ending)) put(gathered.input, bytes, path, name);
-      if (endings_.is_target(ending)) put(gathered.target, bytes, path, name);
+      const MemberName member{path, name};
+      if (endings_.is_input(ending)) put(gathered.input, bytes, member);
+      if (endings_.is_target(ending)) put(gathered.target, bytes, member);
     }
     finish(gathered, path);
   }
 
+  struct MemberName {
+    const std::string& shard;
+    const std::string& name;
+  };
+
   static void put(std::optional<detail::Bytes>& place, detail::Bytes bytes,
-                  const std::string& path, const std::string& name) {
+                  const MemberName& member) {
     if (place) {
-      throw Error(Fault::io, "data: '", path, "': '", name,
+      throw Error(Fault::io, "data: '", member.shard, "': '", member.name,
                   "' is a second file of its kind in a sample; data.input and "
                   "data.target name the endings that count");
     }

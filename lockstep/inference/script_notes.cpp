@@ -39,8 +39,8 @@ void add_scaling(Json& input, const data::FieldSpec& field) {
 
 }  // namespace
 
-std::string script_notes(const task::Task& task, const data::SampleSpec& spec,
-                         const Named& inputs, const Named& outputs) {
+std::string script_notes(const ScriptFacts& facts) {
+  const auto& [task, spec, inputs, outputs] = facts;
   Json notes{
       {"task", task.name()}, {"inputs", Json::array()}, {"outputs", Json::array()}};
   const auto fields = spec.tensors();

@@ -21,8 +21,9 @@ constexpr std::array kCatalogue = {
                "Mean loss over the samples (tokens) since the line before."},
     MetricInfo{"epoch", kTraining, kGauge, "",
                "Epochs: passes over the training data."},
-    MetricInfo{"primary", kTraining, kGauge, "",
-               "The metric that counts, which its label `metric` names; of Prometheus."},
+    MetricInfo{
+        "primary", kTraining, kGauge, "",
+        "The metric that counts, which its label `metric` names; of Prometheus."},
     MetricInfo{"lr", kTraining, kGauge, "", "Learning rate."},
     MetricInfo{"gradient_norm", kTraining, kGauge, "",
                "Global gradient norm, before clipping."},

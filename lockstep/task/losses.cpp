@@ -40,7 +40,8 @@ Tensor counted_weight(const Tensor& each, const Counted& counted) {
 }
 
 // What focal multiplies by; `wrong` is the probability of what is not right. A power of
-// 0 with an exponent below 1 has no gradient: a little is added, which changes no value.
+// 0 with an exponent below 1 has no gradient: a little is added, which changes no
+// value.
 Tensor hardness(const Tensor& wrong, double gamma) {
   return (wrong + std::numeric_limits<float>::min()).pow(gamma);
 }

@@ -72,9 +72,10 @@ TEST(Catalogue, HasAllThatTheProbeReads) {
 TEST(Catalogue, HasTheFieldsOfMetricsJsonl) {
   const auto document = test::read_file(test::source_root() / "docs/run_directory.md");
   for (const auto* name :
-       {"step", "loss", "epoch", "lr", "samples_per_second", "data_wait_seconds", "memory_bytes", "exchange_wait_seconds", "straggler_rank",
-        "straggler_seconds", "tokens_per_second", "step_seconds", "mfu_ratio",
-        "checkpoint_seconds", "samples", "seconds"}) {
+       {"step", "loss", "epoch", "lr", "samples_per_second", "data_wait_seconds",
+        "memory_bytes", "exchange_wait_seconds", "straggler_rank", "straggler_seconds",
+        "tokens_per_second", "step_seconds", "mfu_ratio", "checkpoint_seconds",
+        "samples", "seconds"}) {
     EXPECT_NE(find_metric(name), nullptr) << name;
     EXPECT_THAT(document, HasSubstr("`" + std::string(name) + "`"));
   }

@@ -219,11 +219,10 @@ TEST_F(Sinks, MlflowIsToldWhichMetricCounts) {
                                                .config = config_,
                                                .gpus = two_gpus(),
                                                .primary = {"rmse", false}}));
-  EXPECT_THAT(
-      file("mlflow.jsonl"),
-      HasSubstr("{\"tags\":[{\"key\":\"lockstep.primary_metric\",\"value\":"
-                "\"eval/rmse\"},{\"key\":\"lockstep.primary_metric_goal\","
-                "\"value\":\"minimize\"}]}\n"));
+  EXPECT_THAT(file("mlflow.jsonl"),
+              HasSubstr("{\"tags\":[{\"key\":\"lockstep.primary_metric\",\"value\":"
+                        "\"eval/rmse\"},{\"key\":\"lockstep.primary_metric_goal\","
+                        "\"value\":\"minimize\"}]}\n"));
 }
 
 TEST_F(Sinks, DcgmNamesAreOnlyThereWhenAskedFor) {
@@ -350,9 +349,10 @@ TEST(Crc32c, IsCastagnolis) {
 
 TEST_F(Sinks, TensorBoardReadsTheEventFiles) {
   LOCKSTEP_NEEDS_ORACLE();
-  tell_story(*make_sink(
-      config::Sink::tensorboard,
-      {.run = rig_.run, .config = config_, .gpus = two_gpus(), .primary = {"accuracy", true}}));
+  tell_story(*make_sink(config::Sink::tensorboard, {.run = rig_.run,
+                                                    .config = config_,
+                                                    .gpus = two_gpus(),
+                                                    .primary = {"accuracy", true}}));
   test::expect_oracle_agrees("tensorboard_read.py", {folder("tensorboard").string()});
 }
 

@@ -229,7 +229,8 @@ TEST(StepGraphGpu, RanksOverNcclHaveTheSameBits) {
   }
 }
 
-// Stage 3 gathers parameters beside the passes: no graph holds that, which is said once.
+// Stage 3 gathers parameters beside the passes: no graph holds that, which is said
+// once.
 TEST(StepGraphGpu, GatheredParametersAreLaunchedByHandAndSaidOnce) {
   if (!std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "no GPU";
   auto config = gpu_config();
