@@ -195,10 +195,10 @@ std::optional<comm::World> meet(const RankJob& job) {
                           error.fault() == Fault::io;
     const bool told = job.stop.signal() != 0;
     if (!alone_is_fine || !can_help || told || environment.world_size == 1) throw;
-    log::warning(
-        "comm",
-        fmt::format("{}; {} (parallel.on_setup_failure=single)", error.what(),
-                    environment.rank == 0 ? "rank 0 goes on alone" : "left to rank 0"));
+    log::warning("comm",
+                 fmt::format("{}; {} (parallel.on_setup_failure=single)", error.what(),
+                             environment.rank == 0 ? "rank 0 continues alone"
+                                                   : "left to rank 0"));
   }
   if (environment.rank != 0) return std::nullopt;
   return comm::join({}, join_options(job, RankEnvironment().local_rank));

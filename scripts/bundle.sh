@@ -38,7 +38,7 @@ else
   "$root/scripts/setup.sh" "${setup[@]}"
 fi
 target="${target:-$build}"
-[[ -d "$target" ]] || fail 2 "'$target' is no folder"
+[[ -d "$target" ]] || fail 2 "'$target' is not a folder"
 
 programs=(lockstep lockstep_worker liblockstep_worker.so)
 for program in "${programs[@]}"; do
@@ -54,6 +54,12 @@ mkdir -p "$bundle/bin" "$bundle/scripts"
 for program in "${programs[@]}"; do
   strip -o "$bundle/bin/$program" "$build/bin/$program"
 done
+# What reads Parquet, with the two libraries of Arrow that it finds beside itself.
+if [[ -f "$build/bin/liblockstep_parquet.so" ]]; then
+  strip -o "$bundle/bin/liblockstep_parquet.so" "$build/bin/liblockstep_parquet.so"
+  ldd "$build/bin/liblockstep_parquet.so" | awk '/libarrow\.so|libparquet\.so/ {print $3}' |
+    xargs -r cp -t "$bundle/bin"
+fi
 cp -r "$root/recipes" "$root/docs" "$root/README.md" "$root/CHANGELOG.md" "$root/LICENSE" "$bundle"
 cp "$root"/scripts/{common,fetch,get_libtorch,get_gpt2_vocab,get_kjv}.sh "$root/scripts/lockstep.service" "$bundle/scripts"
 if [[ "$with_libtorch" == yes ]]; then

@@ -4,6 +4,7 @@
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 cache="${XDG_CACHE_HOME:-${HOME:?HOME is not set, so there is no place for the cache}/.cache}/lockstep"
 torch_version=2.11.0
+arrow_version=26.0.1
 oracle="$cache/oracle-$torch_version"
 
 # Messages go to stderr: stdout belongs to what the scripts run.

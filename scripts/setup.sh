@@ -16,6 +16,7 @@ usage: scripts/setup.sh [--cuda] [--oracle] [--no-build]
 
 environment:
   LOCKSTEP_LIBTORCH  folder of an existing LibTorch 2.11.0 (it has lib/ and include/)
+  LOCKSTEP_ARROW     off: Apache Arrow is not fetched, and data.name=parquet is not built
   LOCKSTEP_ORACLE    off: --oracle does nothing
   LOCKSTEP_UNITY     OFF: every source is compiled on its own, for those who change them
   XDG_CACHE_HOME     where downloads are kept, in lockstep/ (default: ~/.cache)
@@ -54,7 +55,7 @@ provide_libtorch() {
     done
   fi
   if [[ -n "$libtorch" ]]; then
-    [[ -d "$libtorch" ]] || fail 3 "LOCKSTEP_LIBTORCH names '$libtorch', which is no folder; unset it to have LibTorch fetched"
+    [[ -d "$libtorch" ]] || fail 3 "LOCKSTEP_LIBTORCH names '$libtorch', which is not a folder; unset it to have LibTorch fetched"
     libtorch="$(cd "$libtorch" && pwd)"
     return
   fi
@@ -87,6 +88,16 @@ provide_cudnn_frontend() {
   cudnn_frontend="$cache/cudnn-frontend-1.32.0"
 }
 
+# Sets $arrow: Apache Arrow's C++ libraries and headers, which come in the wheel of pyarrow;
+# Debian has no package of them. "off" where nobody wants Parquet.
+provide_arrow() {
+  arrow=off
+  [[ "${LOCKSTEP_ARROW:-on}" != off ]] || return 0
+  fetch_wheels "$cache/arrow-$arrow_version" 1 "Apache Arrow $arrow_version, for Parquet (55 MB, 170 MB on disk; LOCKSTEP_ARROW=off leaves it out)" \
+    --no-deps --python-version 3.11 "pyarrow==$arrow_version"
+  arrow="$cache/arrow-$arrow_version/pyarrow"
+}
+
 # Built in place, because a virtual environment holds its own path; the stamp comes last,
 # so an interrupted one is completed. One that works is kept: pip fetches what it lacks.
 provide_oracle() {
@@ -97,7 +108,7 @@ provide_oracle() {
   fi
   # tensorboard, wandb and prometheus-client read what our sinks write; later ones of wandb
   # have no reader in Python.
-  local wanted="torch==$torch_version numpy safetensors scikit-learn==1.7.2 transformers==5.22.2 tensorboard==2.21.0 wandb==0.28.0 prometheus-client==0.26.0 tiktoken==0.14.0 peft==0.21.2"
+  local wanted="torch==$torch_version numpy safetensors scikit-learn==1.7.2 transformers==5.22.2 tensorboard==2.21.0 wandb==0.28.0 prometheus-client==0.26.0 tiktoken==0.14.0 peft==0.21.2 pyarrow==$arrow_version onnx==1.23.2 onnxruntime==1.31.1"
   local python="$oracle/bin/python"
   # Its interpreter may have gone with an upgrade of the system.
   complete "$oracle" "$wanted" && "$python" -c '' 2>/dev/null && [[ -x "$oracle/bin/promtool" ]] && return
@@ -143,11 +154,11 @@ fetch_promtool() {
 
 # Configures when something that CMake can not notice by itself has changed.
 configure() {
-  local settings="source=$root libtorch=$libtorch nvcc=$nvcc_root cudnn_frontend=$cudnn_frontend preset=$preset unity=$unity"
+  local settings="source=$root libtorch=$libtorch nvcc=$nvcc_root cudnn_frontend=$cudnn_frontend arrow=$arrow preset=$preset unity=$unity"
   ! gpu_present || settings+=" gpu"
   [[ -f "$build/build.ninja" && "$(cat "$build/setup.stamp" 2>/dev/null)" == "$settings" ]] && return
   worked=yes
-  local options=(--preset "$preset" "-DLOCKSTEP_LIBTORCH=$libtorch" "-DLOCKSTEP_NVCC_ROOT=$nvcc_root" "-DLOCKSTEP_CUDNN_FRONTEND=$cudnn_frontend" "-DLOCKSTEP_UNITY=$unity")
+  local options=(--preset "$preset" "-DLOCKSTEP_LIBTORCH=$libtorch" "-DLOCKSTEP_NVCC_ROOT=$nvcc_root" "-DLOCKSTEP_CUDNN_FRONTEND=$cudnn_frontend" "-DLOCKSTEP_ARROW=$arrow" "-DLOCKSTEP_UNITY=$unity")
   # A build folder that came along with a moved or copied checkout is of no use.
   if [[ -f "$build/CMakeCache.txt" ]] &&
     ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt"; then
@@ -171,6 +182,7 @@ install_packages "${packages[@]}"
 provide_libtorch
 provide_nvcc
 provide_cudnn_frontend
+provide_arrow
 provide_oracle
 provide_vocabulary
 configure

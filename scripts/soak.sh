@@ -17,7 +17,7 @@ memory_mb=2048  # of a fuzzer; an input has at most 64 kB, so more is a finding
 
 soak_fuzz() {
   local seconds="${1:-60}" build="$root/build-fuzz" target failed=no
-  [[ "$seconds" =~ ^[1-9][0-9]*$ ]] || fail 2 "'$seconds' is no number of seconds"
+  [[ "$seconds" =~ ^[1-9][0-9]*$ ]] || fail 2 "'$seconds' is not a number of seconds"
   "$root/scripts/setup.sh" --no-build
   install_packages clang-14
   (cd "$root" && cmake --preset fuzz >&2) || fail 3 "configuring failed: CMake's message is above"
@@ -41,7 +41,7 @@ soak_fuzz() {
 
 soak_checkpoint() {
   local kills="${1:-1000}" build="$root/build"
-  [[ "$kills" =~ ^[1-9][0-9]*$ ]] || fail 2 "'$kills' is no number of kills"
+  [[ "$kills" =~ ^[1-9][0-9]*$ ]] || fail 2 "'$kills' is not a number of kills"
   "$root/scripts/setup.sh" --no-build
   ninja -C "$build" -j "$(build_jobs)" test_system >&2 || fail 1 "the build failed"
   LOCKSTEP_SOAK_CHECKPOINT_KILLS="$kills" OMP_NUM_THREADS=1 \
@@ -50,7 +50,7 @@ soak_checkpoint() {
 
 soak_faults() {
   local cells="${1:-200}" build="$root/build"
-  [[ "$cells" =~ ^[1-9][0-9]*$ ]] || fail 2 "'$cells' is no number of cells"
+  [[ "$cells" =~ ^[1-9][0-9]*$ ]] || fail 2 "'$cells' is not a number of cells"
   "$root/scripts/setup.sh" --no-build
   ninja -C "$build" -j "$(build_jobs)" test_system >&2 || fail 1 "the build failed"
   LOCKSTEP_SOAK_FAULTS="$cells" OMP_NUM_THREADS=1 \
@@ -59,7 +59,7 @@ soak_faults() {
 
 soak_service() {
   local kills="${1:-500}" build="$root/build"
-  [[ "$kills" =~ ^[1-9][0-9]*$ ]] || fail 2 "'$kills' is no number of kills"
+  [[ "$kills" =~ ^[1-9][0-9]*$ ]] || fail 2 "'$kills' is not a number of kills"
   "$root/scripts/setup.sh" --no-build
   ninja -C "$build" -j "$(build_jobs)" test_server >&2 || fail 1 "the build failed"
   LOCKSTEP_SOAK_KILLS="$kills" LOCKSTEP_SOAK_SUPERVISOR_KILLS=$(((kills + 4) / 5)) \

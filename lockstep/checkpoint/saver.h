@@ -19,7 +19,7 @@ namespace lockstep::checkpoint {
 
 class Staging;
 
-// Writes checkpoints while training goes on. At a step boundary begin() copies the
+// Writes checkpoints while training continues. At a step boundary begin() copies the
 // tensors that the next forward pass changes; a thread (on a GPU a stream) copies the
 // rest under the next forward and backward pass, and fence() waits for it before the
 // weights change. Then the thread writes and hashes, and rank 0 publishes when all have

@@ -7,7 +7,7 @@ Command cancel_command() {
   return job_action({.name = "cancel",
                      .summary = "Cancel a job: a checkpoint, then the end.",
                      .details = "After the grace period (queue.grace) it is killed. "
-                                "`lockstep resume` goes on from\nits checkpoint.\n"});
+                                "`lockstep resume` continues from\nits checkpoint.\n"});
 }
 
 }  // namespace lockstep::cli

@@ -43,7 +43,7 @@ void check_folder(const Path& file, const Arguments& arguments) {
   if (folder.empty() || std::filesystem::is_directory(folder, ignored)) return;
   throw Error(Fault::io, "checkpoint ", *arguments.operand("ACTION"), ": --to ",
               file.string(), ": '", folder.string(),
-              "' is no folder; make it first (mkdir -p)");
+              "' is not a folder; make it first (mkdir -p)");
 }
 
 void order_and_place(Entries& entries) {

@@ -29,7 +29,8 @@ std::string comparison_text(const run::Comparison& c) {
         bytes(c.memory_measured_bytes),
         error_of(c.memory_predicted_bytes, c.memory_measured_bytes)},
        {"time of a step", time(c.step_predicted_seconds), time(c.step_measured_seconds),
-        error_of(c.step_predicted_seconds, c.step_measured_seconds)}},
+        c.is_busy() ? "(busy)"
+                    : error_of(c.step_predicted_seconds, c.step_measured_seconds)}},
       {1, 2, 3});
 }
 

@@ -88,7 +88,7 @@ void say_how_it_diverged(const config::Config& config, const run::RunDirectory& 
   }
   context.err << "lockstep: its newest checkpoint from before that is "
               << printable(good->string())
-              << "; go on from it with another --run-dir and --resume "
+              << "; resume from it with another --run-dir and --resume "
               << printable(shell_word(good->string())) << "\n";
 }
 

@@ -61,7 +61,7 @@ void say_over(const jobs::OverRun& over, const Arguments& arguments, Context& co
                      weights.empty() ? "" : ", its weights are in " + weights))
               << "\nlockstep: raise train.steps or train.epochs"
               << (done.reason == "done" ? "" : ", or change early_stop,")
-              << " to train on; name another --run-dir to begin anew\n";
+              << " to train on; name another --run-dir to start over\n";
 }
 
 bool was_typed(const Arguments& arguments, std::string_view key) {

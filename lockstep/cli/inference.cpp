@@ -42,7 +42,7 @@ config::Override trained_weights(const run::RunDirectory& run,
   if (which != "final" && which != "best" && which != "ema") {
     if (file_is_there(which)) return {"model.weights", fs::absolute(which).string()};
     throw Error(Fault::config, command, ": --weights '", which,
-                "' is no file; it is final, best, ema, or a file of weights");
+                "' is not a file; it is final, best, ema, or a file of weights");
   }
   if (config.lora.rank > 0 && whole) {
     throw Error(Fault::config, command, ": '", run.path().string(),

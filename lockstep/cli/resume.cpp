@@ -39,7 +39,7 @@ Command resume_command() {
       .name = "resume",
       .summary = "Go on with a job that is paused, interrupted, failed or cancelled.",
       .usage = "lockstep resume JOB [--gpus N] [--cores N] [options]",
-      .details = "It goes on from its newest checkpoint.\n",
+      .details = "It resumes from its newest checkpoint.\n",
       .operands = {{.name = "JOB", .help = "The id of the job (lockstep jobs)."}},
       .options = service_options(
           {{.name = "--gpus", .value = "N", .help = "On so many GPUs from now on."},

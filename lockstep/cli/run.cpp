@@ -60,7 +60,7 @@ int dispatch(std::vector<std::string> words, Context& context) {
   const auto common = take_common(words);
   if (common.no_color) context.color_out = context.color_err = false;
   if (words.empty()) {
-    // Help that was asked for is a result; without it, it is a complaint.
+    // Help that was requested is a result; without it, it is a complaint.
     (common.help ? context.out : context.err) << overview();
     return common.help ? kExitOk : kExitUsage;
   }

@@ -24,7 +24,7 @@ double fraction_of(const Arguments& arguments) {
   const auto fraction = text::to_double(*given);
   if (!fraction || !(*fraction > 0 && *fraction < 1)) {
     throw Error(Fault::config, "--val-fraction: '", *given,
-                "' is no number between 0 and 1, for example 0.1");
+                "' is not a number between 0 and 1, for example 0.1");
   }
   return *fraction;
 }

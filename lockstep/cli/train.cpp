@@ -288,7 +288,7 @@ Command train_command() {
           "SIGTERM\n"
           "stops after the current step however often it comes. Both leave a "
           "checkpoint,\n"
-          "and the last lines have the command that goes on from it; the exit status "
+          "and the last lines have the command that resumes from it; the exit status "
           "is "
           "75\n"
           "after SIGTERM, for a script to start it again, and 130 after Ctrl-C. "

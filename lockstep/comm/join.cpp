@@ -231,7 +231,7 @@ class Joining {
       if (made) made->abort();
     }
     if (options_.config.backend == backend.name) {
-      throw Error(Fault::hardware, "comm: backend ", label, " was asked for, but ",
+      throw Error(Fault::hardware, "comm: backend ", label, " was requested, but ",
                   obstacle, "; set comm.backend=auto or gloo");
     }
     return {nullptr,
@@ -293,7 +293,7 @@ World join(const RankEnvironment& environment, const JoinOptions& options) {
   World world(place.environment);
   if (options.device.is_cpu() && options.config.backend == config::CommBackend::nccl) {
     throw Error(Fault::config,
-                "comm: backend nccl was asked for, but tensors are on the CPU; set "
+                "comm: backend nccl was requested, but tensors are on the CPU; set "
                 "comm.backend=auto or gloo");
   }
   try {

@@ -24,6 +24,7 @@ namespace lockstep::config {
   X(fashion_mnist, usual)    \
   X(idx, folder)             \
   X(image_folder, folder)    \
+  X(parquet, folder)         \
   X(synthetic, none)         \
   X(text, folder)            \
   X(tokens, folder)          \
@@ -90,10 +91,12 @@ struct DataConfig {
 
 template <typename Visitor>
 void describe_sources(DataConfig& c, Visitor& v) {
-  v.field("sequence", c.sequence,
-          {.help = "text and tokens: so many make a sample; csv: of a text at most.",
-           .range = between(1, 1 << 24),
-           .needs = "data.name=text|tokens|csv"});
+  v.field(
+      "sequence", c.sequence,
+      {.help = "text and tokens: so many make a sample; csv and parquet: of a text at "
+               "most.",
+       .range = between(1, 1 << 24),
+       .needs = "data.name=text|tokens|csv|parquet"});
   v.field("token_type", c.token_type,
           {.help = "tokens: the numbers of files that have no header.",
            .needs = "data.name=tokens"});
@@ -120,8 +123,8 @@ void describe_sources(DataConfig& c, Visitor& v) {
 template <typename Visitor>
 void describe_choice(DataConfig& c, Visitor& v) {
   v.field("train_samples", c.train_samples,
-          {.help = "Train on the first n samples (of image_folder, text, csv, arrays "
-                   "and webdataset: on n at even distances); 0: all.",
+          {.help = "Train on the first n samples (of image_folder, text, csv, parquet, "
+                   "arrays and webdataset: on n at even distances); 0: all.",
            .range = count_from(0),
            .unit = Unit::samples});
   v.field("eval_samples", c.eval_samples,

@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 4> names_of(ColumnType) {
   return {"number", "category", "image", "text"};
 }
 
-// Knobs of data sets whose parts have names: csv, arrays and webdataset.
+// Knobs of data sets whose parts have names: csv, parquet, arrays and webdataset.
 struct TableData {
   std::vector<std::string> input;
   std::vector<std::string> target;
@@ -30,27 +30,32 @@ struct TableData {
 template <typename Visitor>
 void describe_table(TableData& c, Visitor& v) {
   v.field("input", c.input,
-          {.help = "csv: the columns of the input; empty: all that nothing else is. "
+          {.help = "csv and parquet: the columns of the input; empty: all that nothing "
+                   "else is. "
                    "arrays: the array; empty: input, x or images. webdataset: the "
                    "ending of its files; empty: any image.",
-           .needs = "data.name=csv|arrays|webdataset"});
+           .needs = "data.name=csv|parquet|arrays|webdataset"});
   v.field("target", c.target,
-          {.help = "csv: the columns of the target; arrays: the array; empty: target, "
+          {.help = "csv and parquet: the columns of the target; arrays: the array; "
+                   "empty: target, "
                    "label or y. webdataset: the ending of its files, or json.KEY; "
                    "empty: cls.",
-           .needs = "data.name=csv|arrays|webdataset"});
+           .needs = "data.name=csv|parquet|arrays|webdataset"});
   v.field("weight", c.weight,
-          {.help = "csv and arrays: the column or array that says what a sample weighs "
+          {.help = "csv, parquet and arrays: the column or array that says what a "
+                   "sample weighs "
                    "in the loss; empty: 1.",
-           .needs = "data.name=csv|arrays"});
+           .needs = "data.name=csv|parquet|arrays"});
   v.field("columns", c.columns,
-          {.help = "csv: what columns are, where their cells do not say it: number, "
+          {.help = "csv and parquet: what columns are, where their cells do not say "
+                   "it: number, "
                    "category, image (a file) or text, for example {rooms: category}.",
-           .needs = "data.name=csv"});
+           .needs = "data.name=csv|parquet"});
   v.field("standardize", c.standardize,
-          {.help = "csv: numbers of the input are brought to mean 0 and deviation 1 of "
+          {.help = "csv and parquet: numbers of the input are brought to mean 0 and "
+                   "deviation 1 of "
                    "the training rows.",
-           .needs = "data.name=csv"});
+           .needs = "data.name=csv|parquet"});
 }
 
 }  // namespace lockstep::config

@@ -29,9 +29,10 @@ void describe_text(TextData& c, Visitor& v) {
   v.field("tokenizer", c.tokenizer,
           {.help = "text: folder or file of the tokenizer (tokenizer.json, vocab.json "
                    "with merges.txt, or *.tiktoken). tokens: with it, losses are told "
-                   "in bits per byte, too. csv: of a column of text. Empty: that of "
+                   "in bits per byte, too. csv and parquet: of a column of text. "
+                   "Empty: that of "
                    "model.weights.",
-           .needs = "data.name=text|tokens|csv",
+           .needs = "data.name=text|tokens|csv|parquet",
            .is_local = true});
   v.field(
       "pack", c.pack,

@@ -10,7 +10,7 @@
 namespace lockstep::data::detail {
 namespace {
 
-std::string_view text_of(const MappedFile& file) {
+std::string_view all_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
@@ -23,11 +23,11 @@ char separator_of(const std::string& path, std::string_view header) {
 }  // namespace
 
 CsvReader::CsvReader(const std::string& path) : path_(path), file_(path) {
-  const auto all = text_of(file_);
+  const auto all = all_of(file_);
   if (all.starts_with("\xEF\xBB\xBF")) at_ = 3;  // a byte order mark
   separator_ = separator_of(path, all.substr(at_, all.find('\n', at_) - at_));
   if (!read_cells()) refuse(1, "there is no header; its first row names the columns");
-  columns_.assign(cells_.begin(), cells_.begin() + static_cast<std::ptrdiff_t>(count_));
+  columns_.assign(texts_.begin(), texts_.begin() + static_cast<std::ptrdiff_t>(count_));
   std::set<std::string> names;
   for (auto& name : columns_) {
     name = std::string(text::trim(name));
@@ -39,24 +39,34 @@ CsvReader::CsvReader(const std::string& path) : path_(path), file_(path) {
   first_line_ = line_;
 }
 
-void CsvReader::rewind() {
+void CsvReader::begin(const std::vector<std::string>& columns) {
+  places_.clear();
+  for (const auto& name : columns) places_.push_back(column_in(*this, name));
+  cells_.resize(places_.size());
   at_ = first_;
   line_ = first_line_;
 }
 
-bool CsvReader::next(CsvRow& row) {
+bool CsvReader::next(TableRow& row) {
   if (!read_cells()) return false;
   if (count_ != columns_.size()) {
     refuse(row_line_, str(count_, " cells, but the header has ", columns_.size(),
                           " columns; a cell with a separator in it is quoted"));
   }
-  row = {row_line_, {cells_.data(), count_}};
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    cells_[i] = std::string_view(texts_[places_[i]]);
+  }
+  row = {row_line_, cells_};
   return true;
+}
+
+std::string CsvReader::place_of(std::int64_t row) const {
+  return str(path_, ":", row);
 }
 
 // Reads the cells of the next row that is not blank.
 bool CsvReader::read_cells() {
-  const auto all = text_of(file_);
+  const auto all = all_of(file_);
   while (at_ < all.size() && (all[at_] == '\n' || all[at_] == '\r')) {
     if (all[at_++] == '\n') ++line_;
   }
@@ -64,8 +74,8 @@ bool CsvReader::read_cells() {
   row_line_ = line_;
   count_ = 0;
   while (true) {
-    if (count_ == cells_.size()) cells_.emplace_back();
-    auto& cell = cells_[count_++];
+    if (count_ == texts_.size()) texts_.emplace_back();
+    auto& cell = texts_[count_++];
     cell.clear();
     if (at_ < all.size() && all[at_] == '"') read_quoted(cell);
     const auto end = std::min(
@@ -85,7 +95,7 @@ bool CsvReader::read_cells() {
 }
 
 void CsvReader::read_quoted(std::string& cell) {
-  const auto all = text_of(file_);
+  const auto all = all_of(file_);
   const auto begin = line_;
   for (++at_; at_ < all.size(); ++at_) {
     if (all[at_] == '\n') ++line_;
@@ -102,7 +112,7 @@ void CsvReader::read_quoted(std::string& cell) {
 }
 
 void CsvReader::refuse(std::int64_t line, const std::string& what) const {
-  throw Error(Fault::io, "data: ", path_, ":", line, ": ", what);
+  throw Error(Fault::io, "data: ", place_of(line), ": ", what);
 }
 
 }  // namespace lockstep::data::detail

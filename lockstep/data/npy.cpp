@@ -95,7 +95,7 @@ std::pair<std::string_view, std::size_t> header_of(const Place& place) {
   const std::string_view all(reinterpret_cast<const char*>(place.bytes.data()),
                              place.bytes.size());
   if (all.size() < 10 || !all.starts_with(kMagic)) {
-    refuse(place, "is no file of numpy.save(); check its name");
+    refuse(place, "is not a file of numpy.save(); check its name");
   }
   const auto byte = [&](std::size_t at) {
     return static_cast<std::size_t>(static_cast<unsigned char>(all[at]));

@@ -39,9 +39,13 @@ Opened open_text(const config::DataConfig& config, Split split);
 
 // Opens train.csv and val.csv, or what their names say of them, or one file with
 // data.split: rows of numbers, categories, an image or a text by section `data`
-// (detail/csv_columns.h). Numbers beside an image or a text are the field "columns",
+// (detail/table_columns.h). Numbers beside an image or a text are the field "columns",
 // data.weight is "target_weight".
 Opened open_csv(const config::DataConfig& config, Split split);
+
+// Opens Parquet files the same way, any number of them for each part. Lists of numbers
+// are as many columns as they have items.
+Opened open_parquet(const config::DataConfig& config, Split split);
 
 // Opens arrays of numpy, each in the part that its name or its file's says:
 // x_train.npy, or x_train in an .npz file. They stay in their files, which are mapped.

@@ -65,7 +65,7 @@ void apply_memory(CgroupLimits& limits, const MemoryFiles& files) {
 void apply_version_2(CgroupLimits& limits, const Path& directory) {
   const auto quota = text::split(text::trim(read_or_empty(directory / "cpu.max")), ' ');
   if (quota.size() == 2) {
-    const auto allowed = text::to_double(quota[0]);  // "max" is no number
+    const auto allowed = text::to_double(quota[0]);  // "max" is not a number
     const auto period = text::to_double(quota[1]);
     if (allowed && period && *period > 0) tighten(limits.cores, *allowed / *period);
   }

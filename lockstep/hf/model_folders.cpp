@@ -113,7 +113,7 @@ ModelFolder add_model(const Path& models, const NewModel& model) {
   std::error_code error;
   if (!fs::is_directory(from, error)) {
     throw Error(Fault::config, "models add: '", from.string(),
-                "' is no folder; name the one of a Hugging Face model");
+                "' is not a folder; name the one of a Hugging Face model");
   }
   Weights(from).check({});
   fs::create_directories(models, error);

@@ -39,8 +39,13 @@ void add_scaling(Json& input, const data::FieldSpec& field) {
 
 }  // namespace
 
+<<<<<<< HEAD
 std::string script_notes(const task::Task& task, const data::SampleSpec& spec,
                          const TracedPass& pass) {
+=======
+std::string script_notes(const ScriptFacts& facts) {
+  const auto& [task, spec, inputs, outputs] = facts;
+>>>>>>> hour
   Json notes{
       {"task", task.name()}, {"inputs", Json::array()}, {"outputs", Json::array()}};
   const auto fields = spec.tensors();

@@ -21,9 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 using run::Comparison;
 
-// With more of the cores taken by others a run is slower than the next one will be.
-constexpr double kBusy = 0.25;
-
 // The values from the metrics of a run; 0: not known.
 struct MeasuredRun {
   double step_seconds = 0;
@@ -109,7 +106,8 @@ Comparison compare(const FinishedRun& run, const MeasuredRun& measured) {
           .memory_measured_bytes = measured.peak_bytes,
           .step_predicted_seconds = predicted.time.step(),
           .step_measured_seconds = measured.step_seconds,
-          .step_spread = run.knowledge.correction.spread_of(predicted.time)};
+          .step_spread = run.knowledge.correction.spread_of(predicted.time),
+          .others_share = run.others_share};
 }
 
 // Leaves out corrections, so that the next one does not correct a correction.
@@ -189,7 +187,7 @@ std::optional<run::Comparison> compare_with_plan(const FinishedRun& run,
     files::write_atomically(directory.record_file(), run::to_json(record));
     const auto learning = run.plan.config.config.planner.learn;
     if (learning == config::Learn::never) return comparison;
-    if (learning == config::Learn::idle && run.others_share > kBusy) {
+    if (learning == config::Learn::idle && comparison->is_busy()) {
       caller.say(
           fmt::format("other processes took {:.0f} % of the cores during the run: it "
                       "does not correct the next prediction (planner.learn)",

@@ -16,10 +16,12 @@
 #include "lockstep/base/text.h"
 #include "lockstep/config/print.h"
 #include "lockstep/hardware/measured_store.h"
+#include "lockstep/jobs/host_load.h"
 #include "lockstep/jobs/state_directory.h"
 #include "lockstep/jobs/worker.h"
 #include "lockstep/planner/history.h"
 #include "lockstep/planner/trials.h"
+#include "lockstep/run/run_directory.h"
 
 namespace lockstep::jobs {
 namespace {
@@ -154,13 +156,29 @@ run::ModelDescription describe_model(const config::Loaded& wanted,
       // The file is damaged: the worker is asked again.
     }
   }
+  const OtherLoad others;
   const auto text = ask(worker, wanted, caller);
   auto model = run::model_from_json(text, "what lockstep_worker --describe said");
-  if (model.assumed_data.empty()) keep(cached, text);  // files may come
+  const double share = others.share();
+  if (is_of_busy_machine(model, share) &&
+      wanted.config.monitor.verbosity != config::Verbosity::quiet) {
+    caller.say(
+        fmt::format("other processes took {:.0f} % of the cores while the model was "
+                    "tried: steps may be faster than predicted; the next plan tries "
+                    "again",
+                    100 * share));
+  }
+  // Files may come, and the machine may be idle the next time.
+  const bool lasts = model.assumed_data.empty() && !is_of_busy_machine(model, share);
+  if (lasts) keep(cached, text);
   return model;
 }
 
 }  // namespace
+
+bool is_of_busy_machine(const run::ModelDescription& model, double others_share) {
+  return !model.trials.empty() && others_share > run::kBusyShare;
+}
 
 std::vector<std::string> set_variables(const Caller& caller) {
   std::vector<std::string> names;

@@ -17,6 +17,10 @@ planner::Knowledge gather_knowledge(const config::Loaded& wanted,
                                     const hardware::Machine& machine,
                                     const Caller& caller);
 
+// Returns whether what a model was tried to take is that of a machine on which others
+// took so much: it is not kept, so that the next plan tries again.
+bool is_of_busy_machine(const run::ModelDescription& model, double others_share);
+
 // Returns the names of the variables of the environment.
 std::vector<std::string> set_variables(const Caller& caller);
 

@@ -47,13 +47,13 @@ void remove_errors(const run::RunDirectory& run) {
   }
 }
 
-// Returns why it begins again what it has begun before; "" if it does not.
+// Returns why it begins again what it had begun before; "" if it does not.
 std::string why_again(const std::filesystem::path& run, const planner::Plan& plan,
                       run::RunStatus before) {
   if (before == run::RunStatus::planned) return "";
   if (!has_checkpoint(run)) return "has no checkpoint";
   const bool told = !config::resumes(plan.config.config.checkpoint);
-  return told ? "is not to go on from its checkpoints (checkpoint.resume=never)" : "";
+  return told ? "is not to resume from its checkpoints (checkpoint.resume=never)" : "";
 }
 
 run::RunDirectory take_up(const planner::Plan& plan, const run::NewRun& wanted,
@@ -62,7 +62,7 @@ run::RunDirectory take_up(const planner::Plan& plan, const run::NewRun& wanted,
   auto run = run::RunDirectory::open(path);
   const auto before = run.read_record();
   if (const auto why = why_again(path, plan, before.state); !why.empty()) {
-    caller.say(str("the run in '", path.string(), "' ", why, "; it begins again"));
+    caller.say(str("the run in '", path.string(), "' ", why, "; it starts over"));
   }
   // It is done while no other process can begin: a rank that is restarted after a fault
   // resumes from what is there.

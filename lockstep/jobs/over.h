@@ -19,7 +19,7 @@ struct OverRun {
 // run, or if it is to train on.
 //
 // Throws Fault::config if more is asked for and there is no checkpoint to resume from,
-// or if it is to begin anew (checkpoint.resume=never) or to resume from elsewhere: what
+// or if it is to start over (checkpoint.resume=never) or to resume from elsewhere: what
 // it has would be lost among what comes.
 std::optional<OverRun> find_over(const config::Loaded& wanted);
 

@@ -26,7 +26,7 @@ struct Prepared {
 Prepared prepare(const config::Loaded& recipe, bool chooses, const Caller& caller);
 
 // Throws Fault::io for a folder in which every checkpoint is damaged, with the reason
-// of each; `what` is what was asked for.
+// of each; `what` is what was requested.
 [[noreturn]] void refuse_damaged(std::string_view what,
                                  const std::filesystem::path& checkpoints,
                                  const std::vector<storage::Skipped>& damaged);

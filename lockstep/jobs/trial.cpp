@@ -41,7 +41,7 @@ void only_steps(Settings& settings, const config::Config& config, std::int64_t s
   settings.set("eval.every", "0", "nothing is evaluated");
   settings.set("data.eval_samples", "16", "nothing is evaluated");
   settings.set("checkpoint.final_weights", "false", "the weights are of no use");
-  settings.set("checkpoint.save_last", "false", "nobody goes on from there");
+  settings.set("checkpoint.save_last", "false", "nobody resumes from there");
 }
 
 run::RunDirectory make_trial(const Trials& trials, const planner::Plan& plan) {

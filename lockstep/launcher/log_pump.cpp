@@ -116,7 +116,7 @@ class Outlets {
     console_.push(StdStreams::err,
                   str("launcher: can not write '", rank.log_path.string(),
                       "': ", rank.log.problem(),
-                      "; the ranks go on, and logs will say what they lack\n"));
+                      "; the ranks keep running, and logs will say what they lack\n"));
   }
 
   detail::ConsoleQueue console_;

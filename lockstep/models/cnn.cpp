@@ -1,6 +1,7 @@
 // A small convolutional network for small images: two 3x3 convolutions, each followed
 // by a 2x2 max pool, and two linear layers.
 #include "lockstep/base/error.h"
+#include "lockstep/models/detail/max_pool.h"
 #include "lockstep/models/dropout.h"
 #include "lockstep/models/model.h"
 
@@ -32,9 +33,9 @@ class Cnn : public Model {
   torch::Tensor forward(const torch::Tensor& input) override {
     // max and relu commute, in value and in gradient: pooling first leaves relu a
     // quarter of the elements.
-    auto x = torch::max_pool2d(conv1_(input), 2).relu_();  // (B, 32, H/2, W/2)
-    x = torch::max_pool2d(conv2_(x), 2).relu_();           // (B, 64, H/4, W/4)
-    x = hidden_(x.flatten(1)).relu_();                     // (B, hidden)
+    auto x = max_pool(conv1_(input), {2, 2}).relu_();  // (B, 32, H/2, W/2)
+    x = max_pool(conv2_(x), {2, 2}).relu_();           // (B, 64, H/4, W/4)
+    x = hidden_(x.flatten(1)).relu_();                 // (B, hidden)
     return output_(dropout_(x));
   }
 

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/models/add_relu.h"
+#include "lockstep/models/detail/max_pool.h"
 #include "lockstep/models/dropout.h"
 #include "lockstep/models/model.h"
 
@@ -113,7 +114,7 @@ class ResNet : public Model {
 
   torch::Tensor forward(const torch::Tensor& input) override {
     auto x = bn1_(conv1_(input)).relu_();
-    if (!small_) x = torch::max_pool2d(x, 3, 2, 1);
+    if (!small_) x = max_pool(x, {3, 2, 1});
     x = run_blocks(x);
     return fc_(x.mean({2, 3}));
   }
@@ -138,7 +139,7 @@ class Layer : public nn::Module {
   }
   torch::Tensor forward(const torch::Tensor& x) {
     auto y = norm_(conv_(x));
-    if (pools_) y = torch::max_pool2d(y, 2);  // relu of the maximum is the same
+    if (pools_) y = max_pool(y, {2, 2});  // relu of the maximum is the same
     return y.relu_();
   }
 

@@ -105,7 +105,7 @@ void FlatOptimizers::use_unused_steps(const UnusedSteps& steps) {
   if (!counted.defined()) return;
   for (std::size_t i = 0; i < behind_.size(); ++i) {
     const auto found = steps.find(engine_.parameters()[i].name);
-    // An optimizer that begins anew (checkpoint.ignore) has made no steps to miss.
+    // An optimizer that starts over (checkpoint.ignore) has made no steps to miss.
     behind_[i] = found == steps.end()
                      ? 0
                      : std::min(found->second, counted.item<std::int64_t>());

@@ -33,7 +33,7 @@ std::int64_t padded_size(const ParameterSlot& slot, std::int64_t bytes) {
   return round_up(slot.numel + 1, kAlignmentBytes / bytes);
 }
 
-// Shards begin where a vectorised optimizer begins anew: there the bits do not depend
+// Shards begin where a vectorised optimizer begins again: there the bits do not depend
 // on how a buffer is cut.
 std::int64_t shard_unit(std::int64_t bytes) {
   constexpr std::int64_t kVectorElements = 16;

@@ -19,7 +19,7 @@ std::unique_ptr<Strategy> make_strategy(const StrategyParts& parts) {
   }
   if (config.parallel.strategy == config::Strategy::single) {
     throw Error(Fault::config,
-                "parallel.strategy: single was asked for, but there are ", world.size(),
+                "parallel.strategy: single was requested, but there are ", world.size(),
                 " ranks; set parallel.strategy=ddp");
   }
   throw Error(Fault::config, "parallel.strategy: ", name_of(config.parallel.strategy),

@@ -106,7 +106,7 @@ std::string cause_and_remedy(const Plan& plan, const CostInputs& inputs,
   }
   if (const auto other = best_of(plan.candidates, gpus, {})) {
     const int stage = stage_of(other->candidate.method);
-    return str("what was asked for does not fit with ", gpus,
+    return str("what was requested does not fit with ", gpus,
                " ranks; parallel.strategy=",
                stage > 0 ? str("zero parallel.zero_stage=", stage)
                          : std::string(name_of(other->candidate.method)),

@@ -72,7 +72,7 @@ Plan resolve(config::Loaded wanted, const hardware::Machine& machine,
 // For --no-auto: throws Fault::config, with what was chosen, if a knob was left `auto`.
 void refuse_auto(const Plan& plan);
 
-// Returns all candidates, the best first, whatever was asked for; nothing without a
+// Returns all candidates, the best first, whatever was requested; nothing without a
 // model. It is for a user whose recipe was refused.
 std::vector<CandidateOutcome> survey(config::Loaded wanted,
                                      const hardware::Machine& machine,

@@ -12,7 +12,7 @@ namespace detail {
 
 std::string excluded(const Constraints& constraints, const Candidate& candidate) {
   if (constraints.method && *constraints.method != candidate.method) {
-    return str(name_of(*constraints.method), " was asked for");
+    return str(name_of(*constraints.method), " was requested");
   }
   if (constraints.threads_only && candidate.method != Method::data_parallel &&
       candidate.ranks > 1) {
@@ -127,7 +127,7 @@ using detail::excluded;
 using detail::host_lacks;
 using detail::short_text;
 
-// Returns the fastest of a list that fits on this machine, whatever was asked for, with
+// Returns the fastest of a list that fits on this machine, whatever was requested, with
 // the predictions of `inputs`.
 std::optional<Prediction> fastest_that_fits(const CostInputs& inputs,
                                             const std::vector<CandidateOutcome>& list) {
@@ -180,7 +180,7 @@ std::string what_would_fit(const CostInputs& inputs,
   return "nothing fits on this machine: take a smaller model or larger GPUs";
 }
 
-// Names the candidate that was asked for and needs least of the host.
+// Names the candidate that was requested and needs least of the host.
 [[noreturn]] void refuse_offload(const CostInputs& inputs,
                                  const Constraints& constraints,
                                  const std::vector<CandidateOutcome>& list) {

@@ -43,7 +43,7 @@ void check_state(const CostInputs& inputs, const Prediction& prediction,
                  const std::vector<CandidateOutcome>& outcomes);
 
 // Returns the first of `outcomes`, with reasons. Throws Fault::hardware with the
-// arithmetic if nothing that was asked for fits.
+// arithmetic if nothing that was requested fits.
 Preference measured_policy(const CostInputs& inputs, const Constraints& constraints,
                            const std::vector<CandidateOutcome>& outcomes);
 

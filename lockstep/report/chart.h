@@ -9,7 +9,7 @@ namespace lockstep::report {
 struct ChartLine {
   std::string name;
   std::vector<std::pair<double, double>>
-      points;  // x grows; a y that is no number is a gap
+      points;  // x grows; a y that is not a number is a gap
   // The charts of a page give what is the same in them the same color.
   std::size_t color = 0;  // any number: there are a few, which repeat
   bool dashed = false;

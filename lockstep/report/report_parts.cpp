@@ -82,7 +82,7 @@ Rows machine_rows(const run::RunDirectory& run) {
                           machine->cpu_model.empty() ? "unknown" : machine->cpu_model,
                           machine->physical_cores, machine->logical_cores,
                           machine->sockets, machine->sockets == 1 ? "" : "s")},
-      {"memory", fmt::format("{}, of it {} available at the start",
+      {"memory", fmt::format("{}, {} available at the start",
                              units::format_bytes(machine->memory_total_bytes),
                              units::format_bytes(machine->memory_available_bytes))}};
   if (machine->gpus.empty()) rows.push_back({"GPU", "none: " + machine->gpu_note});
@@ -106,6 +106,10 @@ Rows prediction_rows(const run::RunDirectory& run) {
         std::tuple("step_seconds", "time of a step", true)}) {
     const auto pair = prediction.value(key, Json());
     if (pair.is_object()) rows.push_back(prediction_row(pair, name, is_time));
+    // Steps beside other processes do not say how right a prediction was.
+    const bool is_busy =
+        number_at(prediction, "others_share").value_or(0) > run::kBusyShare;
+    if (pair.is_object() && is_time && is_busy) rows.back().back() = "(busy)";
   }
   return rows.size() == 1 ? Rows() : rows;
 }

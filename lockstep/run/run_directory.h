@@ -36,13 +36,21 @@ constexpr double prediction_error(double predicted, double measured) {
   return predicted > 0 && measured > 0 ? predicted / measured - 1 : 0;
 }
 
+// A machine is busy if other processes take more of its cores.
+inline constexpr double kBusyShare = 0.25;
+
 // The predicted and measured values of a run; 0: not known.
 struct Comparison {
   double memory_predicted_bytes = 0;  // of a rank, at its peak
   double memory_measured_bytes = 0;
   double step_predicted_seconds = 0;
   double step_measured_seconds = 0;
-  double step_spread = 0;  // error of past runs, as a share; 0: not known
+  double step_spread = 0;   // error of past runs, as a share; 0: not known
+  double others_share = 0;  // of the cores, that other processes took meanwhile
+
+  // Steps of a busy machine are slower than they are alone: they do not say how right
+  // a prediction was.
+  bool is_busy() const noexcept { return others_share > kBusyShare; }
 };
 
 struct RunRecord {

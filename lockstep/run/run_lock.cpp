@@ -34,7 +34,7 @@ bool is_process_alive(const LockHolder& holder) {
 [[noreturn]] void refuse(const Path& run, const std::string& holder,
                          std::string_view remedy) {
   throw Error(Fault::config, "run.name: the run in '", run.string(),
-              "' is still going on (", holder, "); ", remedy);
+              "' is still running (", holder, "); ", remedy);
 }
 
 // Waits in pieces: an interruption must not wait for all of it.

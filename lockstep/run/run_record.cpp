@@ -56,6 +56,7 @@ Json json_of(const Comparison& c) {
     return pair;
   };
   auto step = with_error(c.step_predicted_seconds, c.step_measured_seconds);
+  if (c.is_busy()) step.erase("error");
   // A spread is a ratio: as many times less as more, and never less than nothing.
   if (c.step_predicted_seconds * c.step_spread > 0) {
     step["low"] = c.step_predicted_seconds / (1 + c.step_spread);
@@ -63,7 +64,8 @@ Json json_of(const Comparison& c) {
   }
   return {
       {"memory_bytes", with_error(c.memory_predicted_bytes, c.memory_measured_bytes)},
-      {"step_seconds", step}};
+      {"step_seconds", step},
+      {"others_share", c.others_share}};
 }
 
 // Returns 0 for a number that is not there.
@@ -84,6 +86,10 @@ std::optional<Comparison> comparison_in(const Json& json) {
   const double high = number_in(*found, "step_seconds", "high");
   if (high > 0 && c.step_predicted_seconds > 0) {
     c.step_spread = high / c.step_predicted_seconds - 1;
+  }
+  const auto others = found->find("others_share");
+  if (others != found->end() && others->is_number()) {
+    c.others_share = others->get<double>();
   }
   return c;
 }

@@ -27,7 +27,7 @@ int rank_of(std::string_view text, std::string_view value) {
 double scale_of(std::string_view text, std::string_view value) {
   const auto scale = text::to_double(value);
   if (!scale || !std::isfinite(*scale)) {
-    refuse(text, str("has the scale '", value, "', which is no number"));
+    refuse(text, str("has the scale '", value, "', which is not a number"));
   }
   if (*scale == 1) refuse(text, "changes nothing: its scale is 1");
   return *scale;

@@ -15,7 +15,7 @@ InputFile::InputFile(const std::filesystem::path& path)
   struct stat info {};
   if (!file_ || ::fstat(file_.get(), &info) != 0) files::fail("read", path, errno);
   if (!S_ISREG(info.st_mode)) {
-    throw Error(Fault::io, "can not read '", path.string(), "': it is no file");
+    throw Error(Fault::io, "can not read '", path.string(), "': it is not a file");
   }
   size_ = info.st_size;
 }

@@ -82,7 +82,7 @@ void TorchFile::Impl::parse() {
       [](const auto& record) { return record.first.ends_with(kPickleName); });
   if (pickle_record == records.end() || pickle_record->second.size > kPickleLimit) {
     throw Error(Fault::io, place, ": it has no data.pkl, or one over ", kPickleLimit,
-                " bytes; it is no file of torch.save()");
+                " bytes; it is not a file of torch.save()");
   }
   const auto prefix =
       pickle_record->first.substr(0, pickle_record->first.size() - kPickleName.size());

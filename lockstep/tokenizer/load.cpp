@@ -41,7 +41,7 @@ Vocabulary read_file(const Path& path) {
     return parse_tokenizer_json(files::read(path, kMostBytes), path.string());
   }
   throw Error(Fault::config, "tokenizer: '", path.string(),
-              "' is no file of a tokenizer; name ", kNames, ", or their folder");
+              "' is not a file of a tokenizer; name ", kNames, ", or their folder");
 }
 
 Path file_in(const Path& folder) {

@@ -82,7 +82,7 @@ struct StartFacts {
   const Built& built;
   const parallel::Strategy& strategy;
   std::int64_t last_step = 0;
-  double seconds = 0;  // since the data was asked for
+  double seconds = 0;  // since the data was requested
 };
 void log_start(const StartFacts& start);
 

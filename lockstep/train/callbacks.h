@@ -47,7 +47,7 @@ class Callback {
   // A global batch has come; `batch` is this rank's share.
   virtual void on_step_begin(const RunContext&, const data::Batch&) {}
   // Around the forward and the backward pass of each micro-batch. On a GPU the work has
-  // been handed over, not done. A step for which there was no memory begins again.
+  // been handed over, not done. A step for which there was no memory starts over.
   virtual void on_pass(const RunContext&, profile::PassEvent) {}
   // A callback without on_pass() returns false here: a CUDA graph, which runs a step as
   // a whole, can not call it, so there is none while a callback watches (train.graph).

@@ -195,7 +195,7 @@ void Checkpoints::say_what_differs(const storage::Manifest& manifest) const {
 namespace {
 
 // Returns the pieces without the sums since the last report if their number differs:
-// another task saved them, and the next report begins anew.
+// another task saved them, and the next report starts over.
 checkpoint::Pieces of_this_task(checkpoint::Pieces own,
                                 const storage::Manifest& manifest) {
   bool differs = false;

@@ -36,7 +36,7 @@ class Checkpoints {
   };
   // Finds the checkpoint to resume from (checkpoint.resume); rank 0 looks, and logs
   // which it left out and why. Nothing is changed. Fault::config if there is none where
-  // one was asked for.
+  // one was requested.
   explicit Checkpoints(const Parts& parts);
 
   // Call it before the first step. Removes what crashed saves have left, and sets aside

@@ -148,7 +148,7 @@ void Evaluator::save(RunState& state) const {
 
 void Evaluator::restore(const RunState& at) {
   if (!watched_the_same(at, parts_.knobs.early_stop)) return;
-  // A run that had ended early is extended: patience begins anew.
+  // A run that had ended early is extended: patience starts over.
   early_stop_.restore(at.best, at.ended_early.empty() ? at.waited : 0);
 }
 

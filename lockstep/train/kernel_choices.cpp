@@ -24,7 +24,7 @@ std::string read_choices(const std::filesystem::path& file) {
   try {
     return files::read(file, kLongestFile);
   } catch (const std::exception& error) {
-    log::warning("train", str("algorithms are measured anew: ", error.what()));
+    log::warning("train", str("algorithms are measured again: ", error.what()));
     return "";
   }
 }

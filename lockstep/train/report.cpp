@@ -108,8 +108,8 @@ double a_step(const Result& result, double seconds) {
 std::string nothing_to_do(const Result& result) {
   return fmt::format(
       "nothing to do: the run is over after step {} ({}), and nothing was changed; "
-      "raise train.steps or train.epochs{} to train on, or name another run directory "
-      "to begin anew\n",
+      "raise train.steps or train.epochs{} to continue, or name another run directory "
+      "to start over\n",
       result.steps, result.already_over,
       result.ended_early.empty() ? "" : ", or change early_stop,");
 }

@@ -100,7 +100,7 @@ void Reporter::checkpoint(const CheckpointReport& report) {
                     1e3 * report.blocked_seconds));
   } else if (report.goes_on) {
     log::warning("checkpoint",
-                 fmt::format("no checkpoint of step {}: {}; training goes on, those "
+                 fmt::format("no checkpoint of step {}: {}; training continues, those "
                              "before it stay",
                              report.step, report.text));
   }

@@ -109,7 +109,7 @@ TEST_F(HuggingFace, TenStepsFollowPyTorchAndTransformersLoadsTheExport) {
   show(config, *model);
   test::expect_oracle_agrees("hf_gpt2.py", {"read", path("exported").string(),
                                             path("ours.safetensors").string()});
-  // And the export is where a run can begin again.
+  // And the export is where a run can start over.
   config.model.weights = path("exported").string();
   const auto again = model_with_weights(config);
   for (const auto& item : model->named_parameters()) {

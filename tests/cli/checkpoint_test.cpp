@@ -367,7 +367,7 @@ TEST_F(CheckpointCommand, WhatToWriteIsCheckedFirst) {
     const auto nowhere = run({action, checkpoint, "--to", file});
     EXPECT_EQ(nowhere.status, 3);
     EXPECT_THAT(nowhere.err, HasSubstr("'" + path("nodir").string() +
-                                       "' is no folder; make it first (mkdir -p)"));
+                                       "' is not a folder; make it first (mkdir -p)"));
   }
 }
 

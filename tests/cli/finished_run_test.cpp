@@ -38,7 +38,7 @@ TEST(FinishedRun, RepeatingItsCommandChangesNothingAndSaysHowToGoOn) {
       again.err,
       HasSubstr("lockstep: the run in ./one is over after step 3 (done); nothing was "
                 "changed\nlockstep: raise train.steps or train.epochs to train on; "
-                "name another --run-dir to begin anew\n"));
+                "name another --run-dir to start over\n"));
   EXPECT_EQ(trainings_in(rig), 1);
   EXPECT_EQ(test::read_file(rig.path("one/run.json")), record);
   // What has no say in when a run ends makes it no longer.
@@ -88,12 +88,12 @@ TEST(FinishedRun, DoesNotBeginAnew) {
   const auto anew =
       rig.run({"train", "recipe.yaml", "--run-dir", "one", "--resume", "never"});
   EXPECT_EQ(anew.end.exit_status, 2);
-  EXPECT_THAT(anew.err, HasSubstr("is over after step 3 and does not begin anew "
+  EXPECT_THAT(anew.err, HasSubstr("is over after step 3 and does not start over "
                                   "(checkpoint.resume=never); name another --run-dir"));
   EXPECT_EQ(trainings_in(rig), 1);
 }
 
-// Its own checkpoints count, so the one that was asked for would not be taken.
+// Its own checkpoints count, so the one that was requested would not be taken.
 TEST(FinishedRun, DoesNotGoOnFromElsewhere) {
   const Rig rig(ending_worker("done", "true") + "mkdir -p $2/checkpoints/step_3\n");
   const auto train = [&](const std::string& resume, const std::string& steps) {
@@ -105,10 +105,11 @@ TEST(FinishedRun, DoesNotGoOnFromElsewhere) {
   for (const auto* steps : {"3", "9"}) {
     const auto refused = train("other/step_1", steps);
     EXPECT_EQ(refused.end.exit_status, 2);
-    EXPECT_THAT(refused.err,
-                HasSubstr("is over after step 3 and goes on from its own last "
-                          "checkpoint only; to go on from 'other/step_1', name it with "
-                          "another --run-dir"));
+    EXPECT_THAT(
+        refused.err,
+        HasSubstr("is over after step 3 and resumes from its own last "
+                  "checkpoint only; to resume from 'other/step_1', name it with "
+                  "another --run-dir"));
   }
   EXPECT_EQ(trainings_in(rig), 1);
   // Itself is nowhere else.
@@ -239,12 +240,12 @@ TEST(FinishedRun, OneThatDivergedSaysFromWhereAnotherRecipeCanGoOn) {
                               "later steps may hold NaN\n"),
                     HasSubstr("a lower optim.lr (it was 50) or another recipe\n"),
                     HasSubstr("its newest checkpoint from before that is "
-                              "./one/checkpoints/step_2; go on from it with another "
+                              "./one/checkpoints/step_2; resume from it with another "
                               "--run-dir and --resume ./one/checkpoints/step_2\n"),
                     Not(HasSubstr("resume with"))));
 }
 
-// One weight of it is no number.
+// One weight of it is not a number.
 void save_nan(const test::Path& checkpoints, std::int64_t step) {
   auto& files = storage::FileSystem::real();
   auto tensors = test::small_tensors(1);

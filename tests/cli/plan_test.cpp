@@ -1,4 +1,6 @@
 // `lockstep plan`, and what `lockstep train` makes of predictions.
+#include "lockstep/cli/detail/plan.h"
+
 #include <nlohmann/json.hpp>
 
 #include "lockstep/planner/history.h"
@@ -99,7 +101,7 @@ TEST(PlanCommand, ARefusalComesWithTheCandidates) {
       lockstep_in_process({"plan", "--model", "gpt2-1.5b", "--hardware", "4xl4",
                            "batch.global=64", "parallel.strategy=ddp"});
   EXPECT_NE(outcome.status, 0);
-  EXPECT_THAT(outcome.err, AllOf(HasSubstr("why not"), HasSubstr("was asked for"),
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("why not"), HasSubstr("was requested"),
                                  HasSubstr("a rank > 0.8 x 22.5 GiB")));
 }
 
@@ -156,6 +158,18 @@ TEST(PlanCommand, ARecipeThatTheWorkerCanNotDescribeIsStillTrained) {
   EXPECT_THAT(output.err, HasSubstr("plan note: no prediction: the model is not known: "
                                     "lockstep_worker --describe ended with exit status "
                                     "2: no models here"));
+}
+
+TEST(TrainPrediction, OfABusyMachineHasNoErrorOfTheTime) {
+  run::Comparison comparison{.memory_predicted_bytes = 2e9,
+                             .memory_measured_bytes = 1e9,
+                             .step_predicted_seconds = 0.58,
+                             .step_measured_seconds = 1};
+  EXPECT_THAT(comparison_text(comparison),
+              AllOf(HasSubstr("-42 %"), HasSubstr("+100 %")));
+  comparison.others_share = 0.5;
+  EXPECT_THAT(comparison_text(comparison),
+              AllOf(HasSubstr("(busy)"), HasSubstr("+100 %"), Not(HasSubstr("-42 %"))));
 }
 
 TEST(TrainPrediction, IsPrintedComparedAndRemembered) {

@@ -112,7 +112,7 @@ TEST_F(TokenizerCommand, BadInputIsOneLine) {
   EXPECT_THAT(refusal({"tokenize", path("a.txt"), "-o", out, "--tokenizer", mine,
                        "--val-fraction", "2"},
                       2),
-              HasSubstr("--val-fraction: '2' is no number between 0 and 1"));
+              HasSubstr("--val-fraction: '2' is not a number between 0 and 1"));
   EXPECT_THAT(refusal({"tokenizer", "encode", mine, "<|endoftext|>"}, 2),
               HasSubstr("contains the special token"));
   EXPECT_THAT(refusal({"tokenizer", "decode", mine, "12x"}, 2),

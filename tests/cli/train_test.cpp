@@ -140,7 +140,7 @@ TEST(Train, ARunThatWasCutBeforeItsFirstCheckpointBeginsAgain) {
     test::write_file(rig.path("fine"), "");
     const auto again = rig.run(command);
     EXPECT_EQ(again.end.exit_status, 0) << again.err;
-    EXPECT_THAT(again.err, HasSubstr("one' has no checkpoint; it begins again"));
+    EXPECT_THAT(again.err, HasSubstr("one' has no checkpoint; it starts over"));
   }
 }
 
@@ -150,10 +150,10 @@ TEST(Train, ARunThatWasCutBeginsAgainWhereItIsToldTo) {
                                          "one",   "--resume",    "never"};
   for (const bool again : {false, true}) {
     const auto output = rig.run(command);
-    // The same command would not go on from what was saved.
+    // The same command would not resume from what was saved.
     EXPECT_EQ(output.end.exit_status, 143) << output.err;
-    EXPECT_EQ(output.err.find("one' is not to go on from its checkpoints "
-                              "(checkpoint.resume=never); it begins again") !=
+    EXPECT_EQ(output.err.find("one' is not to resume from its checkpoints "
+                              "(checkpoint.resume=never); it starts over") !=
                   std::string::npos,
               again);
   }

@@ -200,7 +200,7 @@ TEST(Join, ABackendThatCanNotBeUsedIsRefusedByName) {
       comm::join(environment_of(rank, 2, port),
                  {.config = {.backend = config::CommBackend::nccl}});
     });
-    EXPECT_THAT(text, HasSubstr("backend nccl was asked for"));
+    EXPECT_THAT(text, HasSubstr("backend nccl was requested"));
   });
 }
 

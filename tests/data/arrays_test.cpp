@@ -74,7 +74,7 @@ TEST_F(ArraysTest, WhatIsNoArrayOfNumbersIsRefusedByName) {
   put("y_train.npy", npy("<i8", "(1,)", std::string(8, '\0')));
   const auto image = npy("|u1", "(1, 8, 8, 3)", std::string(192, '\0'));
   EXPECT_THAT(refusal_of(image), HasSubstr("save x.transpose(0, 3, 1, 2)"));
-  EXPECT_THAT(refusal_of("not one"), HasSubstr("x_train.npy' is no file of numpy"));
+  EXPECT_THAT(refusal_of("not one"), HasSubstr("x_train.npy' is not a file of numpy"));
   EXPECT_THAT(refusal_of(npy(">f4", "(1, 1)", "1234")), HasSubstr("the dtype '>f4'"));
   EXPECT_THAT(refusal_of(npy("|O", "(1, 1)", "1234")), HasSubstr("the dtype '|O'"));
   EXPECT_THAT(refusal_of(npy("<f4", "(1, 1)", "1234", "True")),

@@ -193,7 +193,7 @@ TEST_F(Csv, BadCellsAreNamedWithFileAndLine) {
   EXPECT_THAT(message("a,target\n1,x\n,y\n"), HasSubstr("train.csv:3: 'a' is empty"));
   EXPECT_THAT(message("a,a\n1,x\n"), HasSubstr("train.csv:1: there are two columns"));
   EXPECT_THAT(message("a,,target\n1,2,x\n"), HasSubstr("has no name"));
-  EXPECT_THAT(message("a,target\n"), HasSubstr("no row below its header"));
+  EXPECT_THAT(message("a,target\n"), HasSubstr("train.csv has no rows"));
   EXPECT_THAT(message("\n\n"), HasSubstr("there is no header"));
   EXPECT_THAT(message(""), HasSubstr("is empty"));
   put("train.csv", "a,target\n1,x\n2,y\n");

@@ -45,7 +45,7 @@ TEST(ModelFolders, HalfAModelIsNeverAddedAndANameIsTakenOnce) {
   };
   EXPECT_THAT(refused("tiny", folder.path()), HasSubstr("already"));
   EXPECT_THAT(refused("../x", folder.path()), HasSubstr("no plain name"));
-  EXPECT_THAT(refused("x", folder.path("config.json")), HasSubstr("is no folder"));
+  EXPECT_THAT(refused("x", folder.path("config.json")), HasSubstr("is not a folder"));
   folder.tensors().pop_back();
   folder.write();
   EXPECT_THAT(refused("half", folder.path()), HasSubstr("is missing"));

@@ -1,6 +1,8 @@
 // What a run teaches the next prediction, and when it teaches nothing.
 #include "lockstep/jobs/compare.h"
 
+#include <nlohmann/json.hpp>
+
 #include "lockstep/jobs/host_load.h"
 #include "lockstep/jobs/knowledge.h"
 #include "lockstep/monitor/metrics.h"
@@ -60,6 +62,28 @@ TEST_F(Compared, ARunOnABusyMachineTeachesNothingAndSaysSo) {
   EXPECT_TRUE(compare(0.6, "idle")) << "it is compared all the same";
   EXPECT_FALSE(learnt());
   EXPECT_THAT(said_, Contains(HasSubstr("other processes took 60 % of the cores")));
+}
+
+TEST_F(Compared, ABusyMachineSaysNothingOfHowRightTheTimeWas) {
+  const auto alone = compare(0.2, "never"), beside = compare(0.6, "never");
+  EXPECT_FALSE(alone->is_busy());
+  EXPECT_TRUE(beside->is_busy());
+  const auto text = read_file(folder_.path() / "runs/0002/run.json");
+  EXPECT_THAT(text, HasSubstr("\"others_share\": 0.6"));
+  const auto prediction = nlohmann::json::parse(text).at("prediction");
+  EXPECT_FALSE(prediction.at("step_seconds").contains("error"));
+  EXPECT_TRUE(prediction.at("memory_bytes").contains("error"));
+  const auto read = run::RunDirectory::open(folder_.path() / "runs/0002").read_record();
+  EXPECT_DOUBLE_EQ(read.comparison->others_share, 0.6);
+}
+
+TEST(Trials, OfABusyMachineAreNotKept) {
+  auto model = planner::shipped_model("gpt2-124m");
+  model.trials.clear();
+  EXPECT_FALSE(jobs::is_of_busy_machine(model, 0.9)) << "nothing was timed";
+  model.trials.push_back({.threads = 1, .samples = 2, .seconds = 1});
+  EXPECT_FALSE(jobs::is_of_busy_machine(model, 0.1));
+  EXPECT_TRUE(jobs::is_of_busy_machine(model, 0.5));
 }
 
 TEST_F(Compared, AUserDecidesWhetherItIsRemembered) {

@@ -81,10 +81,10 @@ TEST_F(JobsTest, ARunIsMadeStartedAndEnds) {
 TEST_F(JobsTest, AFailedRunIsTakenUpAgainAndBeginsAnew) {
   worker("exit 1\n");
   EXPECT_NE(run(prepared()).exit, kExitOk);
-  EXPECT_THAT(said_, ::testing::Not(Contains(HasSubstr("begins again"))));
+  EXPECT_THAT(said_, ::testing::Not(Contains(HasSubstr("starts over"))));
   worker("exit 0\n");
   EXPECT_EQ(run(prepared()).exit, kExitOk);
-  EXPECT_THAT(said_, Contains(HasSubstr("has no checkpoint; it begins again")));
+  EXPECT_THAT(said_, Contains(HasSubstr("has no checkpoint; it starts over")));
 }
 
 TEST_F(JobsTest, ARunThatIsOverIsFoundAndNotStartedAgain) {
@@ -101,7 +101,7 @@ TEST_F(JobsTest, ARunThatIsOverIsFoundAndNotStartedAgain) {
                            static_cast<void>(jobs::find_over(
                                prepared({{"checkpoint.resume", "never"}}).plan.config));
                          }),
-              HasSubstr("does not begin anew"));
+              HasSubstr("does not start over"));
 }
 
 TEST_F(JobsTest, TwoCanNotWorkOnOneRun) {

@@ -106,9 +106,24 @@ class Setup(ScriptTest):
     @unittest.skipIf(os.path.exists("/dev/nvidiactl"), "this machine has a GPU")
     def test_fetches_only_what_the_cpu_needs(self):
         self.setup_sh()
-        (call,) = [line for line in self.calls().splitlines() if line.startswith("pip")]
-        self.assertIn("--no-deps", call)
-        self.assertNotIn("cudnn", call)
+        calls = [line for line in self.calls().splitlines() if line.startswith("pip")]
+        self.assertEqual(len(calls), 2)
+        for call, package in zip(calls, ("torch==2.11.0", "pyarrow==")):
+            self.assertIn(package, call)
+            self.assertIn("--no-deps", call)
+            self.assertNotIn("cudnn", call)
+
+    def test_without_arrow_none_is_fetched(self):
+        self.setup_sh(LOCKSTEP_ARROW="off")
+        calls = self.calls()
+        self.assertNotIn("pyarrow", calls)
+        self.assertIn("-DLOCKSTEP_ARROW=off", calls)
+
+    def test_a_failed_download_of_arrow_says_how_to_do_without(self):
+        folder = self.home / "my torch"
+        folder.mkdir()
+        result = self.setup_sh(LOCKSTEP_LIBTORCH=str(folder), PIP_FAILS="1")
+        self.assert_fails(result, 3, "Apache Arrow", "LOCKSTEP_ARROW=off leaves it out")
 
     def test_an_unknown_option_is_a_wrong_call(self):
         self.assert_fails(self.setup_sh("--gpu"), 2, "unknown option '--gpu'")
@@ -152,7 +167,7 @@ class Setup(ScriptTest):
         self.setup_sh(LOCKSTEP_LIBTORCH=str(folder))
         calls = self.calls()
         self.assertIn(f"-DLOCKSTEP_LIBTORCH={folder}", calls)
-        self.assertNotIn("pip ", calls)
+        self.assertNotIn("torch==", calls)
 
     def test_a_libtorch_on_the_prefix_path_is_used(self):
         folder = self.home / "prefix"

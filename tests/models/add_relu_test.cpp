@@ -8,7 +8,7 @@ namespace {
 
 using torch::Tensor;
 
-// Sums of both signs, zeros and what is no number.
+// Sums of both signs, zeros and what is not a number.
 std::pair<Tensor, Tensor> summands(at::IntArrayRef shape,
                                    const torch::TensorOptions& options) {
   torch::manual_seed(3);

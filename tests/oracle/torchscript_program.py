@@ -3,14 +3,17 @@
 usage: torchscript_program.py PROGRAM IMAGES PREDICTIONS
 
 PROGRAM is opened by PyTorch alone; IMAGES is an IDX file (gzip) of bytes; PREDICTIONS are the lines of `lockstep predict` for
-its first images. The program's notes say how bytes become its input.
+its first images. The program's notes say how bytes become its input. PyTorch makes ONNX of it, which ONNX Runtime runs.
 """
 
 import gzip
 import json
 import sys
+import tempfile
+import warnings
 
 import numpy
+import onnxruntime
 import torch
 
 program, images, predictions = sys.argv[1:]
@@ -32,3 +35,16 @@ if not torch.allclose(shares, expected, rtol=1e-4, atol=1e-5):
 names = [notes["class_names"][i] for i in shares.argmax(1)]
 if names != [line["class"] for line in lines]:
     sys.exit("other classes")
+
+# As docs/weights.md says it, but for the file's place.
+with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of the exporter, about itself
+    path = folder + "/model.onnx"
+    torch.onnx.export(model, (inputs[:2],), path, dynamo=False, input_names=["input"], output_names=["output"],
+                      dynamic_axes={"input": {0: "batch"}, "output": {0: "batch"}})
+    session = onnxruntime.InferenceSession(path)
+    outputs = torch.from_numpy(session.run(["output"], {"input": inputs.numpy()})[0])
+with torch.no_grad():
+    difference = (outputs - model(inputs)).abs().max().item()
+if difference > 1e-4:  # fp32 sums in another order; logits are of the order of 10
+    sys.exit(f"ONNX Runtime's outputs differ by {difference}")

@@ -44,7 +44,7 @@ TEST(LossScaler, GrowsAfterTheIntervalAndBacksOffAtOnce) {
   EXPECT_EQ(scaler.scale(), 1024);
   EXPECT_EQ(scaler.num_overflows(), 1);
   for (int i = 0; i < 2; ++i) scaler.update(false);
-  scaler.update(true);  // the interval begins again
+  scaler.update(true);  // the interval starts over
   scaler.update(false);
   EXPECT_EQ(scaler.scale(), 512);
 }

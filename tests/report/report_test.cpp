@@ -297,6 +297,9 @@ TEST(RunReport, PutsPredictedBesideMeasured) {
   EXPECT_THAT(page, HasSubstr("<td>2.0 GiB</td><td>-</td><td>3.0 GiB</td><td>-33 %<"));
   EXPECT_THAT(page, HasSubstr("<td>10 ms</td><td>8 ms to 12 ms</td><td>9 ms</td>"
                               "<td>+11 %<"));
+  record["prediction"]["others_share"] = 0.4;
+  test::write_file(rig.run.record_file(), record.dump());
+  EXPECT_THAT(report_html({rig.run}), HasSubstr("<td>9 ms</td><td>(busy)<"));
   record["prediction"] = {{"memory_bytes", {{"predicted", 5}, {"measured", nullptr}}},
                           {"step_seconds", 7}};
   test::write_file(rig.run.record_file(), record.dump());

@@ -62,7 +62,7 @@ TEST_F(Lock, IsHeldByOneAtATime) {
   {
     const auto lock = RunLock::take(path());
     EXPECT_THAT(refusal(), AllOf(HasSubstr(path().string()),
-                                 HasSubstr("is still going on (process " +
+                                 HasSubstr("is still running (process " +
                                            std::to_string(::getpid()) + " on ")));
   }
   EXPECT_FALSE(std::filesystem::exists(file()));
@@ -128,7 +128,7 @@ TEST_F(Lock, GoesToNobodyWhileACopyOfItsDescriptorIsOpen) {
     ::pause();
     ::_exit(0);
   }
-  EXPECT_THAT(refusal(), HasSubstr("is still going on"));
+  EXPECT_THAT(refusal(), HasSubstr("is still running"));
   ::kill(pid, SIGKILL);
   ::waitpid(pid, nullptr, 0);
 }
@@ -205,7 +205,7 @@ TEST_F(Lock, OfThisMachineIsNotTakenOver) {
   const auto lock = RunLock::take(path());
   LockOptions options;
   options.take_over = true;
-  EXPECT_THAT(refusal(options), HasSubstr("is still going on"));
+  EXPECT_THAT(refusal(options), HasSubstr("is still running"));
 }
 
 TEST_F(Lock, OfTwoThatReplaceAStaleOneOneGetsIt) {
@@ -303,7 +303,7 @@ TEST_F(Lock, OfANewRunIsHeldBeforeOthersSeeIt) {
       {.name = "new", .record = {}, .config_yaml = "", .plan_json = "", .lock = &lock});
   ASSERT_TRUE(lock);
   EXPECT_THAT(test::error_text(Fault::config, [&] { RunLock::take(run.path()); }),
-              HasSubstr("is still going on"));
+              HasSubstr("is still running"));
   lock.reset();
   EXPECT_FALSE(std::filesystem::exists(run.path() / "lock"));
 }

@@ -68,7 +68,7 @@ TEST_F(Again, NeverBeginsAtTheBeginningAndKeepsWhatThereWas) {
   const auto anew = test::run(command(1, {"train.steps=2", "--resume", "never"}));
   EXPECT_EQ(anew.end.shell_status(), 0) << anew.err;
   EXPECT_THAT(anew.err,
-              AllOf(HasSubstr("it begins again"), HasSubstr("its checkpoints are in "),
+              AllOf(HasSubstr("it starts over"), HasSubstr("its checkpoints are in "),
                     Not(HasSubstr("resuming from step"))));
   EXPECT_EQ(test::beat_of(run_, 0)->step, 2);
   const auto steps = storage::list_steps(run_ / "checkpoints");
@@ -136,7 +136,7 @@ TEST_F(Again, OfSeveralCommandsOnOneStoppedRunOneTrains) {
   for (auto& job : jobs) {
     if (job.get() == winner) continue;
     EXPECT_EQ(job->wait_for(test::kPatience)->shell_status(), 2) << job->text();
-    EXPECT_THAT(job->text(), HasSubstr("is still going on (process "));
+    EXPECT_THAT(job->text(), HasSubstr("is still running (process "));
   }
   ASSERT_NE(winner, nullptr);
   EXPECT_TRUE(test::trains(run_, 1));
@@ -183,7 +183,7 @@ TEST_F(Again, APreparedRunIsTrainedByOneJobAtATime) {
   const auto end = second.wait_for(test::kJobPatience);
   ASSERT_TRUE(end.has_value()) << second.text();
   EXPECT_EQ(end->shell_status(), exit_status(Fault::config)) << second.text();
-  EXPECT_THAT(second.text(), HasSubstr("is still going on (process "));
+  EXPECT_THAT(second.text(), HasSubstr("is still running (process "));
   ::kill(first.pid(), SIGTERM);
   EXPECT_EQ(first.wait_for(test::kJobPatience)->shell_status(), 75) << first.text();
 }

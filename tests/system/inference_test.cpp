@@ -102,7 +102,7 @@ TEST_F(TrainedRun, HasABestAndAFinalModelAndNoAverage) {
   const auto wrong =
       test::lockstep_command({"eval", run().string(), "--weights", "bets"});
   EXPECT_EQ(wrong.end.shell_status(), 2);
-  EXPECT_THAT(wrong.err, HasSubstr("'bets' is no file"));
+  EXPECT_THAT(wrong.err, HasSubstr("'bets' is not a file"));
 }
 
 TEST_F(TrainedRun, IsAProgramThatPyTorchPredictsTheSameWith) {
@@ -128,7 +128,7 @@ TEST_F(TrainedRun, IsNoProgramInAFolderThatIsMissing) {
       test::lockstep_command({"checkpoint", "export", run().string(), "--to",
                               "/no/such/model.ts", "--format", "torchscript"});
   EXPECT_EQ(output.end.shell_status(), 3);
-  EXPECT_THAT(output.err, HasSubstr("'/no/such' is no folder"));
+  EXPECT_THAT(output.err, HasSubstr("'/no/such' is not a folder"));
 }
 
 TEST_F(TrainedRun, RefusesFilesThatAreNoImages) {

@@ -143,7 +143,7 @@ TEST(LaunchedWorkerGpu, WhereNcclIsNotUsableGlooTakesOverAndSaysWhy) {
   const auto by_name = test::run(
       command, {{"CUDA_VISIBLE_DEVICES", "0"}, {"LOCKSTEP_COMM_BACKEND", "nccl"}});
   EXPECT_EQ(by_name.end.shell_status(), 3);
-  EXPECT_THAT(by_name.err, HasSubstr("backend nccl was asked for, but rank "));
+  EXPECT_THAT(by_name.err, HasSubstr("backend nccl was requested, but rank "));
 }
 
 // As when a terminal window is closed: SIGHUP, and nobody reads any more.

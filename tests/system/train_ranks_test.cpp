@@ -252,7 +252,7 @@ TEST_F(TrainRanks, RanksThatDoNotReachEachOtherLeaveTheWorkToOne) {
                           "parallel.on_setup_failure=single", "train.steps=4"});
   expect_end(*job, 0);
   EXPECT_EQ(test::record_of(run_).state, RunStatus::done);
-  EXPECT_THAT(log(0), testing::ContainsRegex("none0.*; rank 0 goes on alone"));
+  EXPECT_THAT(log(0), testing::ContainsRegex("none0.*; rank 0 continues alone"));
   // The others may have failed at the same, or have seen that rank 0's store is gone.
   for (const int rank : {1, 2}) EXPECT_THAT(log(rank), HasSubstr("; left to rank 0"));
   EXPECT_EQ(test::losses_in(run_).size(), 5U);

@@ -159,7 +159,8 @@ TEST_F(TokenizerFiles, APlaceWithoutATokenizerIsRefused) {
               HasSubstr("has no files of a tokenizer"));
   EXPECT_THAT(refusal("absent", Fault::config), HasSubstr("scripts/get_gpt2_vocab.sh"));
   write_file(path("x.txt"), "");
-  EXPECT_THAT(refusal("x.txt", Fault::config), HasSubstr("is no file of a tokenizer"));
+  EXPECT_THAT(refusal("x.txt", Fault::config),
+              HasSubstr("is not a file of a tokenizer"));
   write_file(path("added_tokens.json"), "{}");
   EXPECT_THAT(refusal("vocab.json", Fault::config), HasSubstr("added_tokens.json"));
 }

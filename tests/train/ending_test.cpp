@@ -163,7 +163,7 @@ TEST(Ending, ARunThatHasEndedEarlyIsOverUnlessAskedForMore) {
   config.early_stop.patience = 4;
   const auto more = run.train_on(config);
   EXPECT_EQ(more.already_over, "");
-  EXPECT_EQ(more.steps, 7) << "patience begins anew";
+  EXPECT_EQ(more.steps, 7) << "patience starts over";
   config.train.steps = 21;
   EXPECT_EQ(run.train_on(config).steps, 11) << "and with more steps, too";
 }

@@ -1,4 +1,4 @@
-// Which checkpoint a run goes on from.
+// Which checkpoint a run resumes from.
 #include "lockstep/base/version.h"
 #include "lockstep/storage/catalog.h"
 #include "lockstep/storage/digest.h"
@@ -91,7 +91,7 @@ TEST(Checkpoint, NeverBeginsAnewAndAPathGoesOnFromAnotherRun) {
   const auto steps = other.path() / "runs" / "r" / "checkpoints";
   EXPECT_EQ(storage::list_steps(steps).back().step, 2) << "not that of the run before";
   EXPECT_TRUE(std::filesystem::exists(steps / "set_aside_1" / "step_6"));
-  // The launcher starts it again after a fault: it goes on from its own.
+  // The launcher starts it again after a fault: it resumes from its own.
   config.train.steps = 3;
   EXPECT_EQ(run_alone(other.path(), config, {.restarts = 1}).result.resumed_at, 2);
   config.checkpoint.every = 1;
@@ -99,7 +99,7 @@ TEST(Checkpoint, NeverBeginsAnewAndAPathGoesOnFromAnotherRun) {
   config.train.steps = 5;
   config.checkpoint.resume = "auto";
   run_alone(other.path(), config);
-  // A command that is given again goes on from what it has saved since.
+  // A command that is given again resumes from what it has saved since.
   config.checkpoint.resume = (steps / "step_4").string();
   config.train.steps = 6;
   EXPECT_EQ(run_alone(other.path(), config).result.resumed_at, 5);

@@ -135,7 +135,7 @@ TEST_P(ZeroSave, AskedForBetweenMicroBatchesGoesOnToTheBit) {
     expect_goes_on(train_in(place("stopped"), config, Way::stop_signal), unbroken);
   }
   {
-    // A callback ends the run for good: another run goes on from its checkpoint.
+    // A callback ends the run for good: another run resumes from its checkpoint.
     SCOPED_TRACE("a callback");
     auto config = staged(stage, Way::callback);
     config.checkpoint.save_last = true;

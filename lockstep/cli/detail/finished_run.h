@@ -11,11 +11,11 @@
 namespace lockstep::cli {
 
 // Answers a command that is repeated for a run that has come to its end: says how to
-// extend the run or to begin anew; nothing is changed. Returns the exit status; nothing
+// extend the run or to start over; nothing is changed. Returns the exit status; nothing
 // if there is no such run, or if it is asked for more than it has done.
 //
 // Throws Fault::config if more is asked for and there is no checkpoint to resume from,
-// or if it is to begin anew (--resume never) or to resume from elsewhere (--resume
+// or if it is to start over (--resume never) or to resume from elsewhere (--resume
 // PATH): what it has would be lost among what comes.
 std::optional<int> say_if_over(const planner::Plan& plan, const Arguments& arguments,
                                Context& context);

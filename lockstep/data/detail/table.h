@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "lockstep/config/data.h"
-#include "lockstep/data/detail/csv_columns.h"
-#include "lockstep/data/detail/csv_reader.h"
+#include "lockstep/data/detail/table_columns.h"
+#include "lockstep/data/detail/table_file.h"
 
 namespace lockstep::data::detail {
 
 // The rows of a part.
-struct CsvTable {
+struct Table {
   std::vector<float> numbers;  // of the input, row after row
   std::vector<std::string> images;
   std::vector<std::vector<std::int64_t>> texts;  // their tokens
@@ -23,8 +23,8 @@ struct CsvTable {
 };
 
 // How rows become samples, alike for both parts.
-struct CsvForm {
-  CsvRoles roles;
+struct TableForm {
+  TableRoles roles;
   std::int64_t width = 0;             // of the numbers
   std::optional<std::size_t> single;  // of roles.input: the image or the text
   bool has_classes = false;
@@ -33,12 +33,12 @@ struct CsvForm {
   config::ColumnType input_type() const;
 };
 
-// Finds the roles of columns (csv_columns.h) and what samples are made of them.
-CsvForm form_of(CsvReader& train, const config::DataConfig& config);
+// Finds the roles of columns (table_columns.h) and what samples are made of them.
+TableForm form_of(TableFile& train, const config::DataConfig& config);
 
-// Reads the rows of a part. Throws Fault::io, with file and line, for cells that are
+// Reads the rows of a part. Throws Fault::io, with file and row, for cells that are
 // not what the training rows say.
-CsvTable read_table(CsvReader& file, const CsvForm& form,
-                    const config::DataConfig& config);
+Table read_table(TableFile& file, const TableForm& form,
+                 const config::DataConfig& config);
 
 }  // namespace lockstep::data::detail

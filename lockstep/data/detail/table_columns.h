@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "lockstep/config/data.h"
-#include "lockstep/data/detail/csv_reader.h"
+#include "lockstep/data/detail/table_file.h"
 
 namespace lockstep::data::detail {
 
-// A column of a CSV file, as the training rows show it.
-struct CsvColumn {
+// A column of a table, as the training rows show it.
+struct TableColumn {
   std::string name;
   config::ColumnType type = config::ColumnType::number;
   bool is_whole = false;                                    // all numbers are
@@ -25,32 +25,30 @@ struct CsvColumn {
   std::int64_t width() const;
 };
 
-// What the columns of a CSV file are for.
-struct CsvRoles {
-  std::vector<CsvColumn> input, target;
-  std::string weight;  // a column, or ""
+// What the columns of a table are for.
+struct TableRoles {
+  std::vector<TableColumn> input, target;  // of single values: TableFile::parts_of()
+  std::string weight;                      // a column, or ""
   std::size_t rows = 0;
 };
 
 // Finds the roles by section `data`, and reads the training rows once for the rest.
 // Throws Fault::config for columns that are not there or do not go together, Fault::io,
-// with file and line, for cells that are not what their column is.
-CsvRoles roles_of(CsvReader& train, const config::DataConfig& config);
+// with file and row, for cells that are not what their column is.
+TableRoles roles_of(TableFile& train, const config::DataConfig& config);
 
-// Returns the place of a column in a file. Throws Fault::io if it is not there.
-std::size_t column_in(const CsvReader& file, const std::string& name);
-
-struct CsvCell {
-  const CsvReader& file;
-  std::int64_t line;
+// A cell and where it is.
+struct TableCell {
+  const TableFile& file;
+  std::int64_t row;
   std::string_view column;
-  std::string_view text;
+  const Cell& cell;
 };
 
 // Return a cell as a number, and the place of the category that it is. They throw
-// Fault::io with file, line and column, as refuse_cell() does.
-double number_in(const CsvCell& cell);
-std::int64_t category_in(const CsvCell& cell, const CsvColumn& column);
-[[noreturn]] void refuse_cell(const CsvCell& cell, const std::string& what);
+// Fault::io with file, row and column, as refuse_cell() does.
+double number_in(const TableCell& cell);
+std::int64_t category_in(const TableCell& cell, const TableColumn& column);
+[[noreturn]] void refuse_cell(const TableCell& cell, const std::string& what);
 
 }  // namespace lockstep::data::detail

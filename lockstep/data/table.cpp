@@ -1,4 +1,4 @@
-#include "lockstep/data/detail/csv_table.h"
+#include "lockstep/data/detail/table.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,9 +17,9 @@ using config::ColumnType;
 using Path = std::filesystem::path;
 
 // Makes tokens of texts.
-class CsvWords {
+class TableWords {
  public:
-  explicit CsvWords(const config::DataConfig& config)
+  explicit TableWords(const config::DataConfig& config)
       : words_(tokenizer::Tokenizer::load(config.text.tokenizer)),
         encoder_(words_),
         longest_(static_cast<std::size_t>(config.sequence)) {}
@@ -39,40 +39,39 @@ class CsvWords {
 };
 
 // Reads the rows of a file.
-class TableReader {
+class RowReader {
  public:
-  TableReader(CsvReader& file, const CsvForm& form, CsvWords* words)
+  RowReader(TableFile& file, const TableForm& form, TableWords* words)
       : file_(file), form_(form), words_(words) {
-    const auto& roles = form.roles;
-    for (const auto& column : roles.input) inputs_.push_back(place_of(column.name));
-    for (const auto& column : roles.target) targets_.push_back(place_of(column.name));
-    if (!roles.weight.empty()) weight_ = place_of(roles.weight);
+    for (const auto& column : form.roles.input) names_.push_back(column.name);
+    for (const auto& column : form.roles.target) names_.push_back(column.name);
+    if (has_weight()) names_.push_back(form.roles.weight);
   }
 
-  CsvTable read() {
-    CsvTable table;
-    CsvRow row;
-    file_.rewind();
+  Table read() {
+    Table table;
+    TableRow row;
+    file_.begin(names_);
     while (file_.next(row)) {
       read_input(row, table);
       read_target(row, table);
-      if (weight_) table.weights.push_back(weight_of(row));
+      if (has_weight()) table.weights.push_back(weight_of(row));
       ++table.rows;
     }
     return table;
   }
 
  private:
-  std::size_t place_of(const std::string& name) const { return column_in(file_, name); }
+  bool has_weight() const { return !form_.roles.weight.empty(); }
 
-  CsvCell cell(const CsvRow& row, const CsvColumn& column, std::size_t place) const {
-    return {file_, row.line, column.name, row.cells[place]};
+  TableCell cell(const TableRow& row, std::size_t place) const {
+    return {file_, row.number, names_[place], row.cells[place]};
   }
 
-  void read_input(const CsvRow& row, CsvTable& table) {
-    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+  void read_input(const TableRow& row, Table& table) {
+    for (std::size_t i = 0; i < form_.roles.input.size(); ++i) {
       const auto& column = form_.roles.input[i];
-      const auto at = cell(row, column, inputs_[i]);
+      const auto at = cell(row, i);
       switch (column.type) {
         case ColumnType::number:
           table.numbers.push_back(standardized(number_in(at), column));
@@ -92,14 +91,14 @@ class TableReader {
     }
   }
 
-  float standardized(double number, const CsvColumn& column) const {
+  float standardized(double number, const TableColumn& column) const {
     if (!form_.standardizes) return static_cast<float>(number);
     return static_cast<float>((number - column.mean) / column.deviation);
   }
 
   // Images lie below the file's folder: it may have come from somebody else.
-  std::string image_in(const CsvCell& cell) const {
-    const Path name(text::trim(cell.text));
+  std::string image_in(const TableCell& cell) const {
+    const Path name(text_of(cell.cell));
     const auto plain = name.lexically_normal();
     const bool leaves = plain.is_absolute() || plain.empty() || *plain.begin() == "..";
     if (leaves) {
@@ -110,9 +109,10 @@ class TableReader {
     return (Path(file_.path()).parent_path() / plain).string();
   }
 
-  std::vector<std::int64_t> tokens_in(const CsvCell& cell) {
+  std::vector<std::int64_t> tokens_in(const TableCell& cell) {
     try {
-      auto tokens = words_->encode(cell.text);
+      const auto* words = std::get_if<std::string_view>(&cell.cell);
+      auto tokens = words_->encode(words != nullptr ? *words : text_of(cell.cell));
       if (!tokens.empty()) return tokens;
     } catch (const Error& error) {
       refuse_cell(cell, str("can not be made tokens: ", error.what()));
@@ -120,14 +120,15 @@ class TableReader {
     refuse_cell(cell, "has no text");
   }
 
-  void read_target(const CsvRow& row, CsvTable& table) const {
-    for (std::size_t i = 0; i < targets_.size(); ++i) {
-      const auto& column = form_.roles.target[i];
-      const auto at = cell(row, column, targets_[i]);
+  void read_target(const TableRow& row, Table& table) const {
+    const auto& targets = form_.roles.target;
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      const auto& column = targets[i];
+      const auto at = cell(row, form_.roles.input.size() + i);
       if (!form_.has_classes) {
-        const bool is_missing = targets_.size() > 1 && text::trim(at.text).empty();
-        table.targets.push_back(is_missing ? std::numeric_limits<float>::quiet_NaN()
-                                           : static_cast<float>(number_in(at)));
+        const bool has_none = targets.size() > 1 && is_missing(at.cell);
+        table.targets.push_back(has_none ? std::numeric_limits<float>::quiet_NaN()
+                                         : static_cast<float>(number_in(at)));
       } else if (column.type == ColumnType::category) {
         table.classes.push_back(category_in(at, column));
       } else {
@@ -136,7 +137,7 @@ class TableReader {
     }
   }
 
-  static std::int64_t class_in(const CsvCell& cell, const CsvColumn& column) {
+  static std::int64_t class_in(const TableCell& cell, const TableColumn& column) {
     const auto number = number_in(cell);
     if (number == std::floor(number) && number >= 0 && number <= column.most) {
       return static_cast<std::int64_t>(number);
@@ -147,29 +148,28 @@ class TableReader {
                           column.most));
   }
 
-  float weight_of(const CsvRow& row) const {
-    const CsvCell at{file_, row.line, form_.roles.weight, row.cells[*weight_]};
+  float weight_of(const TableRow& row) const {
+    const auto at = cell(row, names_.size() - 1);
     const auto weight = number_in(at);
     if (weight >= 0) return static_cast<float>(weight);
     refuse_cell(at, str("is ", weight, "; a weight is at least 0"));
   }
 
-  CsvReader& file_;
-  const CsvForm& form_;
-  CsvWords* words_;                            // null: no column is a text
-  std::vector<std::size_t> inputs_, targets_;  // places of columns
-  std::optional<std::size_t> weight_;
+  TableFile& file_;
+  const TableForm& form_;
+  TableWords* words_;               // null: no column is a text
+  std::vector<std::string> names_;  // of the cells: inputs, targets, the weight
 };
 
 }  // namespace
 
-ColumnType CsvForm::input_type() const {
+ColumnType TableForm::input_type() const {
   return single ? roles.input[*single].type : ColumnType::number;
 }
 
-CsvForm form_of(CsvReader& train, const config::DataConfig& config) {
-  CsvForm form{.roles = roles_of(train, config),
-               .standardizes = config.table.standardize};
+TableForm form_of(TableFile& train, const config::DataConfig& config) {
+  TableForm form{.roles = roles_of(train, config),
+                 .standardizes = config.table.standardize};
   const auto& [input, target, weight, rows] = form.roles;
   for (std::size_t i = 0; i < input.size(); ++i) {
     const auto type = input[i].type;
@@ -196,9 +196,9 @@ CsvForm form_of(CsvReader& train, const config::DataConfig& config) {
   return form;
 }
 
-CsvTable read_table(CsvReader& file, const CsvForm& form,
-                    const config::DataConfig& config) {
-  std::optional<CsvWords> words;
+Table read_table(TableFile& file, const TableForm& form,
+                 const config::DataConfig& config) {
+  std::optional<TableWords> words;
   if (form.input_type() == ColumnType::text) {
     if (config.text.tokenizer.empty()) {
       throw Error(Fault::config, "data.tokenizer: is empty, but '",
@@ -207,9 +207,9 @@ CsvTable read_table(CsvReader& file, const CsvForm& form,
     }
     words.emplace(config);
   }
-  auto table = TableReader(file, form, words ? &*words : nullptr).read();
+  auto table = RowReader(file, form, words ? &*words : nullptr).read();
   if (table.rows > 0) return table;
-  throw Error(Fault::io, "data: ", file.path(), " has no row below its header");
+  throw Error(Fault::io, "data: ", file.path(), " has no rows");
 }
 
 }  // namespace lockstep::data::detail

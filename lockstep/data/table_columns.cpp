@@ -1,10 +1,11 @@
-#include "lockstep/data/detail/csv_columns.h"
+#include "lockstep/data/detail/table_columns.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
@@ -22,6 +23,7 @@ constexpr std::size_t kMostCategories = 100'000;
 
 // What is seen of a column while the training rows are read.
 struct Seen {
+  bool counts_values = true;  // numbers may be categories, texts always
   bool numbers = true, whole = true, images = true;
   double mean = 0, squares = 0;  // and those of the deviations, by Welford
   double least = 0, most = 0;
@@ -29,15 +31,13 @@ struct Seen {
   std::set<std::string, std::less<>> values;
   bool overflows = false;  // more values than categories may be
 
-  void add(const std::string& cell) {
-    images = images && is_image_name(text::trim(cell));
-    if (!overflows) {
-      values.emplace(text::trim(cell));
-      overflows = values.size() > kMostCategories;
-    }
-    const auto number = text::to_double(text::trim(cell));
+  void add(const Cell& cell) {
+    const bool is_text = std::holds_alternative<std::string_view>(cell);
+    if (is_text || counts_values) add_value(text_of(cell));
+    images = images && is_text && is_image_name(text_of(cell));
+    const auto number = number_of(cell);
     if (!number || !std::isfinite(*number)) {
-      numbers = false;
+      numbers = numbers && !is_text;  // number_in() refuses an infinite one
       return;
     }
     whole = whole && *number == std::floor(*number);
@@ -47,6 +47,13 @@ struct Seen {
     const auto off = *number - mean;
     mean += off / count;
     squares += off * (*number - mean);
+  }
+
+ private:
+  void add_value(std::string value) {
+    if (overflows) return;
+    values.insert(std::move(value));
+    overflows = values.size() > kMostCategories;
   }
 };
 
@@ -70,19 +77,19 @@ ColumnType type_of(const Seen& seen, bool is_target, bool has_tokenizer) {
 
 class Finder {
  public:
-  Finder(CsvReader& train, const config::DataConfig& config)
+  Finder(TableFile& train, const config::DataConfig& config)
       : train_(train), config_(config) {}
 
-  CsvRoles find() {
+  TableRoles find() {
     check_names();
     const auto target_names = targets();
-    const auto input_names = inputs(target_names);
-    std::vector<std::string> names = input_names;
-    names.insert(names.end(), target_names.begin(), target_names.end());
+    auto names = parts_of(inputs(target_names));
+    num_inputs_ = names.size();
+    for (auto& name : parts_of(target_names)) names.push_back(std::move(name));
     read(names);
-    CsvRoles roles{.weight = config_.table.weight, .rows = rows_};
+    TableRoles roles{.weight = config_.table.weight, .rows = rows_};
     for (std::size_t i = 0; i < names.size(); ++i) {
-      const bool is_target = i >= input_names.size();
+      const bool is_target = i >= num_inputs_;
       auto& part = is_target ? roles.target : roles.input;
       part.push_back(column(names[i], seen_[i], is_target));
     }
@@ -141,34 +148,57 @@ class Finder {
                 " has no column beside the target");
   }
 
+  // Returns the columns of single values that columns stand for.
+  std::vector<std::string> parts_of(const std::vector<std::string>& names) const {
+    std::vector<std::string> all;
+    for (const auto& name : names) {
+      auto parts = train_.parts_of(name);
+      const auto given = config_.table.columns.find(name);
+      const bool is_list = parts != std::vector{name};
+      const bool is_asked =
+          given != config_.table.columns.end() && given->second != ColumnType::number;
+      if (is_list && is_asked) {
+        throw Error(Fault::config, "data.columns: '", name, "' of ", train_.path(),
+                    " has lists, which are numbers; leave it out of data.columns");
+      }
+      std::move(parts.begin(), parts.end(), std::back_inserter(all));
+    }
+    return all;
+  }
+
+  bool may_be_categories(const std::string& name, bool is_target) const {
+    const auto given = config_.table.columns.find(name);
+    return is_target || (given != config_.table.columns.end() &&
+                         given->second == ColumnType::category);
+  }
+
   void read(const std::vector<std::string>& names) {
-    std::vector<std::size_t> places;
-    for (const auto& name : names) places.push_back(column_in(train_, name));
     seen_.resize(names.size());
-    CsvRow row;
-    train_.rewind();
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      seen_[i].counts_values = may_be_categories(names[i], i >= num_inputs_);
+    }
+    // A label of several may be missing; all else is wanted.
+    const bool targets_may_miss = names.size() - num_inputs_ > 1;
+    TableRow row;
+    train_.begin(names);
     while (train_.next(row)) {
       ++rows_;
       for (std::size_t i = 0; i < names.size(); ++i) {
-        const auto& cell = row.cells[places[i]];
-        // A label of several may be missing; all else is wanted.
-        const bool may_miss = config_.table.target.size() > 1 &&
-                              i + config_.table.target.size() >= names.size();
-        if (!text::trim(cell).empty()) {
-          seen_[i].add(cell);
-        } else if (!may_miss) {
-          refuse_cell({train_, row.line, names[i], cell},
+        if (!is_missing(row.cells[i])) {
+          seen_[i].add(row.cells[i]);
+        } else if (i < num_inputs_ || !targets_may_miss) {
+          refuse_cell({train_, row.number, names[i], row.cells[i]},
                       "is empty; fill it in, or leave the row or the column out "
                       "(data.input, data.target)");
         }
       }
     }
     if (rows_ > 0) return;
-    throw Error(Fault::io, "data: ", train_.path(), " has no row below its header");
+    throw Error(Fault::io, "data: ", train_.path(), " has no rows");
   }
 
-  CsvColumn column(const std::string& name, const Seen& seen, bool is_target) const {
-    CsvColumn column{.name = name, .is_whole = seen.numbers && seen.whole};
+  TableColumn column(const std::string& name, const Seen& seen, bool is_target) const {
+    TableColumn column{.name = name, .is_whole = seen.numbers && seen.whole};
     const auto given = config_.table.columns.find(name);
     column.type = given != config_.table.columns.end()
                       ? given->second
@@ -193,7 +223,7 @@ class Finder {
     return column;
   }
 
-  void check_target(const std::vector<CsvColumn>& target) const {
+  void check_target(const std::vector<TableColumn>& target) const {
     for (const auto& column : target) {
       if (column.type == ColumnType::image || column.type == ColumnType::text) {
         throw Error(Fault::config, "data.columns: '", column.name, "' is the target, ",
@@ -219,47 +249,40 @@ class Finder {
                 ": category} for classes, {", only.name, ": number} for regression");
   }
 
-  CsvReader& train_;
+  TableFile& train_;
   const config::DataConfig& config_;
-  std::vector<Seen> seen_;
+  std::size_t num_inputs_ = 0;
+  std::vector<Seen> seen_;  // inputs, then targets
   std::size_t rows_ = 0;
 };
 
 }  // namespace
 
-std::int64_t CsvColumn::width() const {
+std::int64_t TableColumn::width() const {
   return type == ColumnType::category ? static_cast<std::int64_t>(categories.size())
                                       : 1;
 }
 
-CsvRoles roles_of(CsvReader& train, const config::DataConfig& config) {
+TableRoles roles_of(TableFile& train, const config::DataConfig& config) {
   return Finder(train, config).find();
 }
 
-std::size_t column_in(const CsvReader& file, const std::string& name) {
-  const auto& columns = file.columns();
-  const auto at = std::find(columns.begin(), columns.end(), name);
-  if (at != columns.end()) return static_cast<std::size_t>(at - columns.begin());
-  throw Error(Fault::io, "data: ", file.path(), " has no column '", name,
-              "', which the training rows have; it has ", text::join(columns, ", "));
-}
-
-double number_in(const CsvCell& cell) {
-  const auto number = text::to_double(text::trim(cell.text));
+double number_in(const TableCell& cell) {
+  const auto number = number_of(cell.cell);
   if (number && std::isfinite(*number)) return *number;
-  refuse_cell(cell, "is '" + std::string(cell.text.substr(0, 40)) + "', not a number");
+  if (is_missing(cell.cell)) refuse_cell(cell, "is empty, a number is wanted");
+  refuse_cell(cell, "is '" + text_of(cell.cell).substr(0, 40) + "', not a number");
 }
 
-std::int64_t category_in(const CsvCell& cell, const CsvColumn& column) {
-  const auto name = text::trim(cell.text);
+std::int64_t category_in(const TableCell& cell, const TableColumn& column) {
+  const auto name = text_of(cell.cell);
   const auto at = column.places.find(name);
   if (at != column.places.end()) return at->second;
-  refuse_cell(
-      cell, "is '" + std::string(name.substr(0, 40)) + "', which no training row has");
+  refuse_cell(cell, "is '" + name.substr(0, 40) + "', which no training row has");
 }
 
-void refuse_cell(const CsvCell& cell, const std::string& what) {
-  throw Error(Fault::io, "data: ", cell.file.path(), ":", cell.line, ": '", cell.column,
+void refuse_cell(const TableCell& cell, const std::string& what) {
+  throw Error(Fault::io, "data: ", cell.file.place_of(cell.row), ": '", cell.column,
               "' ", what);
 }
 
