@@ -160,11 +160,11 @@ bool InitRecorder::overwrites(const Operation& operation, StorageKey storage) co
 }
 
 // What it made, or changed, is in the storages of the arguments then.
-void InitRecorder::do_again(Operation& operation) const {
+void InitRecorder::do_again(const Operation& operation) const {
   for (const auto* storage : operation.uses) {
     give_memory(const_cast<c10::StorageImpl&>(*storage));
   }
-  auto stack = std::move(operation.arguments);
+  auto stack = operation.arguments;
   operation.op.callBoxed(&stack);
   if (operation.made.defined()) operation.made.copy_(stack.back().toTensor());
 }
@@ -184,18 +184,18 @@ void InitRecorder::replay(
   }
   const auto hand_over = [&](StorageKey storage) {
     auto& own = const_cast<c10::StorageImpl&>(*storage);
+    // What was built with its values has no operator that would make them again.
+    const bool keeps = users.count(storage) == 0 && own.data() != nullptr;
     if (own.nbytes() > 0) give_memory(own);
     for (const auto i : tensors[storage]) {
       take(remembered_[i].tensor, remembered_[i].alias);
     }
     tensors.erase(storage);
-    if (own.nbytes() > 0) take_memory(own);
+    if (own.nbytes() > 0 && !keeps) take_memory(own);
   };
   for (std::size_t i = 0; i < operations_.size(); ++i) {
-    auto& operation = operations_[i];
-    const auto uses = operation.uses;
-    do_again(operation);
-    for (const auto* storage : uses) {
+    do_again(operations_[i]);
+    for (const auto* storage : operations_[i].uses) {
       const auto& own = users[storage];
       const auto next = std::upper_bound(own.begin(), own.end(), i);
       if (next == own.end()) {
@@ -204,14 +204,11 @@ void InitRecorder::replay(
         take_memory(const_cast<c10::StorageImpl&>(*storage));
       }
     }
-    operation.made.reset();
   }
   // Tensors that no operator has set, or that have no elements.
   std::vector<StorageKey> rest;
   for (const auto& [storage, list] : tensors) rest.push_back(storage);
   for (const auto* storage : rest) hand_over(storage);
-  operations_.clear();
-  remembered_.clear();
 }
 
 }  // namespace detail

@@ -1,6 +1,7 @@
 #include "lockstep/models/recompute.h"
 
 #include <optional>
+#include <unordered_set>
 #include <vector>
 
 #include <ATen/Context.h>
@@ -45,10 +46,13 @@ class Calls {
   std::vector<std::pair<DropoutImpl*, std::int64_t>> places_;
 };
 
+// Returns each once: a tied one would get its gradient from every place.
 variable_list trained(const torch::nn::Module& block) {
   variable_list parameters;
+  std::unordered_set<const c10::TensorImpl*> seen;
   for (const auto& parameter : block.parameters()) {
-    if (parameter.requires_grad()) parameters.push_back(parameter);
+    const bool is_new = seen.insert(parameter.unsafeGetTensorImpl()).second;
+    if (is_new && parameter.requires_grad()) parameters.push_back(parameter);
   }
   return parameters;
 }
@@ -131,6 +135,8 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
         context->get_saved_variables()[0].detach().requires_grad_(needs_input);
     const auto output = compute_again(replay, input);
     auto wanted = trained(replay.block);
+    // Nothing that has a gradient was used this time.
+    if (!output.requires_grad()) return variable_list(wanted.size() + 2);
     if (needs_input) wanted.insert(wanted.begin(), input);
     auto found = torch::autograd::grad({output}, wanted, gradients,
                                        /*retain_graph=*/false, /*create_graph=*/false,

@@ -317,7 +317,10 @@ void Engine::finish(bool failed) {
 }
 
 void Engine::end_pass() {
-  if (!pools_ || !running_) return;
+  if (!running_) return;
+  // A rank that is alone has no shards, though its loop is written for them.
+  if (!pools_ && ended_ && options_.stage.shards_gradients()) complete(false);
+  if (!pools_) return;
   try {
     end_units();
   } catch (...) {  // a communicator that failed ends every pass
@@ -331,13 +334,14 @@ void Engine::end_pass() {
 }
 
 void Engine::empty_pass() {
-  LOCKSTEP_CHECK(pools_);
+  if (!pools_) return;
   end_pass();
   begin();
   ended_ = true;
   begin_units();
   end_units();
   exchange_->start_rest(use_->used(), /*as_if_used=*/false);
+  if (options_.waits_in_backward) end_pass();
 }
 
 // Every rank takes part in all passes of a step: one that failed, or had no samples,

@@ -260,7 +260,8 @@ class Engine : public ExchangeMonitor {
   // has not waited itself (waits_in_backward). Does nothing otherwise.
   void end_pass();
   bool sums_every_pass() const noexcept { return pools_; }
-  // Takes part in a backward pass of the other ranks with zeros.
+  // Takes part in a backward pass of the other ranks with zeros, and waits for the sums
+  // as backward() does. Does nothing where finish() does so for all of a step.
   void empty_pass();
 
   // Returns the parameters that no rank has used in this step; their gradients are

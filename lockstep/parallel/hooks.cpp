@@ -19,12 +19,19 @@ class Hook {
   std::size_t parameter_;
 };
 
+// A function whose backward pass has no gradient for one of its inputs, as that of a
+// block which is computed again and has not used the parameter, hands on an undefined
+// tensor. Autograd leaves grad() as it is then: the parameter took no part.
+bool is_one(const variable_list& gradients) {
+  return gradients[0].defined();
+}
+
 class BeforeHook : public torch::autograd::FunctionPreHook, Hook {
  public:
   using Hook::Hook;
 
   variable_list operator()(const variable_list& gradients) override {
-    if (callbacks_->listening) callbacks_->before(parameter_);
+    if (callbacks_->listening && is_one(gradients)) callbacks_->before(parameter_);
     return gradients;
   }
 };
@@ -34,8 +41,8 @@ class AfterHook : public torch::autograd::FunctionPostHook, Hook {
   using Hook::Hook;
 
   variable_list operator()(const variable_list& outputs,
-                           const variable_list&) override {
-    if (callbacks_->listening) callbacks_->after(parameter_);
+                           const variable_list& gradients) override {
+    if (callbacks_->listening && is_one(gradients)) callbacks_->after(parameter_);
     return outputs;
   }
 };

@@ -131,5 +131,26 @@ TEST(DeferredInit, TensorsThatShareMemoryAndThatNobodySetsAreHandedOver) {
   EXPECT_EQ(find(values, net->none).sizes(), whole.none.sizes());
 }
 
+// The float copies of 16-bit parameters are filled after the parameters.
+TEST(DeferredInit, GivesTheSameValuesOnceMore) {
+  struct Net : torch::nn::Module {
+    explicit Net(const torch::Tensor& values) { register_buffer("given", values); }
+    torch::nn::Linear drawn = register_module("drawn", torch::nn::Linear(4, 3));
+    torch::Tensor filled = register_parameter("filled", torch::ones({2, 2}));
+  };
+  const auto given = torch::arange(6);
+  DeferredInit init;
+  const auto net = init.build([&] { return std::make_shared<Net>(given); });
+  seed();
+  const auto first = replayed(init);
+  seed();
+  const auto second = replayed(init);
+  ASSERT_EQ(first.size(), 4U);
+  ASSERT_EQ(second.size(), first.size());
+  for (const auto& [tensor, value] : first) {
+    EXPECT_TRUE(torch::equal(find(second, tensor), value)) << value;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::models

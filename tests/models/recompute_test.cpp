@@ -89,6 +89,37 @@ TEST(Recompute, AnInputWithoutAGradientAndAFrozenParameterAreFine) {
   EXPECT_FALSE(block.linear->bias.grad().defined());
 }
 
+// A layer that stands in the block under two names, as tied weights do.
+TEST(Recompute, ATiedParameterHasItsGradientOnce) {
+  struct Tied : torch::nn::Module {
+    torch::nn::Linear first = register_module("first", torch::nn::Linear(3, 3));
+    torch::nn::Linear second = register_module("second", first);
+  };
+  const auto gradient = [](bool again) {
+    torch::manual_seed(1);
+    Tied block;
+    const auto compute = [&](const Tensor& x) {
+      return block.second(torch::tanh(block.first(x)));
+    };
+    const auto x = torch::randn({4, 3});
+    const auto y = again ? recomputed(block, compute, x) : compute(x);
+    y.square().sum().backward();
+    return block.first->weight.grad();
+  };
+  EXPECT_TRUE(torch::equal(gradient(false), gradient(true)));
+}
+
+// In a block of experts, for instance, of which none has a sample.
+TEST(Recompute, ABlockThatUsesNoParameterThisTimeLeavesThemWithoutAGradient) {
+  torch::nn::Linear unused(3, 3), head(3, 1);
+  const auto x = torch::randn({4, 3});
+  const auto y = recomputed(
+      *unused, [](const Tensor& input) { return input * 2; }, x);
+  head(y).sum().backward();
+  EXPECT_FALSE(unused->weight.grad().defined());
+  EXPECT_TRUE(head->weight.grad().defined());
+}
+
 TEST(Recompute, WithoutGradientsNothingIsComputedTwice) {
   DropBlock block;
   const torch::NoGradGuard no_grad;

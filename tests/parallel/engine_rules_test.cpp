@@ -1,4 +1,6 @@
 // What the engine promises beyond the right sums, and what it refuses.
+#include <array>
+
 #include "lockstep/parallel/engine.h"
 #include "lockstep/parallel/strategy.h"
 #include "tests/comm/ranks.h"
@@ -46,6 +48,20 @@ struct Watch : torch::autograd::Function<Watch> {
     const auto body = context->saved_data["body"].toInt();
     (*reinterpret_cast<const std::function<void()>*>(body))();
     return {gradients[0], Tensor()};
+  }
+};
+
+// x times the weight, which has no gradient from it.
+struct Silent : torch::autograd::Function<Silent> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x,
+                        const Tensor& weight) {
+    context->save_for_backward({weight});
+    return x.mm(weight);
+  }
+  static torch::autograd::tensor_list backward(
+      torch::autograd::AutogradContext* context,
+      const torch::autograd::tensor_list& gradients) {
+    return {gradients[0].mm(context->get_saved_variables()[0].t()), Tensor()};
   }
 };
 
@@ -136,6 +152,79 @@ TEST(EngineRules, AccumulatingBeforeTheSumsAreThereIsRefused) {
 }
 
 // A causal mask, say.
+// As PyTorch has it: its grad() stays as it is.
+TEST(EngineRules, AParameterWhoseFunctionHasNoGradientForItIsUnused) {
+  for (const int stage : {0, 2}) {
+    with_communicators(Rig::local, 2, [&](Communicator& c) {
+      TwoTasks net;
+      EngineOptions options;
+      options.stage = parallel::kStages[static_cast<std::size_t>(stage)];
+      options.find_unused_parameters = true;
+      Engine engine(net, {c, c}, options);
+      engine.zero_gradients();
+      const auto x = torch::full({2, 4}, 0.5).mm(net.first).mm(net.second);
+      // Each rank has another branch, and no rank a gradient of b.
+      if (c.rank() == 0) x.mm(net.a).sum().backward();
+      if (c.rank() == 1) Silent::apply(x, net.b).sum().backward();
+      engine.finish();
+      ASSERT_EQ(engine.globally_unused().size(), 1U) << stage;
+      EXPECT_EQ(engine.parameters()[engine.globally_unused()[0]].name, "b");
+    });
+  }
+}
+
+// One rank has samples in the second of two passes only.
+TEST(EngineRules, APassMayFollowAnEmptyOneAtOnce) {
+  for (const bool waits : {false, true}) {
+    std::array<Tensor, 2> sums;
+    with_communicators(Rig::local, 2, [&](Communicator& c) {
+      TwoTasks net;
+      net.b.set_requires_grad(false);
+      EngineOptions options;
+      options.stage = parallel::kStages[2];
+      options.waits_in_backward = waits;
+      Engine engine(net, {c, c}, options);
+      const auto pass = [&] {
+        net.loss(net.a).backward();
+        if (!waits) engine.end_pass();
+      };
+      for (const int passes_of_rank_1 : {1, 2}) {
+        engine.zero_gradients(2);
+        const bool skips = c.rank() == 1 && passes_of_rank_1 == 1;
+        skips ? engine.empty_pass() : pass();
+        if (skips && !waits) engine.end_pass();
+        pass();
+        engine.finish();
+        engine.visit_gradients([&](std::size_t i, const Tensor& gradient) {
+          const auto at = static_cast<std::size_t>(passes_of_rank_1 - 1);
+          if (i == 0 && c.rank() == 0) sums[at] = gradient.clone();
+        });
+      }
+    });
+    EXPECT_TRUE(torch::allclose(sums[0] * 4, sums[1] * 3)) << waits;
+  }
+}
+
+TEST(EngineRules, ALoopForShardsRunsOnOneRank) {
+  with_communicators(Rig::local, 1, [](Communicator& c) {
+    TwoTasks net;
+    net.b.set_requires_grad(false);
+    EngineOptions options;
+    options.stage = parallel::kStages[2];
+    options.waits_in_backward = false;
+    Engine engine(net, {c, c}, options);
+    engine.zero_gradients(3);
+    net.loss(net.a).backward();
+    const auto once = net.a.grad().clone();
+    engine.end_pass();
+    engine.empty_pass();
+    engine.end_pass();
+    net.loss(net.a).backward();
+    engine.finish();
+    EXPECT_TRUE(torch::equal(net.a.grad(), once + once));
+  });
+}
+
 TEST(EngineRules, BuffersOfAnyDtypeAreRankZeros) {
   with_communicators(Rig::gloo_threads, 2, [](Communicator& c) {
     TwoTasks net;

@@ -149,6 +149,23 @@ TEST(Ranks, EveryStageOfZeroHasTheBitsOfDdp) {
   }
 }
 
+// Models of zero are drawn when they have memory: float copies of their parameters
+// begin with what was drawn, not with what 16 bits have left of it.
+TEST(Ranks, EveryStageOfZeroHasTheBitsOfDdpInParametersOf16Bits) {
+  std::string ddp;
+  for (const int stage : {0, 1, 2, 3}) {
+    auto config = zero_config(stage);
+    config.precision.mode = config::Precision::bf16_params;
+    config.parallel.persist_below = 0;
+    config.batch.micro = 18;  // one pass
+    std::string weights;
+    metrics_with(2, config, &weights);
+    if (stage == 0) ddp = weights;
+    EXPECT_FALSE(weights.empty());
+    EXPECT_TRUE(weights == ddp) << "stage " << stage;
+  }
+}
+
 // Shares of 5 and 4 samples in passes of 3, 2 and none: every pass is summed from stage
 // 2 on, to the same bits at stage 3.
 TEST(Ranks, EveryPassOfUnequalSharesIsSummed) {

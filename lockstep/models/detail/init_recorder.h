@@ -40,7 +40,7 @@ class InitRecorder {
             std::size_t device);
   void change(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   bool overwrites(const Operation& operation, StorageKey storage) const;
-  void do_again(Operation& operation) const;
+  void do_again(const Operation& operation) const;
 
   std::vector<Operation> operations_;
   std::vector<Remembered> remembered_;
