@@ -1,6 +1,7 @@
 #include "lockstep/base/files.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -9,6 +10,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -204,6 +206,32 @@ void sync_directory(const Path& path) {
   if (::fsync(directory.get()) != 0 && errno != EINVAL) fail("sync", path, errno);
 }
 
+namespace {
+
+// Six letters and digits, as mkstemp makes them.
+std::string random_ending() {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz012345";
+  std::array<unsigned char, 6> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != ssize_t{bytes.size()}) return "";
+  std::string ending = ".";
+  for (const auto byte : bytes) ending += kLetters[byte % kLetters.size()];
+  return ending;
+}
+
+// Opens a file that was not there, with the permissions that the umask leaves to any
+// file: mkstemp's are its owner's only, and to widen them would pass by the umask.
+Descriptor open_new(const std::function<std::string()>& next_name) {
+  constexpr int kTries = 100;
+  constexpr int kHow = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
+  for (int i = 0; i < kTries; ++i) {
+    Descriptor file(::open(next_name().c_str(), kHow, 0644));
+    if (file || errno != EEXIST) return file;
+  }
+  return {};
+}
+
+}  // namespace
+
 void write_atomically(const Path& path, std::string_view content) {
   write_atomically(path, [&](int fd) { write_all(fd, content, path); });
 }
@@ -229,13 +257,14 @@ void write_atomically(const Path& path, const std::function<void(int fd)>& write
   // A part of a long name is enough: the temporary's must not be too long for the disk.
   constexpr std::size_t kShown = 64;
   const auto name = target.filename().string().substr(0, kShown);
-  std::string beside =
-      (directory / str(".", name, ".", owner_mark(), ".XXXXXX")).string();
-  Descriptor file(::mkostemp(beside.data(), O_CLOEXEC));
+  std::string beside;
+  const auto file = open_new([&] {
+    return beside = (directory / str(".", name, ".", owner_mark(), random_ending()))
+                        .string();
+  });
   if (!file) fail("write", path, errno);
   try {
     write(file.get());
-    if (::fchmod(file.get(), 0644) != 0) fail("write", path, errno);
     if (::fsync(file.get()) != 0) fail("sync", path, errno);
     if (::rename(beside.c_str(), target.c_str()) != 0) fail("rename to", path, errno);
   } catch (...) {

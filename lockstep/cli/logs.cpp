@@ -11,18 +11,14 @@ int show_logs(const Arguments& arguments, Context& context) {
   const auto client = service_client(arguments, context);
   const auto job = *arguments.operand("JOB");
   const auto rank = arguments.number("--rank", 0);
-  const auto query = rank ? str("?rank=", *rank) : std::string();
   if (!arguments.has("--follow")) {
+    const auto query = rank ? str("?rank=", *rank) : std::string();
     context.out << client->call("GET", str("/v1/runs/", job, "/logs", query)).body;
     return kExitOk;
   }
-  EventReader events;
-  client->stream(str("/v1/runs/", job, "/logs/stream", query),
-                 [&](std::string_view piece) {
-                   for (const auto& line : events.add(piece)) {
-                     context.out << line << std::endl;
-                   }
-                 });
+  client->follow({.job = job, .rank = rank}, [&](const std::string& line) {
+    context.out << line << std::endl;
+  });
   return kExitOk;
 }
 

@@ -1,10 +1,12 @@
 #include "lockstep/cli/detail/service_client.h"
 
+#include <algorithm>
 #include <ostream>
 #include <thread>
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
 #include "lockstep/base/text.h"
@@ -24,17 +26,19 @@ class RemoteService : public ServiceClient {
   RemoteService(server::ClientOptions options, std::string token)
       : options_(std::move(options)), token_(std::move(token)) {}
 
-  void stream(const std::string& target,
+ protected:
+  void stream(const std::string& target, const std::string& last_id,
               const std::function<void(std::string_view)>& on_piece) override {
-    const auto answer = server::send_request(options_, request("GET", target, ""),
-                                             [&](std::string_view piece) {
-                                               on_piece(piece);
-                                               return true;
-                                             });
+    auto wanted = request("GET", target, "");
+    if (!last_id.empty()) wanted.headers.emplace_back("Last-Event-ID", last_id);
+    const auto answer =
+        server::send_request(options_, wanted, [&](std::string_view piece) {
+          on_piece(piece);
+          return true;
+        });
     if (answer.status >= 400) call("GET", target);  // says why
   }
 
- protected:
   ServiceAnswer ask(const std::string& method, const std::string& target,
                     const std::string& body) override {
     auto answer = server::send_request(options_, request(method, target, body));
@@ -61,9 +65,12 @@ class LocalService : public ServiceClient {
         router_(service_, {}),
         who_{.user = std::move(user), .role = service::Role::admin, .token = "local"} {}
 
-  void stream(const std::string& target,
+ protected:
+  void stream(const std::string& target, const std::string& last_id,
               const std::function<void(std::string_view)>& on_piece) override {
-    auto response = router_.handle_as({.method = "GET", .target = target}, who_);
+    server::Request request{.method = "GET", .target = target};
+    if (!last_id.empty()) request.headers = {{"last-event-id", last_id}};
+    auto response = router_.handle_as(request, who_);
     if (!response.stream) {
       call("GET", target);
       return;
@@ -79,7 +86,6 @@ class LocalService : public ServiceClient {
     }
   }
 
- protected:
   ServiceAnswer ask(const std::string& method, const std::string& target,
                     const std::string& body) override {
     auto response =
@@ -92,6 +98,21 @@ class LocalService : public ServiceClient {
   server::Router router_;
   const service::Identity who_;
 };
+
+struct FollowedJob {
+  int attempt = 1;
+  bool goes_on = true;  // its log may still grow
+};
+
+FollowedJob followed_job(ServiceClient& client, const std::string& id) {
+  using service::JobState;
+  const auto job = Json::parse(client.call("GET", "/v1/jobs/" + id).body);
+  const auto state = service::job_state_of(job.value("state", ""));
+  const bool ended = !state || service::is_over(*state) || *state == JobState::paused ||
+                     *state == JobState::interrupted;
+  // One that waits has not begun its first.
+  return {.attempt = std::max(1, job.value("attempt", 1)), .goes_on = !ended};
+}
 
 std::string token_of(const Arguments& arguments, const Context& context) {
   constexpr std::int64_t kLongest = 4096;
@@ -111,6 +132,38 @@ ServiceAnswer ServiceClient::call(const std::string& method, const std::string& 
   const auto detail = problem.is_object() ? problem.value("detail", answer.body)
                                           : str("status ", answer.status);
   throw Error(answer.status >= 500 ? Fault::io : Fault::config, detail);
+}
+
+void ServiceClient::follow(const FollowedLog& log,
+                           const std::function<void(const std::string&)>& on_line) {
+  constexpr std::chrono::milliseconds kBetween{500};
+  constexpr std::chrono::minutes kPatience{10};
+  EventReader events;
+  auto attempt = followed_job(*this, log.job).attempt;
+  auto heard = Clock::system().now();
+  while (true) {
+    const auto which = log.rank ? str("?rank=", *log.rank) : str("?attempt=", attempt);
+    try {
+      stream(str("/v1/runs/", log.job, "/logs/stream", which), events.last_id(),
+             [&](std::string_view piece) {
+               for (const auto& line : events.add(piece)) on_line(line);
+               heard = Clock::system().now();
+             });
+      const auto job = followed_job(*this, log.job);
+      heard = Clock::system().now();
+      // Another attempt has a log of its own.
+      const bool is_next = !log.rank && job.attempt != attempt;
+      if (is_next) events = {};
+      if (!is_next && !job.goes_on) return;
+      attempt = job.attempt;
+    } catch (const Error& error) {
+      const bool waits =
+          error.fault() == Fault::io && Clock::system().now() - heard < kPatience;
+      if (!waits) throw;
+    }
+    events.begin_again();
+    std::this_thread::sleep_for(kBetween);
+  }
 }
 
 std::unique_ptr<ServiceClient> service_client(const Arguments& arguments,
@@ -165,7 +218,9 @@ std::vector<std::string> EventReader::add(std::string_view piece) {
        end = rest_.find("\n\n")) {
     for (const auto& line : text::split(rest_.substr(0, end), '\n')) {
       constexpr std::string_view kData = "data: ";
+      constexpr std::string_view kId = "id: ";
       if (text::starts_with(line, kData)) data.push_back(line.substr(kData.size()));
+      if (text::starts_with(line, kId)) last_id_ = line.substr(kId.size());
     }
     rest_.erase(0, end + 2);
   }

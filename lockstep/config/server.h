@@ -71,6 +71,7 @@ struct LimitsConfig {
   std::int64_t body_bytes = 2 << 20;
   int json_depth = 32;
   std::int64_t part_bytes = 32 << 20;
+  std::int64_t bodies_bytes = 256 << 20;
   std::int64_t upload_bytes = std::int64_t{64} << 30;
   int requests_per_minute = 1200;
   int changes_per_minute = 240;
@@ -93,6 +94,11 @@ void describe(LimitsConfig& c, Visitor& v) {
   v.field("part_bytes", c.part_bytes,
           {.help = "One part of a file that is uploaded.",
            .range = between(1024, 1 << 30),
+           .unit = Unit::bytes});
+  v.field("bodies_bytes", c.bodies_bytes,
+          {.help = "Bodies above 64 KiB that are on their way at a time, all together; "
+                   "one that comes beyond is answered with 503.",
+           .range = at_least(1024),
            .unit = Unit::bytes});
   v.field(
       "upload_bytes", c.upload_bytes,
@@ -164,6 +170,7 @@ void describe(QueueConfig& c, Visitor& v) {
 
 struct QuotaConfig {
   int jobs_per_user = 1000;
+  int highest_priority = 0;
   int running_per_user = 0;
   double gpu_hours_per_user = 0;
   std::int64_t disk_bytes_per_user = 0;
@@ -173,6 +180,10 @@ template <typename Visitor>
 void describe(QuotaConfig& c, Visitor& v) {
   v.field("jobs_per_user", c.jobs_per_user,
           {.help = "Jobs of a user that are not over.", .range = at_least(1)});
+  v.field("highest_priority", c.highest_priority,
+          {.help = "Highest priority that users may give to their jobs; admins may "
+                   "give any up to 100.",
+           .range = between(-100, 100)});
   v.field("running_per_user", c.running_per_user,
           {.help = "Jobs of a user that run at a time; 0: no limit.",
            .range = at_least(0)});

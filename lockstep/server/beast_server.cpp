@@ -161,6 +161,10 @@ std::unique_ptr<HttpServer> make_http_server(const ServerOptions& options,
   return std::make_unique<BeastServer>(options, handler);
 }
 
+std::optional<Response> Handler::refuse_sender(const Request&) {
+  return std::nullopt;
+}
+
 std::string_view Request::header(std::string_view name) const {
   for (const auto& [key, value] : headers) {
     if (key == name) return value;

@@ -167,6 +167,9 @@ const Json& component_schemas() {
   static const Json kAll = [] {
     auto schemas = Json::parse(kSchemas);
     schemas["Recipe"] = recipe_schema();
+    // A request may say for itself what its user has set for all.
+    schemas["TrainingRequest"]["properties"]["training_config"]["properties"].update(
+        schemas["GpuSettings"]["properties"]);
     return schemas;
   }();
   return kAll;

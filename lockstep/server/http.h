@@ -69,6 +69,11 @@ class Handler {
 
   virtual AwaitedRequest expect(std::string_view method, std::string_view target) = 0;
 
+  // Returns the answer to a request of somebody who may not send one, before its body
+  // is read: who is nobody gets no memory. Nothing, as here: it is read, and handled.
+  // Never throws.
+  virtual std::optional<Response> refuse_sender(const Request& head);
+
   // Never throws.
   virtual Response handle(const Request& request) = 0;
 
@@ -84,6 +89,7 @@ struct ServerOptions {
   int threads = 2;
   int max_connections = 2048;
   std::int64_t header_bytes = 16 << 10;
+  std::int64_t bodies_bytes = 256 << 20;
   std::int64_t idle_ms = 75'000;
   std::int64_t request_ms = 20'000;
 };

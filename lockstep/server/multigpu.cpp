@@ -19,6 +19,10 @@ Json default_settings() {
           {"find_unused_parameters", false}};
 }
 
+const Json& properties_of(const char* schema) {
+  return component_schemas().at(schema).at("properties");
+}
+
 std::string strategy_of(const std::string& type) {
   if (type == "dataparallel") return "data_parallel";
   return type == "distributed" ? "ddp" : "auto";
@@ -136,7 +140,7 @@ Json gpu_settings(service::Service& service, const service::Identity& who) {
 
 void keep_gpu_settings(service::Service& service, const Call& call) {
   auto settings = gpu_settings(service, call.who);
-  const auto known = component_schemas()["GpuSettings"]["properties"];
+  const auto& known = properties_of("GpuSettings");
   for (const auto& [name, value] : call.body.items()) {
     if (!known.contains(name)) {
       std::vector<std::string> names;
@@ -150,17 +154,44 @@ void keep_gpu_settings(service::Service& service, const Call& call) {
   service.store().set_settings(call.who.user, settings.dump());
 }
 
+Json ignored_keys(const Json& request) {
+  Json ignored = Json::array();
+  const auto look = [&](const Json& object, const Json& known,
+                        const std::string& before) {
+    for (const auto& [name, value] : object.items()) {
+      constexpr std::size_t kMost = 60;
+      if (known.contains(name) || ignored.size() >= kMost) continue;
+      ignored.push_back(before + name.substr(0, kMost));
+    }
+  };
+  const auto& known = properties_of("TrainingRequest");
+  look(request, known, "");
+  for (const auto* part : {"dataset_config", "training_config"}) {
+    if (!request.contains(part)) continue;
+    look(request[part], known.at(part).at("properties"), str(part, "."));
+  }
+  return ignored;
+}
+
 service::Submission training_of(service::Service& service, const Call& call,
                                 std::string type) {
   const auto& body = call.body;
   if (type.empty()) type = body.value("training_type", "auto");
   if (type == "auto") type.clear();
-  const auto settings = gpu_settings(service, call.who);
+  auto settings = gpu_settings(service, call.who);
+  const auto training = body.value("training_config", Json::object());
+  for (const auto& [name, value] : training.items()) {
+    if (properties_of("GpuSettings").contains(name)) settings[name] = value;
+  }
   const int world_size = body.value("world_size", 0);
   const auto& dataset = body.at("dataset_config");
   service::Submission wanted;
   wanted.name = body.at("model_name").get<std::string>();
   wanted.resources = devices_of(service.pool(), settings, world_size);
+  const int devices = std::max(wanted.resources.gpus, wanted.resources.cores);
+  if (type.empty() && devices > 1 && !settings["distributed_training"].get<bool>()) {
+    type = "dataparallel";
+  }
   wanted.recipe.text = recipe_of(body, settings, {type, world_size}).dump();
   wanted.recipe.inputs["model.weights"] = wanted.name;
   if (dataset.contains("texts")) {

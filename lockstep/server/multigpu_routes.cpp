@@ -171,6 +171,7 @@ Route training(service::Service& service, const Operation& operation,
     auto json = json_of(job);
     json["job_id"] = job.id;
     json["status"] = service::name_of(job.state);
+    json["ignored"] = ignored_keys(call.body);
     return json_response(json);
   });
   route.body = Body::json;

@@ -31,6 +31,8 @@ std::string_view title_of(int status) {
       return "Too many requests";
     case 431:
       return "Headers too large";
+    case 503:
+      return "Busy";
     default:
       return "The server failed";
   }
@@ -70,7 +72,8 @@ Response problem(int status, std::string_view detail) {
   if (status == 401) {
     response.headers.emplace_back("WWW-Authenticate", "Bearer realm=\"lockstep\"");
   }
-  if (status == 429) response.headers.emplace_back("Retry-After", "10");
+  if (status == 429 || status == 503)
+    response.headers.emplace_back("Retry-After", "10");
   return response;
 }
 

@@ -1,13 +1,12 @@
 #include "lockstep/server/router.h"
 
 #include <algorithm>
-#include <array>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/json_problem.h"
 #include "lockstep/base/text.h"
 #include "lockstep/server/detail/openapi.h"
 #include "lockstep/server/detail/problem.h"
+#include "lockstep/server/detail/request_checks.h"
 #include "lockstep/server/detail/route.h"
 #include "lockstep/server/detail/schema.h"
 #include "lockstep/server/detail/target.h"
@@ -20,29 +19,6 @@ using service::Refusal;
 using service::Refused;
 
 constexpr std::int64_t kLargestBodyOfNone = 0;
-
-// Every request of ours has a few dozen. Objects keep the order of their keys, so that
-// a new one is compared with all before it: without a limit a body of 2 MB takes
-// minutes.
-constexpr int kMostKeys = 10'000;
-
-Json parse_body(const std::string& body, int most_levels) {
-  int keys = 0;
-  const auto guard = [&](int depth, Json::parse_event_t event, Json&) {
-    if (depth > most_levels) {
-      throw Refusal(Refused::invalid, "body: more than ", most_levels, " levels");
-    }
-    if (event == Json::parse_event_t::key && ++keys > kMostKeys) {
-      throw Refusal(Refused::invalid, "body: more than ", kMostKeys, " keys");
-    }
-    return true;
-  };
-  try {
-    return Json::parse(body, guard);
-  } catch (const Json::exception& error) {
-    throw Refusal(Refused::invalid, "body: ", json_problem(error));
-  }
-}
 
 std::vector<std::string> segments_of(const std::string& pattern) {
   return text::split(std::string_view(pattern).substr(1), '/');
@@ -60,56 +36,7 @@ bool fits(const std::vector<std::string>& pattern,
                     });
 }
 
-// The paths that some have a second spelling of: /api/v1/multigpu/..., and what a run
-// shows below its job, which has the same id.
-void take_other_spelling(std::vector<std::string>& segments) {
-  if (segments.size() > 2 && segments[0] == "api" && segments[1] == "v1" &&
-      segments[2] == "multigpu") {
-    segments.erase(segments.begin(), segments.begin() + 2);
-  }
-  constexpr std::array<std::string_view, 5> kOfRuns{"metrics", "events", "logs",
-                                                    "checkpoints", "weights"};
-  if (segments.size() > 3 && segments[0] == "v1" && segments[1] == "jobs" &&
-      std::find(kOfRuns.begin(), kOfRuns.end(), segments[3]) != kOfRuns.end()) {
-    segments[1] = "runs";
-  }
-}
-
-// Returns the token that comes with a request; "" if there is none.
-std::string secret_of(const Request& request) {
-  constexpr std::string_view kBearer = "bearer ";
-  const auto header = request.header("authorization");
-  if (text::lower(header.substr(0, kBearer.size())) != kBearer) return "";
-  return std::string(text::trim(header.substr(kBearer.size())));
-}
-
-// The values of a query are texts: a number is compared as one.
-void check_query(const Route& route, const Call& call) {
-  for (const auto& parameter : route.query) {
-    if (!call.query.contains(parameter.name)) continue;
-    const auto& type = parameter.schema;
-    Json value = call.query.at(parameter.name);
-    if (type.value("type", Json()) == "integer") {
-      value = call.number(parameter.name, -1);
-    }
-    const auto wrong = schema_problem(value, type, component_schemas());
-    if (wrong.empty()) continue;
-    constexpr std::string_view kBody = "body";
-    throw Refusal(Refused::invalid, parameter.name, wrong.substr(kBody.size()));
-  }
-}
-
 }  // namespace
-
-std::int64_t Call::number(const std::string& name, std::int64_t otherwise) const {
-  const auto found = query.find(name);
-  if (found == query.end()) return otherwise;
-  const auto number = text::to_integer(found->second);
-  if (!number || *number < 0) {
-    throw Refusal(Refused::invalid, name, ": a whole number from 0 on");
-  }
-  return *number;
-}
 
 struct Router::Match {
   const Route* route = nullptr;
@@ -233,6 +160,18 @@ AwaitedRequest Router::expect(std::string_view method, std::string_view target) 
   return expected;
 }
 
+std::optional<Response> Router::refuse_sender(const Request& head) {
+  if (options_.everybody) return std::nullopt;
+  try {
+    std::vector<std::string> unused;
+    const auto match = find(head.method, head.target, unused);
+    if (!match || match->route->access != Access::open) identify(head);
+  } catch (const Refusal& refusal) {
+    return problem(status_of(refusal.kind()), refusal.what());
+  }
+  return std::nullopt;
+}
+
 Response Router::refuse(int status, std::string_view why) {
   return problem(status, why);
 }
@@ -281,11 +220,7 @@ Response Router::answer(const Request& request,
       return route.changes ? call_and_audit(*match, request, who)
                            : count_stream(call(*match, request, who), who);
     } catch (const Refusal& refusal) {
-      if (route.changes) {
-        const auto id = match->path.find("id");
-        audit(route, who,
-              {id == match->path.end() ? "" : id->second, status_of(refusal.kind())});
-      }
+      if (route.changes) audit_refusal(*match, who, refusal);
       throw;
     }
   } catch (const Refusal& refusal) {
@@ -327,20 +262,7 @@ Response Router::call(const Match& match, const Request& request,
                       const service::Identity& who) {
   const auto& route = *match.route;
   Call call{.request = request, .who = who, .path = match.path, .query = match.query};
-  for (const auto& given : call.query) {
-    const auto& name = given.first;
-    const bool known =
-        std::any_of(route.query.begin(), route.query.end(),
-                    [&](const Parameter& parameter) { return parameter.name == name; });
-    if (!known) {
-      throw Refusal(Refused::invalid, "query: unknown parameter '", name.substr(0, 60),
-                    "'");
-    }
-  }
   check_query(route, call);
-  if (route.body == Body::bytes && request.body.empty()) {
-    throw Refusal(Refused::invalid, "body: is empty");
-  }
   const bool left_out = route.body_is_optional && text::trim(request.body).empty();
   if (route.body == Body::json && left_out) {
     call.body = Json::object();
@@ -376,6 +298,18 @@ void Router::audit(const Route& route, const service::Identity& who,
                                           .action = route.method + " " + route.path,
                                           .target = call.target,
                                           .status = call.status});
+}
+
+// A flood of requests that are too many would be one of lines, each of which waits for
+// the disk: the first of a minute stands for those of its kind.
+void Router::audit_refusal(const Match& match, const service::Identity& who,
+                           const Refusal& refusal) {
+  const auto& route = *match.route;
+  const auto key = "audit " + who.token + " " + route.operation;
+  if (refusal.kind() == Refused::too_often && !rates_.take(key, 1)) return;
+  const auto id = match.path.find("id");
+  audit(route, who,
+        {id == match.path.end() ? "" : id->second, status_of(refusal.kind())});
 }
 
 Response Router::count_stream(Response response, const service::Identity& who) {

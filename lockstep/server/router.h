@@ -39,6 +39,7 @@ class Router : public Handler {
   ~Router() override;
 
   AwaitedRequest expect(std::string_view method, std::string_view target) override;
+  std::optional<Response> refuse_sender(const Request& head) override;
   Response handle(const Request& request) override;
   Response refuse(int status, std::string_view why) override;
 
@@ -67,6 +68,8 @@ class Router : public Handler {
   Response call_and_audit(const Match& match, const Request& request,
                           const service::Identity& who);
   void audit(const Route& route, const service::Identity& who, const AuditedCall& call);
+  void audit_refusal(const Match& match, const service::Identity& who,
+                     const service::Refusal& refusal);
   void limit(const Route& route, const service::Identity& who);
   Response count_stream(Response response, const service::Identity& who);
 

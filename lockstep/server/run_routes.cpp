@@ -117,12 +117,17 @@ Response events_of(service::Service& service, const Call& call) {
   return json_response({{"items", std::move(items)}});
 }
 
+// A job that waits for its turn has not begun its first attempt, which is followed.
+std::int64_t attempt_of(service::Service& service, const Call& call) {
+  const auto job = service.job(call.who, call.id());
+  return call.number("attempt", std::max(1, job.attempt));
+}
+
 // Which log: that of a rank, or of the attempt (rank 0's terminal). Both parts of the
 // name are numbers. Below the folder of the job.
 files::Path log_file(service::Service& service, const Call& call) {
-  const auto job = service.job(call.who, call.id());
   if (!call.query.contains("rank")) {
-    return files::Path("attempts") / str(call.number("attempt", job.attempt), ".log");
+    return files::Path("attempts") / str(attempt_of(service, call), ".log");
   }
   const auto rank = call.number("rank", 0);
   if (rank > kMostRank) throw Refusal(Refused::unknown, "there is no such rank");
@@ -152,6 +157,7 @@ std::int64_t first_byte(const Call& call) {
 struct StreamedFile {
   files::Path path;  // below the folder of the job
   std::string event;
+  std::int64_t attempt = INT64_MAX;  // that it belongs to; else to all
 };
 
 Response stream_of(service::Service& service, const Call& call,
@@ -165,9 +171,9 @@ Response stream_of(service::Service& service, const Call& call,
        .event = file.event,
        .offset = first_byte(call),
        .is_over =
-           [&service, id = call.id()] {
+           [&service, id = call.id(), attempt = file.attempt] {
              const auto known = service.store().job_now(id);
-             if (!known) return true;
+             if (!known || known->job.attempt > attempt) return true;
              const auto state = known->job.state;
              return service::is_over(state) || state == service::JobState::paused ||
                     state == service::JobState::interrupted;
@@ -330,10 +336,13 @@ std::vector<Route> run_routes(service::Service& service) {
                 [&service](Call& call) {
                   return stream_of(service, call, {"run/events.jsonl", "event"});
                 }));
-  auto follow = streaming(
-      {"/logs/stream", "streamLogs", "A log as it comes."}, [&service](Call& call) {
-        return stream_of(service, call, {log_file(service, call), "log"});
-      });
+  auto follow = streaming({"/logs/stream", "streamLogs", "A log as it comes."},
+                          [&service](Call& call) {
+                            StreamedFile file{log_file(service, call), "log"};
+                            if (!call.query.contains("rank"))
+                              file.attempt = attempt_of(service, call);
+                            return stream_of(service, call, file);
+                          });
   for (auto& parameter : log_parameters()) follow.query.push_back(std::move(parameter));
   routes.push_back(std::move(follow));
   routes.push_back(

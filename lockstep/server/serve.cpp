@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
@@ -54,6 +55,7 @@ ServerOptions http_options(const config::ServerConfig& config) {
           .threads = http.threads,
           .max_connections = http.max_connections,
           .header_bytes = config.limits.header_bytes,
+          .bodies_bytes = config.limits.bodies_bytes,
           .idle_ms = http.idle_timeout.count(),
           .request_ms = http.request_timeout.count()};
 }
@@ -61,11 +63,13 @@ ServerOptions http_options(const config::ServerConfig& config) {
 void refuse_without_tokens(const config::LoadedServer& loaded, service::Store& store) {
   if (config::is_loopback(loaded.config.http.address)) return;
   for (const auto& token : service::tokens(store)) {
-    if (!token.revoked) return;
+    const bool expired = token.expires != 0 && token.expires <= store.now();
+    if (!token.revoked && !expired) return;
   }
-  throw Error(Fault::config, "http.address=", loaded.config.http.address,
-              ": there is no token yet, so nobody could use the server; make one: "
-              "lockstep token create --role admin --user NAME");
+  throw Error(
+      Fault::config, "http.address=", loaded.config.http.address,
+      ": there is no token that counts, so nobody could use the server; make one: "
+      "lockstep token create --role admin --user NAME");
 }
 
 // What serves.
@@ -89,6 +93,16 @@ void reload(const Serving& serving) {
   }
 }
 
+// A disk that is full for an hour must not end the server.
+void clean_up(service::Service& service) {
+  try {
+    const int removed = service.clean_up();
+    if (removed > 0) log::info("server", str("removed ", removed, " jobs and files"));
+  } catch (const Error& error) {
+    log::error("server", str("nothing was removed: ", error.what()));
+  }
+}
+
 // Returns when it was asked to end.
 void wait_for_signals(const Serving& serving, launcher::Signals& signals) {
   auto cleaned = Clock::system().now();
@@ -102,8 +116,7 @@ void wait_for_signals(const Serving& serving, launcher::Signals& signals) {
     }
     if (Clock::system().now() - cleaned < kCleanUpEvery) continue;
     cleaned = Clock::system().now();
-    const int removed = serving.service.clean_up();
-    if (removed > 0) log::info("server", str("removed ", removed, " jobs and files"));
+    clean_up(serving.service);
   }
 }
 
@@ -112,6 +125,8 @@ void wait_for_signals(const Serving& serving, launcher::Signals& signals) {
 int serve(const ServeOptions& options, const jobs::Caller& caller) {
   const auto& config = options.loaded.config;
   config::validate(options.loaded, options.insecure_local);
+  // The log, requests and runs are nobody else's.
+  ::umask(077);
   // Before any thread, so that all have them blocked.
   launcher::Signals signals;
   start_log(config.store);

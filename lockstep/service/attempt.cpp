@@ -1,10 +1,12 @@
 #include "lockstep/service/attempt.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -211,6 +213,25 @@ AttemptView look_at_attempt(const JobFolder& folder, int attempt) {
     view.status = same_boot ? AttemptStatus::killed : AttemptStatus::rebooted;
   }
   return view;
+}
+
+double seconds_seen(const JobFolder& folder, int attempt) {
+  const auto written = [&](const files::Path& name) {
+    constexpr double kNanosecond = 1e-9;
+    const JobFile file(folder, name);
+    struct stat info {};
+    if (!file || ::fstat(file.get(), &info) != 0) return 0.0;
+    return static_cast<double>(info.st_mtim.tv_sec) +
+           kNanosecond * static_cast<double>(info.st_mtim.tv_nsec);
+  };
+  const double begin = written(attempt_file(attempt, kStarted));
+  double last = begin;
+  for (const auto& name :
+       {attempt_file(attempt, ".log"), files::Path("run/metrics.jsonl"),
+        files::Path("run/events.jsonl"), files::Path("run/heartbeat")}) {
+    last = std::max(last, written(name));
+  }
+  return last - begin;
 }
 
 bool signal_supervisor(const run::LockHolder& supervisor, int signal) {

@@ -111,6 +111,10 @@ struct AttemptView {
 // Looks, and changes nothing.
 AttemptView look_at_attempt(const JobFolder& folder, int attempt);
 
+// Returns for how many seconds an attempt has left traces: of one that was killed, how
+// long it has run at least.
+double seconds_seen(const JobFolder& folder, int attempt);
+
 // Sends a signal to the supervisor, if it is still that very process. Returns whether
 // it was.
 bool signal_supervisor(const run::LockHolder& supervisor, int signal);

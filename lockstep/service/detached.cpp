@@ -111,7 +111,6 @@ bool take_user(const UnixUser& user) noexcept {
   if (::setgroups(groups, user.groups.data()) != 0) return false;
   if (::setresgid(user.gid, user.gid, user.gid) != 0) return false;
   if (::setresuid(user.uid, user.uid, user.uid) != 0) return false;
-  ::umask(077);
   return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
 }
 
@@ -165,6 +164,8 @@ bool pin(const Prepared& prepared) noexcept {
   const pid_t inner = ::fork();
   if (inner != 0) ::_exit(inner > 0 ? 0 : 1);
   reset_signals();
+  // What a job writes is its user's, whatever the server was started with.
+  ::umask(077);
   ::dup2(prepared.null.get(), STDIN_FILENO);
   const bool ready = pin(prepared) && (!prepared.user || take_user(*prepared.user)) &&
                      make_places(prepared);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <limits>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -25,16 +24,6 @@ constexpr Milliseconds kSpawnPatience = 15'000;
 // A supervisor that has not ended so long after its grace period hangs.
 constexpr Milliseconds kStopPatience = 60'000;
 constexpr std::size_t kMostSaid = 1000;
-
-constexpr std::array kActive{JobState::planning, JobState::running, JobState::pausing,
-                             JobState::stopping};
-constexpr std::array kQueued{JobState::queued};
-
-// Returns when a retry may start: the wait doubles, up to 32 times the first.
-Milliseconds retry_delay(const config::QueueConfig& queue, int retries) {
-  constexpr int kMostDoublings = 5;
-  return queue.retry_delay.count() << std::min(retries, kMostDoublings);
-}
 
 // Databases may have one from versions that took it and did not do it: such a job does
 // not run as the server's user, nor as one that nobody thought of then.
@@ -62,6 +51,7 @@ Dispatcher::Dispatcher(Store& store, Executor& executor, DispatcherOptions optio
     : store_(store),
       executor_(executor),
       jobs_(std::move(options.jobs)),
+      removed_(std::move(options.removed)),
       machine_(std::move(options.machine)),
       cores_(std::move(options.cores)),
       on_change_(std::move(options.on_change)),
@@ -112,7 +102,7 @@ void Dispatcher::complain(const std::string& job, const std::string& text) {
 }
 
 void Dispatcher::look_once() {
-  for (const auto& job : store_.jobs_in(kActive)) {
+  for (const auto& job : store_.jobs_in(kActiveStates)) {
     try {
       follow(job);
     } catch (const Error& error) {
@@ -123,6 +113,16 @@ void Dispatcher::look_once() {
   is_first_look_ = false;
   start_next();
   tell_changes();
+  empty_removed();
+}
+
+// One at a look: jobs that wait for their turn do not wait for all of them. A server
+// that is killed in the middle leaves the rest to the next one.
+void Dispatcher::empty_removed() {
+  std::error_code ignored;
+  const std::filesystem::directory_iterator first(removed_, ignored);
+  if (ignored || first == std::filesystem::directory_iterator()) return;
+  std::filesystem::remove_all(first->path(), ignored);
 }
 
 // From the store, so that what clients and commands have changed is told as well.
@@ -220,7 +220,23 @@ void Dispatcher::end_attempt(const Job& job, const AttemptEnd& end) {
   });
 }
 
+// What it had counts, and what it has written: its supervisor did not come to say so.
 void Dispatcher::lost(const Job& job, const AttemptView& view) {
+  const auto folder = folder_of(job.id);
+  const auto bytes = bytes_below(folder.path());
+  const double most = static_cast<double>(store_.now() - job.spawned) / 1000;
+  const double seconds =
+      std::clamp(seconds_seen(folder, job.attempt), 0.0, std::max(0.0, most));
+  const int gpus = job.kind == JobKind::plan ? 0 : job.resources.gpus;
+  store_.transaction([&] {
+    if (store_.find_job(job.id)->state != job.state) return;
+    store_.add_use(job.id, seconds, seconds * gpus);
+    store_.set_bytes(job.id, bytes);
+    settle_lost(job, view);
+  });
+}
+
+void Dispatcher::settle_lost(const Job& job, const AttemptView& view) {
   const auto reason = view.reason.empty() ? "its supervisor was killed" : view.reason;
   if (job.state == JobState::stopping) {
     return settle(job, JobState::cancelled, reason);
@@ -245,67 +261,6 @@ void Dispatcher::fail_or_retry(const Job& job, const std::string& reason,
     settle(job, JobState::queued,
            str("retry ", job.retries + 1, " of ", job.max_retries, " after: ", reason));
   });
-}
-
-hardware::Machine Dispatcher::machine() {
-  const std::lock_guard lock(machine_mutex_);
-  const auto now = Clock::system().now();
-  if (looked_at_machine_ == SteadyTime{} || now - looked_at_machine_ > kMachineEvery) {
-    known_machine_ = machine_();
-    looked_at_machine_ = now;
-  }
-  return known_machine_;
-}
-
-// Only where somebody computes on a GPU is it worth asking.
-std::vector<int> Dispatcher::supervisors(const hardware::Machine& machine) {
-  std::vector<int> found;
-  const bool is_used =
-      std::any_of(machine.gpus.begin(), machine.gpus.end(),
-                  [](const auto& gpu) { return !gpu.processes.empty(); });
-  if (!is_used || !executor_.uses_pool()) return found;
-  for (const auto& job : store_.jobs_in(kActive)) {
-    try {
-      const auto view = executor_.look(folder_of(job.id), job.attempt);
-      if (view.supervisor) found.push_back(view.supervisor->pid);
-    } catch (const Error&) {  // follow() says so
-    }
-  }
-  return found;
-}
-
-Pool Dispatcher::pool() {
-  // One lock at a time: whoever asks may hold the store's.
-  auto known = machine();
-  const auto leases = store_.leases();
-  auto mine = supervisors(known);
-  auto pool = pool_of({.machine = std::move(known),
-                       .queue = config().queue,
-                       .leases = leases,
-                       .cores = cores_,
-                       .supervisors = std::move(mine)});
-  pool.elsewhere = !executor_.uses_pool();
-  return pool;
-}
-
-QueueView Dispatcher::queue_view() {
-  QueueView view;
-  view.pool = pool();
-  view.queued = store_.jobs_in(kQueued);
-  view.leases = store_.leases();
-  view.use = store_.use();
-  view.now = store_.now();
-  // Longer than any wait: the time of day was set back since.
-  const auto longest = retry_delay(config().queue, std::numeric_limits<int>::max());
-  for (auto& job : view.queued) {
-    if (job.not_before - view.now > longest) job.not_before = 0;
-  }
-  view.state_of = [this](const std::string& id) -> std::optional<JobState> {
-    const auto job = store_.find_job(id);
-    if (!job) return std::nullopt;
-    return job->state;
-  };
-  return view;
 }
 
 // Going through a long queue takes its time: only when something has changed, a retry

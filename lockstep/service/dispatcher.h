@@ -16,13 +16,18 @@ namespace lockstep::service {
 
 struct DispatcherOptions {
   config::ServerConfig config;
-  files::Path jobs;  // the folder of their folders
+  files::Path jobs;     // the folder of their folders
+  files::Path removed;  // folders of jobs that are not wanted any more
   std::function<hardware::Machine()> machine;
   std::vector<int> cores;
   // Called after each change of a state, whoever made it, in the order of changes and
   // outside of transactions. May be empty.
   std::function<void(const Job&)> on_change = {};
 };
+
+// Returns how long a failed job waits before its next try: the wait doubles, up to 32
+// times the first.
+Milliseconds retry_delay(const config::QueueConfig& queue, int retries);
 
 // Brings the queue forward: adopts the supervisors of an earlier server, follows them,
 // stops those whose jobs are not wanted any more, and starts those whose turn it is.
@@ -51,12 +56,14 @@ class Dispatcher {
   void follow_living(const Job& job);
   void end_attempt(const Job& job, const AttemptEnd& end);
   void lost(const Job& job, const AttemptView& view);
+  void settle_lost(const Job& job, const AttemptView& view);
   void fail_or_retry(const Job& job, const std::string& reason, bool may_retry);
   void settle(const Job& job, JobState to, const std::string& reason);
   void start_next();
   void start(const Job& job, const Turn& turn, const Pool& pool);
   void spawn(const Job& job, const Pool& pool);
   void tell_changes();
+  void empty_removed();
   void complain(const std::string& job, const std::string& text);
   bool has_nothing_to_start();
   config::ServerConfig config();
@@ -65,7 +72,7 @@ class Dispatcher {
 
   Store& store_;
   Executor& executor_;
-  const files::Path jobs_;
+  const files::Path jobs_, removed_;
   const std::function<hardware::Machine()> machine_;
   const std::vector<int> cores_;
   const std::function<void(const Job&)> on_change_;

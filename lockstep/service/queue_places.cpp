@@ -1,6 +1,9 @@
 // Who waits for what, and for how long.
 #include <algorithm>
-#include <array>
+#include <map>
+#include <set>
+
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
@@ -25,13 +28,30 @@ Load load_of(const Job& job, std::optional<double> seconds) {
   return load;
 }
 
-// From what it has done so far; nothing before its first steps.
+// What its plan has predicted for all of it; nothing where no plan was made, or one
+// that predicts no time.
+std::optional<double> predicted_seconds(const JobFile& plan) {
+  constexpr std::int64_t kLargestPlan = 16 << 20;
+  if (!plan) return std::nullopt;
+  try {
+    const auto json = nlohmann::json::parse(files::read(plan.path(), kLargestPlan));
+    const auto& seconds = json.at("prediction").at("seconds");
+    if (!seconds.is_number()) return std::nullopt;
+    return std::max(0.0, seconds.get<double>());
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// From what it has done so far; before its first steps what its plan says.
 std::optional<double> seconds_left(const JobFolder& folder) {
   try {
     const ReadableRun run(folder);
     const auto view = jobs::view_of(run::RunDirectory::open(run.path()));
     if (!view.step || *view.step == 0 || !view.total_steps || !view.duration_seconds) {
-      return std::nullopt;
+      return predicted_seconds(JobFile(folder, "run/plan.json"));
     }
     const auto left = static_cast<double>(*view.total_steps - *view.step);
     return std::max(0.0,
@@ -66,9 +86,10 @@ std::vector<QueuePlace> Service::queue_places() {
   const auto view = dispatcher_.queue_view();
   std::vector<QueuePlace> places;
   std::vector<Load> waiting;
-  const auto usual = usual_seconds();
+  const auto expected = expected_seconds(view.queued);
   for (auto& turn : schedule(view, config().quota)) {
-    waiting.push_back(load_of(view.queued[turn.index], usual));
+    const auto& job = view.queued[turn.index];
+    waiting.push_back(load_of(job, expected(job)));
     places.push_back(
         {.turn = std::move(turn), .position = static_cast<int>(places.size()) + 1});
   }
@@ -88,25 +109,49 @@ std::vector<QueuePlace> Service::queue_places() {
 
 std::vector<Load> Service::running_loads() {
   std::vector<Load> loads;
-  constexpr std::array kRunning{JobState::planning, JobState::running,
-                                JobState::pausing, JobState::stopping};
-  for (const auto& job : store_.jobs_in(kRunning)) {
+  for (const auto& job : store_.jobs_in(kActiveStates)) {
     loads.push_back(load_of(job, seconds_left(dispatcher_.folder_of(job.id))));
   }
   return loads;
 }
 
-// The median of the jobs that were done last; nothing before the first.
-std::optional<double> Service::usual_seconds() {
+// What is known of a job that waits: what is left of it, if it has trained before; how
+// long the same recipe took, or what a plan of it has predicted; else the median of the
+// trainings that were done last, and nothing before the first.
+std::function<std::optional<double>(const Job&)> Service::expected_seconds(
+    const std::vector<Job>& waiting) {
   constexpr int kLook = 50;
+  std::set<std::string_view> wanted;
+  for (const auto& job : waiting) wanted.insert(job.recipe);
+  std::map<std::string, double> of_recipe;
   std::vector<double> seconds;
-  for (const auto& job : store_.jobs({.state = JobState::done, .limit = kLook})) {
+  for (const auto& job : store_.jobs(
+           {.state = JobState::done, .kind = JobKind::training, .limit = kLook})) {
     seconds.push_back(job.seconds);
+    if (wanted.contains(job.recipe)) of_recipe.emplace(job.recipe, job.seconds);
   }
-  if (seconds.empty()) return std::nullopt;
-  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-  std::nth_element(seconds.begin(), middle, seconds.end());
-  return *middle;
+  for (const auto& job :
+       store_.jobs({.state = JobState::done, .kind = JobKind::plan, .limit = kLook})) {
+    if (!wanted.contains(job.recipe) || of_recipe.contains(job.recipe)) continue;
+    const auto predicted =
+        predicted_seconds(JobFile(dispatcher_.folder_of(job.id), "plan.json"));
+    if (predicted) of_recipe.emplace(job.recipe, *predicted);
+  }
+  std::optional<double> usual;
+  if (!seconds.empty()) {
+    const auto middle =
+        seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+    std::nth_element(seconds.begin(), middle, seconds.end());
+    usual = *middle;
+  }
+  return [this, usual,
+          of_recipe = std::move(of_recipe)](const Job& job) -> std::optional<double> {
+    if (job.attempt > 0) {
+      if (const auto left = seconds_left(dispatcher_.folder_of(job.id))) return left;
+    }
+    const auto known = of_recipe.find(job.recipe);
+    return known == of_recipe.end() ? usual : std::optional(known->second);
+  };
 }
 
 }  // namespace lockstep::service

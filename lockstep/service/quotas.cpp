@@ -1,6 +1,4 @@
 // What a user may have.
-#include <array>
-
 #include "lockstep/base/units.h"
 #include "lockstep/service/job_files.h"
 #include "lockstep/service/refusal.h"
@@ -18,14 +16,21 @@ void Service::check_quota(const std::string& user) {
   check_disk(user, 0);
 }
 
+// Others' jobs wait behind one of a higher priority, however much its user has used.
+void Service::check_priority(const Identity& who, int priority) {
+  const int most = config().quota.highest_priority;
+  if (who.role == Role::admin || priority <= most) return;
+  throw Refusal(Refused::not_allowed, "priority: ", priority,
+                " is above quota.highest_priority=", most,
+                "; lower it, or ask an admin to submit the job");
+}
+
 void Service::check_disk(const std::string& user, std::int64_t more_bytes) {
   const auto quota = config().quota.disk_bytes_per_user;
   if (quota == 0) return;
   auto bytes = uploads_.bytes_of(user) + store_.bytes_of(user);
   // What runs grows: the store has its bytes of earlier attempts only.
-  constexpr std::array kRunning{JobState::planning, JobState::running,
-                                JobState::pausing, JobState::stopping};
-  for (const auto& job : store_.jobs_in(kRunning)) {
+  for (const auto& job : store_.jobs_in(kActiveStates)) {
     if (job.user != user) continue;
     bytes += bytes_below(dispatcher_.folder_of(job.id).path()) - job.bytes;
   }

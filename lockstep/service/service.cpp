@@ -42,6 +42,7 @@ DispatcherOptions dispatcher_options(const ServiceOptions& options) {
   if (!machine) machine = [state = options.state] { return hardware::inspect(state); };
   return {.config = options.config,
           .jobs = made_private(options.state / "jobs"),
+          .removed = made_private(options.state / "removed"),
           .machine = machine,
           .cores = cores_here(),
           .on_change = options.on_change};
@@ -194,6 +195,7 @@ Job Service::submit(const Identity& who, const Submission& submission) {
     throw Refusal(Refused::not_allowed, "a viewer may not submit jobs");
   }
   check_submission(submission);
+  check_priority(who, submission.priority);
   unix_user_of(config().queue, who.user);  // refuses those without one
   check_quota(who.user);
   for (const auto& needed : submission.needs) job(who, needed);  // refuses unknown ones
@@ -294,71 +296,8 @@ Job Service::pause(const Identity& who, const std::string& id) {
   return job(who, id);
 }
 
-Job Service::resume(const Identity& who, const std::string& id,
-                    const std::optional<Resources>& resources) {
-  store_.transaction([&] {
-    const auto now = changeable(who, id);
-    if (resources) {
-      const auto problem = never_fits(pool(), *resources);
-      if (!problem.empty()) throw Refusal(Refused::invalid, "resources: ", problem);
-    }
-    if (now.state == JobState::queued) return;
-    if (is_active(now.state) ||
-        !store_.move(id, {now.state, JobState::queued, "resumed by " + who.user})) {
-      throw Refusal(Refused::conflict, "the job is ", name_of(now.state));
-    }
-    store_.set_retry(id, 0, 0);
-    if (resources) store_.set_resources(id, *resources);
-  });
-  dispatcher_.wake();
-  return job(who, id);
-}
-
-void Service::remove(const Identity& who, const std::string& id) {
-  store_.transaction([&] {
-    const auto now = changeable(who, id);
-    if (!is_over(now.state)) {
-      throw Refusal(Refused::conflict, "the job is ", name_of(now.state),
-                    "; cancel it first");
-    }
-    store_.remove_job(id);
-  });
-  const auto folder = dispatcher_.folder_of(id);
-  std::error_code ignored;
-  std::filesystem::remove_all(folder.path(), ignored);
-  runs_.forget(folder);
-}
-
 JobFolder Service::folder(const Identity& who, const std::string& id) {
   return dispatcher_.folder_of(job_now(who, id)->job.id);
-}
-
-int Service::clean_up() {
-  const auto store = config().store;
-  int removed = 0;
-  const Identity admin{.user = "server", .role = Role::admin, .token = "local"};
-  if (store.keep_runs.count() > 0) {
-    for (const auto& job : store_.jobs({.limit = 1'000'000})) {
-      if (!is_over(job.state) || job.finished == 0 ||
-          store_.now() - job.finished < store.keep_runs.count()) {
-        continue;
-      }
-      remove(admin, job.id);
-      ++removed;
-    }
-  }
-  if (store.keep_uploads.count() == 0) return removed;
-  std::string used;
-  for (const auto& job : store_.jobs({.limit = 1'000'000})) {
-    for (const auto& [key, value] : job.overrides) used += value + "\n";
-  }
-  for (const auto& upload : uploads_.list(admin)) {
-    const bool is_used = used.find(upload.id) != std::string::npos;
-    if (is_used || store_.now() - upload.created < store.keep_uploads.count()) continue;
-    uploads_.remove(admin, upload.id);
-    ++removed;
-  }
-  return removed;
 }
 
 }  // namespace lockstep::service

@@ -130,8 +130,10 @@ class Service {
                                         const std::string& name);
   std::vector<QueuePlace> queue_places();
   std::vector<Load> running_loads();
-  std::optional<double> usual_seconds();
+  std::function<std::optional<double>(const Job&)> expected_seconds(
+      const std::vector<Job>& waiting);
   void check_quota(const std::string& user);
+  void check_priority(const Identity& who, int priority);
   Job changeable(const Identity& who, const std::string& id);
 
   mutable std::mutex mutex_;  // guards config_

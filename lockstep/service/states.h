@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string_view>
 
@@ -18,6 +19,10 @@ enum class JobState {
   cancelled,
   interrupted,  // the machine went down under it; it can be resumed
 };
+
+// Those in which a supervisor works on it.
+inline constexpr std::array kActiveStates{JobState::planning, JobState::running,
+                                          JobState::pausing, JobState::stopping};
 
 // What a job does. Stored by these names: existing ones never change.
 enum class JobKind {

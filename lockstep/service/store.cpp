@@ -15,7 +15,6 @@ using Lock = std::lock_guard<std::recursive_mutex>;
 
 constexpr std::size_t kIdBytes = 8;
 constexpr std::size_t kMostKeptBytes = 16 << 20;
-constexpr Milliseconds kMonth = Milliseconds{30} * 24 * 3600 * 1000;
 
 constexpr std::string_view kColumns =
     "number, id, user, name, state, reason, priority, created, changed, started, "
@@ -281,6 +280,16 @@ void Store::set_resources(std::string_view id, const Resources& resources) {
       .run();
 }
 
+void Store::set_overrides(
+    std::string_view id,
+    const std::vector<std::pair<std::string, std::string>>& overrides) {
+  const Lock lock(mutex_);
+  database_.prepare("UPDATE jobs SET overrides = ? WHERE id = ?")
+      .bind(Json(overrides).dump())
+      .bind(id)
+      .run();
+}
+
 void Store::set_attempt(std::string_view id, int attempt, Milliseconds spawned) {
   const Lock lock(mutex_);
   database_.prepare("UPDATE jobs SET attempt = ?, spawned = ? WHERE id = ?")
@@ -354,32 +363,6 @@ std::vector<Lease> Store::leases() {
                    static_cast<int>(found.integer(2)), found.number(3)});
   }
   return all;
-}
-
-std::vector<UserUse> Store::use() {
-  const Lock lock(mutex_);
-  auto found = database_.prepare(
-      "WITH some AS (SELECT user, seconds, gpu_seconds, gpus, state NOT IN ('done', "
-      "'failed', 'cancelled') AS open, state IN ('planning', 'running', 'pausing', "
-      "'stopping') AS active, (?1 - spawned) / 1000.0 AS since FROM jobs WHERE changed "
-      "> ?2 OR state NOT IN ('done', 'failed', 'cancelled')) SELECT user, SUM(open), "
-      "SUM(active), SUM(seconds + active * since), SUM(gpu_seconds + active * since * "
-      "gpus) FROM some GROUP BY user");
-  found.bind(now()).bind(now() - kMonth);
-  std::vector<UserUse> users;
-  while (found.step()) {
-    users.push_back({found.text(0), static_cast<int>(found.integer(1)),
-                     static_cast<int>(found.integer(2)), found.number(3),
-                     found.number(4)});
-  }
-  return users;
-}
-
-std::int64_t Store::bytes_of(std::string_view user) {
-  const Lock lock(mutex_);
-  auto sum = database_.prepare("SELECT SUM(bytes) FROM jobs WHERE user = ?");
-  sum.bind(user);
-  return sum.step() ? sum.integer(0) : 0;
 }
 
 std::string Store::settings(std::string_view user) {

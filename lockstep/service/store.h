@@ -105,6 +105,8 @@ class Store {
   std::int64_t last_change();  // 0 before the first
 
   void set_resources(std::string_view id, const Resources& resources);
+  void set_overrides(std::string_view id,
+                     const std::vector<std::pair<std::string, std::string>>& overrides);
   void set_attempt(std::string_view id, int attempt, Milliseconds spawned);
   void set_retry(std::string_view id, int retries, Milliseconds not_before);
   void add_use(std::string_view id, double seconds, double gpu_seconds);

@@ -177,6 +177,11 @@ Upload Uploads::add_part(const Identity& who, const std::string& id,
     throw Refusal(Refused::conflict, "offset: the parts so far end at ", info.st_size,
                   "; go on from there");
   }
+  // Without bytes only what has all of them is completed: the server may have been
+  // killed before it could.
+  if (bytes.empty() && offset != upload.bytes) {
+    throw Refusal(Refused::invalid, "body: is empty");
+  }
   if (offset + static_cast<std::int64_t>(bytes.size()) > upload.bytes) {
     throw Refusal(Refused::too_large, "the file was announced with ", upload.bytes,
                   " bytes");

@@ -17,7 +17,8 @@ constexpr std::int64_t kMostMoreBytes = 64 << 20;
 
 class FloodTest : public ::testing::Test {
  protected:
-  FloodTest() {
+  explicit FloodTest(const std::string& token = "") {
+    served_.use_token(token);
     served_.start({"http.request_timeout=2s", "http.idle_timeout=2s"});
     const auto colon = served_.url().rfind(':');
     port_ = std::stoi(served_.url().substr(colon + 1));
@@ -124,6 +125,63 @@ TEST_F(FloodTest, ChunksWithoutAnEnd) {
       if (::poll(&ready, 1, 0) > 0) break;  // it has said what it has to say
       send_some(socket.get(), chunks);
     }
+  }
+  expect_unharmed();
+}
+
+// What a chunk says beside its size, and the fields behind the last one.
+TEST_F(FloodTest, ChunksThatSayTooMuchOfThemselves) {
+  const std::string piece(1 << 20, 'a');
+  const std::string fields = "X: " + std::string(1000, 'a') + "\r\n";
+  for (const auto* begin : {"1;", "1\r\nx\r\n0\r\n"}) {
+    const auto socket = connect();
+    send_some(socket.get(),
+              "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+              "chunked\r\n\r\n" +
+                  std::string(begin));
+    const bool are_fields = begin[1] != ';';
+    std::string more = piece;
+    if (are_fields) {
+      more.clear();
+      while (more.size() < piece.size()) more += fields;
+    }
+    for (int k = 0; k < 200; ++k) {
+      pollfd ready{.fd = socket.get(), .events = POLLIN, .revents = 0};
+      if (::poll(&ready, 1, 0) > 0) break;
+      send_some(socket.get(), more);
+    }
+    const auto answer = answer_of(socket.get());
+    EXPECT_TRUE(answer.empty() || answer.rfind("HTTP/1.1 4", 0) == 0)
+        << answer.substr(0, 90);
+  }
+  expect_unharmed();
+}
+
+// A server that wants tokens, and clients that have none.
+class StrangersTest : public FloodTest {
+ protected:
+  StrangersTest() : FloodTest("none") {}
+};
+
+TEST_F(StrangersTest, WholeBodiesOfThoseWithoutAToken) {
+  const std::string piece(1 << 20, 'a');
+  std::vector<files::Descriptor> sockets;
+  for (int i = 0; i < 20; ++i) {
+    sockets.push_back(connect());
+    send_some(sockets.back().get(),
+              "PUT /v1/files/file-1/parts?offset=0 HTTP/1.1\r\nHost: x\r\n"
+              "Content-Length: 30000000\r\n\r\n");
+    // All but the last bytes, as long as somebody takes them.
+    for (int k = 0; k < 28; ++k) {
+      pollfd ready{.fd = sockets.back().get(), .events = POLLIN, .revents = 0};
+      if (::poll(&ready, 1, 0) > 0) break;
+      send_some(sockets.back().get(), piece);
+    }
+  }
+  for (const auto& socket : sockets) {
+    const auto answer = answer_of(socket.get());
+    EXPECT_TRUE(answer.empty() || answer.rfind("HTTP/1.1 4", 0) == 0)
+        << answer.substr(0, 90);
   }
   expect_unharmed();
 }

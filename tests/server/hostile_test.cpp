@@ -83,6 +83,19 @@ TEST_F(HostileTest, ARevokedTokenEndsTheStreamsThatItHasOpen) {
   EXPECT_EQ(response.stream->next(), "");
 }
 
+// Each line waits for the disk: a flood of changes must not be one of lines.
+TEST_F(HostileTest, WhatIsTooOftenIsInTheAuditLogOnce) {
+  auto config = service_->config();
+  config.limits.changes_per_minute = 1;
+  service_->reload(config);
+  submit();
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(ask("POST", "/v1/jobs", "{}").status, 429);
+  const auto lines = service::audit(service_->store(), 0, 100);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0].status, 201);
+  EXPECT_EQ(lines[1].status, 429);
+}
+
 // The operations that users of such services call, by both spellings.
 TEST_F(HostileTest, TheOperationsOfMultiGpuTrainersHaveTheirNames) {
   const std::vector<std::pair<std::string, std::string>> operations{

@@ -23,7 +23,13 @@ using ::testing::StartsWith;
 class Echo : public Handler {
  public:
   AwaitedRequest expect(std::string_view, std::string_view target) override {
-    return {.body_bytes = 1000, .waits = target == "/waits"};
+    return {.body_bytes = target == "/large" ? 200'000 : 1000,
+            .waits = target == "/waits"};
+  }
+
+  std::optional<Response> refuse_sender(const Request& head) override {
+    if (head.header("x-who") != "nobody") return std::nullopt;
+    return refuse(401, "who are you?");
   }
 
   Response handle(const Request& request) override {
@@ -166,6 +172,36 @@ TEST_F(HttpTest, AFloodOfSmallChunksEndsAtTheLimit) {
   for (int i = 0; i < 20'000; ++i) bytes += "1\r\na\r\n";
   EXPECT_THAT(exchange(bytes + "0\r\n\r\n"), HasSubstr("413"));
   EXPECT_EQ(echo_.requests, 0);
+}
+
+// It has its answer before it has sent a byte of the body, and is not told to go on.
+TEST_F(HttpTest, TheBodyOfNobodyIsNotReadAtAll) {
+  serve();
+  const auto text = exchange(
+      "POST /b HTTP/1.1\r\nHost: x\r\nX-Who: nobody\r\nExpect: 100-continue\r\n"
+      "Content-Length: 900\r\n\r\n",
+      /*close_ours=*/false);
+  EXPECT_THAT(text, StartsWith("HTTP/1.1 401 "));
+  EXPECT_EQ(echo_.requests, 0);
+}
+
+TEST_F(HttpTest, AllBodiesTogetherHaveALimit) {
+  serve({.bodies_bytes = 150'000});
+  const std::string post =
+      "POST /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: ";
+  const auto first = connect();
+  const std::string begun = post + "100000\r\nExpect: 100-continue\r\n\r\n";
+  static_cast<void>(::send(first.get(), begun.data(), begun.size(), MSG_NOSIGNAL));
+  std::string told(100, '\0');
+  EXPECT_GT(::recv(first.get(), told.data(), told.size(), 0), 0);
+  EXPECT_THAT(told, StartsWith("HTTP/1.1 100"));
+  EXPECT_THAT(exchange(post + "80000\r\n\r\n"), StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(exchange(post + "2\r\n\r\nhi"), HasSubstr("POST /large hi"));
+  const std::string rest(100'000, 'a');
+  static_cast<void>(::send(first.get(), rest.data(), rest.size(), MSG_NOSIGNAL));
+  EXPECT_THAT(all_of(first.get()), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(exchange(post + "80000\r\n\r\n" + std::string(80'000, 'b')),
+              StartsWith("HTTP/1.1 200 "));
 }
 
 TEST_F(HttpTest, ASlowClientIsCutOffAndOthersAreServed) {

@@ -132,6 +132,31 @@ TEST_F(MultiGpuTest, SettingsHoldForTheNextJob) {
   EXPECT_EQ(recipe["batch"]["accumulation"], 2);
 }
 
+// What one request says holds for it alone, and what nobody here knows is said.
+TEST_F(MultiGpuTest, SettingsInARequestHoldAndUnknownOnesAreNamed) {
+  add_model();
+  serve("/nonexistent/lockstep", 2);
+  const auto response =
+      ask("POST", "/multigpu/training/auto",
+          R"({"model_name":"gpt2","dataset_config":{"texts":["a","b"],"shuffle":true},
+          "training_config":{"epochs":1,"mixed_precision":true,"optimizer":"sgd",
+          "sync_batch_norm":true,"distributed_training":false},"user_id":1,"x":2})");
+  ASSERT_EQ(response.status, 201) << response.body;
+  const auto json = Json::parse(response.body);
+  EXPECT_EQ(json["ignored"],
+            Json({"x", "dataset_config.shuffle", "training_config.optimizer"}));
+  const auto recipe = Json::parse(job(json["job_id"]).recipe);
+  EXPECT_EQ(recipe["precision"]["mode"], "bf16");
+  EXPECT_EQ(recipe["parallel"]["sync_batch_norm"], true);
+  EXPECT_EQ(recipe["parallel"]["strategy"], "data_parallel");
+  EXPECT_EQ(Json::parse(ask("GET", "/multigpu/config").body)["mixed_precision"], false);
+  EXPECT_EQ(ask("POST", "/multigpu/training/auto",
+                R"({"model_name":"gpt2","dataset_config":{"texts":["a"]},
+                    "training_config":{"mixed_precision":"yes"}})")
+                .status,
+            400);
+}
+
 TEST_F(MultiGpuTest, OfFewTextsOneIsHeldBack) {
   add_model();
   serve("/nonexistent/lockstep");

@@ -188,6 +188,63 @@ TEST_F(OperationTest, SigtermEndsTheServerAndJobsGoOn) {
   EXPECT_EQ(Json::parse(served_.ask("GET", "/v1/jobs/" + id).body)["attempt"], 1);
 }
 
+// Whoever follows a log sees all of it once: of a job that still waits when it begins,
+// under a server that ends and one that comes after it.
+TEST_F(OperationTest, ALogIsFollowedFromTheQueueOverARestart) {
+  served_.start();
+  const auto port = served_.url().substr(served_.url().rfind(':') + 1);
+  const auto before = served_.submit_held(20);
+  const auto beside = served_.submit_held(20);
+  const auto id = served_.submit_held(20);
+  auto reader = served_.begin({"logs", "-f", id, "--server", served_.url()});
+  ASSERT_EQ(served_.state_of(id), "queued");
+  test::let_go(served_.folder(before));
+  ASSERT_TRUE(served_.reaches(id, "running"));
+  served_.kill();
+  served_.start({"http.port=" + port});
+  test::let_go(served_.folder(id));
+  test::let_go(served_.folder(beside));
+  ASSERT_TRUE(served_.reaches(id, "done"));
+  std::string seen;
+  std::string piece(4096, '\0');
+  for (auto got = ::read(reader.out().get(), piece.data(), piece.size()); got > 0;
+       got = ::read(reader.out().get(), piece.data(), piece.size())) {
+    seen.append(piece, 0, static_cast<std::size_t>(got));
+  }
+  EXPECT_TRUE(reader.wait().ok());
+  const auto log = test::read_file(served_.folder(id).log(1));
+  EXPECT_FALSE(log.empty());
+  EXPECT_EQ(seen, log);
+}
+
+TEST_F(OperationTest, WhatIsWrittenIsItsOwnersOnly) {
+  const auto log = served_.state() / "server.log";
+  served_.start({"store.log=" + log.string()});
+  ASSERT_TRUE(served_.reaches(served_.submit(3), "done"));
+  int files = 0;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(served_.state())) {
+    if (!entry.is_regular_file()) continue;
+    ++files;
+    using std::filesystem::perms;
+    const auto others = perms::group_all | perms::others_all;
+    EXPECT_EQ(entry.status().permissions() & others, perms::none) << entry.path();
+  }
+  EXPECT_GT(files, 10);
+}
+
+TEST_F(OperationTest, ATokenThatHasExpiredIsNoneForAnotherAddress) {
+  {
+    service::Store store(served_.state() / "lockstep.db");
+    add_token(store, {.user = "ada", .expires = 1});
+  }
+  const auto refused = served_.command({"serve", "http.port=0", "http.address=0.0.0.0",
+                                        "http.behind_proxy=true",
+                                        "store.dir=" + served_.state().string()});
+  EXPECT_FALSE(refused.end.ok());
+  EXPECT_THAT(refused.err, HasSubstr("lockstep token create"));
+}
+
 TEST_F(OperationTest, TwoServersDoNotWorkInOneFolder) {
   served_.start();
   const auto second = served_.command({"serve", "--insecure-local", "http.port=0",

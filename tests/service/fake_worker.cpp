@@ -4,7 +4,8 @@
 // train.steps of its config says how long it takes; a step is a millisecond, or
 // train.log_every of them. optim.lr=13 is a failure; optim.lr=14 holds it: it goes as
 // far as the file `until` beside its run says, and without one to the tenth step;
-// optim.lr=15 is a model that can be described, so that its plan is compared.
+// optim.lr=15 is a model that can be described, so that its plan is compared;
+// optim.lr=16 does not stop when it is asked to.
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
@@ -89,6 +90,7 @@ int train(const std::string& path) {
   auto step = steps_before(directory);
   events.write("started",
                {{"rank", std::int64_t{0}}, {"total_steps", std::int64_t{total}}});
+  if (knobs.at("optim.lr") == "16") ::signal(SIGTERM, SIG_IGN);
   if (knobs.at("optim.lr") == "13") return exit_status(Fault::io);
   const bool is_held = knobs.at("optim.lr") == "14";
   while (step < total && asked == 0) {

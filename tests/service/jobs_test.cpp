@@ -6,6 +6,7 @@
 
 #include "lockstep/monitor/metrics.h"
 #include "lockstep/run/events.h"
+#include "lockstep/run/knobs.h"
 #include "tests/service/rig.h"
 
 namespace lockstep::service {
@@ -120,6 +121,9 @@ TEST_F(JobsTest, AKilledSupervisorMeansFailedOrAnotherTry) {
         << job(id).reason;
     if (retries == 0) {
       EXPECT_THAT(job(id).reason, HasSubstr("supervisor was killed"));
+      // What it had and wrote counts, though nobody came to say so.
+      EXPECT_GT(job(id).seconds, 0);
+      EXPECT_GT(job(id).bytes, 0);
     } else {
       EXPECT_EQ(job(id).attempt, 2);
       expect_whole(id, 80);
@@ -171,6 +175,17 @@ TEST_F(JobsTest, CancelStopsWhatRunsAndWhatWaits) {
   EXPECT_THROW(service_->pause(ada_, first), Refusal);
 }
 
+// The grace period of restart() is five seconds, and this worker listens to nobody.
+TEST_F(JobsTest, AJobThatDoesNotEndIsKilledAfterTheGracePeriod) {
+  auto recipe = test::short_recipe(test::kEndless);
+  recipe.insert(1, "\"optim\": {\"lr\": 16}, ");
+  const auto id = service_->submit(ada_, {.recipe = {.text = recipe}}).id;
+  ASSERT_TRUE(test::eventually([&] { return steps_of(id) > 5; }));
+  service_->cancel(ada_, id);
+  ASSERT_TRUE(reaches(id, JobState::cancelled)) << job(id).reason;
+  EXPECT_TRUE(service_->store().leases().empty());
+}
+
 TEST_F(JobsTest, APausedJobGoesOnWhereItWasOnOtherCores) {
   const auto id = submit_held(60);
   ASSERT_TRUE(test::eventually([&] { return steps_of(id) == 10; }));
@@ -183,6 +198,27 @@ TEST_F(JobsTest, APausedJobGoesOnWhereItWasOnOtherCores) {
   ASSERT_TRUE(reaches(id, JobState::done)) << job(id).reason;
   EXPECT_EQ(job(id).resources.cores, 2);
   expect_whole(id, 60);
+}
+
+// A rank for each device, however the recipe says it; the global batch stays.
+TEST_F(JobsTest, APausedJobGoesOnWithAnotherNumberOfRanks) {
+  Submission wanted{.resources = {.cores = 2}};
+  wanted.recipe.text =
+      R"({"optim": {"lr": 14}, "train": {"steps": 40, "log_every": 1},
+          "model": {"name": "mlp"}, "data": {"name": "synthetic", "shape": [4]},
+          "batch": {"per_rank": 12, "accumulation": 2},
+          "parallel": {"device": "cpu", "ranks": 2}})";
+  const auto id = service_->submit(ada_, wanted).id;
+  ASSERT_TRUE(test::eventually([&] { return steps_of(id) == 10; }));
+  service_->pause(ada_, id);
+  ASSERT_TRUE(reaches(id, JobState::paused)) << job(id).reason;
+  test::let_go(folder(id));
+  service_->resume(ada_, id, Resources{.cores = 1});
+  ASSERT_TRUE(reaches(id, JobState::done)) << job(id).reason;
+  expect_whole(id, 40);
+  const auto knobs = run::read_knobs(folder(id).run() / "config.yaml");
+  EXPECT_EQ(knobs.at("parallel.ranks"), "1");
+  EXPECT_EQ(knobs.at("batch.global"), "24");
 }
 
 TEST_F(JobsTest, AFailureIsTriedAgainAsOftenAsAsked) {

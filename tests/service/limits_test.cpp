@@ -49,6 +49,65 @@ TEST_F(LimitsTest, WhatWasKeptLongEnoughIsRemovedAndNothingElse) {
   EXPECT_EQ(job(living).state, JobState::running);
 }
 
+// Out of the way at once; the bytes of this server and of one that was killed go later.
+TEST_F(LimitsTest, WhatIsRemovedGoesWhenNobodyWaits) {
+  const auto id = submit(5);
+  ASSERT_TRUE(reaches(id, JobState::done));
+  const auto removed = state_.path() / "removed";
+  std::filesystem::create_directories(removed / "job-of-before" / "run");
+  const auto folder = service_->folder(admin_, id).path();
+  service_->remove(ada_, id);
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  EXPECT_TRUE(test::eventually([&] { return std::filesystem::is_empty(removed); }));
+}
+
+TEST_F(LimitsTest, UsersDoNotPutTheirJobsBeforeThoseOfOthers) {
+  const auto ask = [&](const Identity& who, int priority) {
+    service_->submit(who,
+                     {.recipe = {.text = test::short_recipe(1)}, .priority = priority});
+  };
+  EXPECT_NO_THROW(ask(ada_, 0));
+  EXPECT_NO_THROW(ask(ada_, -5));
+  const auto text = test::error_text(Fault::config, [&] { ask(ada_, 1); });
+  EXPECT_THAT(text, HasSubstr("quota.highest_priority=0"));
+  EXPECT_NO_THROW(ask(admin_, 100));
+  config::ServerConfig config;
+  config.quota.highest_priority = 5;
+  service_->reload(config);
+  EXPECT_NO_THROW(ask(ada_, 5));
+  EXPECT_THROW(ask(ada_, 6), Refusal);
+}
+
+TEST_F(LimitsTest, AJobThatIsResumedCountsAsANewOne) {
+  config::ServerConfig config;
+  config.quota.jobs_per_user = 1;
+  service_->reload(config);
+  const auto first = submit(test::kEndless);
+  service_->cancel(ada_, first);
+  ASSERT_TRUE(reaches(first, JobState::cancelled));
+  const auto second = submit(test::kEndless);
+  const auto text =
+      test::error_text(Fault::config, [&] { service_->resume(ada_, first, {}); });
+  EXPECT_THAT(text, HasSubstr("quota.jobs_per_user"));
+  EXPECT_EQ(job(first).state, JobState::cancelled);
+  // One that is only paused was never over.
+  service_->pause(ada_, second);
+  ASSERT_TRUE(reaches(second, JobState::paused));
+  EXPECT_NO_THROW(service_->resume(ada_, second, {}));
+}
+
+// The server was killed when all bytes were there, and before it had said so.
+TEST_F(LimitsTest, AnUploadWithAllItsBytesIsCompletedByAnEmptyPart) {
+  const std::string text = "{\"text\": \"to be\"}\n";
+  const auto bytes = static_cast<std::int64_t>(text.size());
+  const auto made = service_->uploads().create(
+      ada_, {.kind = "jsonl", .bytes = bytes, .sha256 = sha256(text)});
+  EXPECT_THROW(service_->uploads().add_part(ada_, made.id, {0, ""}), Refusal);
+  test::write_file(service_->uploads().path_of(made), text);
+  EXPECT_FALSE(service_->uploads().find(ada_, made.id).complete);
+  EXPECT_TRUE(service_->uploads().add_part(ada_, made.id, {bytes, ""}).complete);
+}
+
 TEST_F(LimitsTest, AnUploadIsKeptWhileAJobNamesIt) {
   const auto used = upload("{\"text\": \"to be\"}\n");
   const auto unused = upload("{\"text\": \"or not to be\"}\n");
@@ -108,6 +167,36 @@ TEST_F(LimitsTest, APlanIsMadeAndNothingIsTrained) {
   EXPECT_TRUE(nlohmann::json::parse(*plan).contains("choices"));
   EXPECT_FALSE(std::filesystem::exists(service_->folder(admin_, id).run()));
   EXPECT_THROW(service_->plan(test::as("eve"), id), Refusal);
+}
+
+// A job that nobody has trained yet takes as long as its plan has predicted.
+TEST_F(LimitsTest, AStartIsExpectedFromWhatAPlanPredicts) {
+  Submission planned{.kind = JobKind::plan};
+  planned.recipe.text = test::short_recipe(5000);
+  planned.recipe.text.insert(1, "\"optim\": {\"lr\": 15}, ");
+  const auto plan = service_->submit(ada_, planned).id;
+  ASSERT_TRUE(reaches(plan, JobState::done)) << job(plan).reason;
+  const auto json = nlohmann::json::parse(*service_->plan(ada_, plan));
+  const auto seconds = json.at("prediction").at("seconds").get<double>();
+  ASSERT_GT(seconds, 0);
+
+  const auto held = submit_held(1000, {.resources = {.cores = 2}});
+  ASSERT_TRUE(
+      test::eventually([&] { return service_->runs().view(folder(held)) != ""; }));
+  ASSERT_TRUE(reaches(held, JobState::running));
+  planned.kind = JobKind::training;
+  planned.resources.cores = 2;
+  service_->submit(ada_, planned);
+  submit(1, {.resources = {.cores = 2}});
+  // Held as it is, it has a step after a moment.
+  ASSERT_TRUE(test::eventually(
+      [&] { return service_->queue()->at(0).starts_in_seconds.has_value(); }));
+  const auto queue = service_->queue();
+  ASSERT_EQ(queue->size(), 2U);
+  ASSERT_TRUE(queue->at(1).starts_in_seconds);
+  EXPECT_NEAR(*queue->at(1).starts_in_seconds - *queue->at(0).starts_in_seconds,
+              seconds,
+              1e-6 * seconds);  // sums of other times are in both
 }
 
 TEST_F(LimitsTest, APlanDoesNotWaitForGpusThatOthersHave) {

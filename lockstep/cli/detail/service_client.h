@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +19,11 @@ struct ServiceAnswer {
   std::string body;
 };
 
+struct FollowedLog {
+  std::string job;
+  std::optional<std::int64_t> rank;  // nothing: what rank 0 prints
+};
+
 class ServiceClient {
  public:
   virtual ~ServiceClient() = default;
@@ -25,11 +32,16 @@ class ServiceClient {
   ServiceAnswer call(const std::string& method, const std::string& target,
                      const std::string& body = "");
 
-  // Hands the pieces of a stream on, until it ends.
-  virtual void stream(const std::string& target,
-                      const std::function<void(std::string_view)>& on_piece) = 0;
+  // Hands the lines of a job's log on, until the job is over. Jobs go on when their
+  // server ends: the next one is waited for, and asked for the rest.
+  void follow(const FollowedLog& log,
+              const std::function<void(const std::string&)>& on_line);
 
  protected:
+  // Hands the pieces of a stream on, until it ends. `last_id`: of the last event that
+  // was seen, "" before the first.
+  virtual void stream(const std::string& target, const std::string& last_id,
+                      const std::function<void(std::string_view)>& on_piece) = 0;
   virtual ServiceAnswer ask(const std::string& method, const std::string& target,
                             const std::string& body) = 0;
 };
@@ -48,8 +60,14 @@ class EventReader {
  public:
   std::vector<std::string> add(std::string_view piece);
 
+  // Of the last whole event; "" before the first.
+  const std::string& last_id() const noexcept { return last_id_; }
+
+  // The stream begins again, behind last_id().
+  void begin_again() { rest_.clear(); }
+
  private:
-  std::string rest_;
+  std::string rest_, last_id_;
 };
 
 // Makes a command that asks for one change of a job.

@@ -24,6 +24,7 @@
 #include <boost/beast/ssl.hpp>
 
 #include "lockstep/base/text.h"
+#include "lockstep/server/detail/beast_shared.h"
 #include "lockstep/server/http.h"
 
 // One connection of the engine. Only for beast_server.cpp: the headers above take a
@@ -33,7 +34,6 @@
 // needs no lock. What may wait for a disk is answered by another thread.
 namespace lockstep::server {
 
-namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace beast_http = boost::beast::http;
 namespace ssl = boost::asio::ssl;
@@ -45,23 +45,9 @@ inline constexpr std::chrono::milliseconds kQuiet{
     200};  // between looks at a quiet stream
 inline constexpr std::chrono::seconds kPingEvery{15};
 inline constexpr std::size_t kFirstRead = 4096;
-
-// What all connections share.
-struct Shared {
-  Handler& handler;
-  ServerOptions options;
-  asio::thread_pool& waiting;  // answers what may wait
-  std::atomic<int> connections{0};
-  std::atomic<bool> stopping{false};
-  std::function<void()> on_close;  // one more may be accepted
-
-  std::chrono::milliseconds idle() const {
-    return std::chrono::milliseconds(options.idle_ms);
-  }
-  std::chrono::milliseconds patience() const {
-    return std::chrono::milliseconds(options.request_ms);
-  }
-};
+// What is read of a body at a time stands beside what may be as long as headers: what a
+// chunk says of itself, and the fields behind the last one.
+inline constexpr std::size_t kBodyRead = 64 << 10;
 
 inline std::string text_of(beast::string_view view) {
   return {view.data(), view.size()};
@@ -79,7 +65,8 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
         shared_(shared),
         peer_(std::move(peer)),
         quiet_(layer_.get_executor()),
-        watch_(layer_.get_executor()) {
+        watch_(layer_.get_executor()),
+        buffer_(static_cast<std::size_t>(shared.options.header_bytes) + kBodyRead) {
     ++shared_.connections;
   }
 
@@ -186,17 +173,35 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
       return answer_last(
           shared_.handler.refuse(400, "Transfer-Encoding is not chunked"));
     }
+    if (!parser_->is_done()) {
+      auto refused = shared_.handler.refuse_sender(head_of(message));
+      if (refused) return answer_last(std::move(*refused));
+    }
     const auto method = message.method_string();
     const auto target = message.target();
     const auto expected = shared_.handler.expect({method.data(), method.size()},
                                                  {target.data(), target.size()});
     waits_ = expected.waits;
-    const auto limit = static_cast<std::uint64_t>(expected.body_bytes);
+    expect_body(expected.body_bytes);
+  }
+
+  void expect_body(std::int64_t most) {
+    const auto limit = static_cast<std::uint64_t>(most);
     const auto length = parser_->content_length();
     if (length && *length > limit) {
       return answer_last(shared_.handler.refuse(413, "the body is too large"));
     }
     parser_->body_limit(limit);
+    const auto bytes = length ? static_cast<std::int64_t>(*length) : most;
+    // A small one is read while large ones of others take all the room.
+    if (!parser_->is_done() && bytes > static_cast<std::int64_t>(kBodyRead)) {
+      share_ = BodyShare::take(shared_, bytes);
+      if (!share_) {
+        return answer_last(shared_.handler.refuse(
+            503, "too many bodies are on their way; try again in a moment"));
+      }
+    }
+    const auto& message = parser_->get();
     if (beast::iequals(message[beast_http::field::expect], "100-continue")) {
       return say_continue();
     }
@@ -227,7 +232,8 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
 
   void refuse_malformed(error_code error) {
     if (error == beast_http::error::end_of_stream) return close();
-    if (error == beast_http::error::header_limit) {
+    if (error == beast_http::error::header_limit ||
+        error == beast_http::error::buffer_overflow) {
       return answer_last(shared_.handler.refuse(431, "the headers are too large"));
     }
     if (error.category() ==
@@ -238,9 +244,10 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
     close();
   }
 
-  Request take_request() {
+  // All but the body.
+  template <typename Message>
+  Request head_of(const Message& message) const {
     Request request;
-    auto message = parser_->release();
     request.method = text_of(message.method_string());
     request.target = text_of(message.target());
     request.peer = peer_;
@@ -248,6 +255,12 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
       request.headers.emplace_back(text::lower(text_of(field.name_string())),
                                    text_of(field.value()));
     }
+    return request;
+  }
+
+  Request take_request() {
+    auto message = parser_->release();
+    auto request = head_of(message);
     request.body = std::move(message.body());
     keep_alive_ = message.keep_alive() && !shared_.stopping;
     is_head_ = message.method() == beast_http::verb::head;
@@ -311,6 +324,7 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
 
   void written(error_code error) {
     body_ = {};
+    share_.reset();
     if (error || !keep_alive_) return close();
     wait_for_request();
   }
@@ -386,7 +400,8 @@ class Session : public std::enable_shared_from_this<Session<Layer>> {
   Time watched_until_ = Time::max();  // when watch_ fires; never if it is not set
   beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
-  std::string head_, body_;  // of the answer that is being written
+  std::optional<BodyShare> share_;  // of the body that is read or answered
+  std::string head_, body_;         // of the answer that is being written
   std::unique_ptr<Stream> stream_;
   std::function<void()> on_end_;
   std::string piece_;

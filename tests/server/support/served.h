@@ -64,6 +64,15 @@ class Served {
     return test::run(std::move(words), environment);
   }
 
+  // The same, which goes on beside the test.
+  process::Child begin(std::vector<std::string> words) {
+    words.insert(words.begin(), installation_.program());
+    return process::Child::start({.arguments = std::move(words),
+                                  .environment = environment,
+                                  .out = process::StreamMode::pipe,
+                                  .err = process::StreamMode::discard});
+  }
+
   server::Answer ask(const std::string& method, const std::string& target,
                      const std::string& body = "") {
     server::Request request{.method = method, .target = target, .body = body};
