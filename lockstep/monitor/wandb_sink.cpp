@@ -182,7 +182,7 @@ Message config_of(const run::RunDirectory& run) {
 
 // Returns the record by which W&B's tables sort runs by the metric that counts.
 Message goal_of(const Headline& primary) {
-  constexpr int kName = 1, kOptions = 5, kDefined = 3, kSummary = 7, kGoal = 8;
+  constexpr int kName = 1, kOptions = 6, kDefined = 3, kSummary = 7, kGoal = 8;
   constexpr int kMin = 1, kMax = 2;              // of what a summary shows
   constexpr std::uint64_t kLess = 1, kMore = 2;  // is better
   const bool more = primary.more_is_better;

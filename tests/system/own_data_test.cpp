@@ -83,8 +83,9 @@ TEST_F(OwnTable, IsTrainedOn) {
 
 TEST(PlanWithoutData, PredictsFromTheShapeThatTheRecipeSays) {
   const auto plan = [](const std::vector<std::string>& knobs) {
-    std::vector<std::string> words{"plan", "recipes/fashion_mnist_quick.yaml",
-                                   "parallel.device=cpu"};
+    std::vector<std::string> words{
+        "plan", (test::source_root() / "recipes/fashion_mnist_quick.yaml").string(),
+        "parallel.device=cpu"};
     words.insert(words.end(), knobs.begin(), knobs.end());
     const auto output = test::lockstep_command(words);
     EXPECT_EQ(output.end.shell_status(), 0) << output.err;
