@@ -140,33 +140,13 @@ class Shards {
         finish(gathered, path);
         gathered = {.key = key};
       }
-<<<<<<< HEAD
-      for (auto* part : parts_for(ending, gathered)) {
-        if (*part) {
-          throw Error(Fault::io, "data: '", path, "': '", name,
-                      "' is a second file of its kind in a sample; data.input and "
-                      "data.target name the endings that count");
-        }
-        *part = bytes;
-      }
-=======
       const MemberName member{path, name};
       if (endings_.is_input(ending)) put(gathered.input, bytes, member);
       if (endings_.is_target(ending)) put(gathered.target, bytes, member);
->>>>>>> hour
     }
     finish(gathered, path);
   }
 
-<<<<<<< HEAD
-  // Returns what a file with this ending is of a sample.
-  std::vector<std::optional<detail::Bytes>*> parts_for(const std::string& ending,
-                                                       Gathered& gathered) const {
-    std::vector<std::optional<detail::Bytes>*> parts;
-    if (endings_.is_input(ending)) parts.push_back(&gathered.input);
-    if (endings_.is_target(ending)) parts.push_back(&gathered.target);
-    return parts;
-=======
   struct MemberName {
     const std::string& shard;
     const std::string& name;
@@ -180,7 +160,6 @@ class Shards {
                   "data.target name the endings that count");
     }
     place = bytes;
->>>>>>> hour
   }
 
   void finish(const Gathered& gathered, const std::string& path) {

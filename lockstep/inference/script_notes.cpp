@@ -39,24 +39,19 @@ void add_scaling(Json& input, const data::FieldSpec& field) {
 
 }  // namespace
 
-<<<<<<< HEAD
-std::string script_notes(const task::Task& task, const data::SampleSpec& spec,
-                         const TracedPass& pass) {
-=======
 std::string script_notes(const ScriptFacts& facts) {
   const auto& [task, spec, inputs, outputs] = facts;
->>>>>>> hour
   Json notes{
       {"task", task.name()}, {"inputs", Json::array()}, {"outputs", Json::array()}};
   const auto fields = spec.tensors();
-  for (const auto& [name, tensor] : pass.inputs) {
+  for (const auto& [name, tensor] : inputs) {
     auto input = described(name, tensor);
     for (const auto& field : fields) {
       if (field.name == name && field.is_scaled()) add_scaling(input, field);
     }
     notes["inputs"].push_back(std::move(input));
   }
-  for (const auto& [name, tensor] : pass.outputs) {
+  for (const auto& [name, tensor] : outputs) {
     notes["outputs"].push_back(described(name, tensor));
   }
   if (!spec.class_names.empty()) notes["class_names"] = spec.class_names;

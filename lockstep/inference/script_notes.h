@@ -19,14 +19,6 @@ struct ScriptFacts {
 // Returns what a reader of a program has to know to use it, as one JSON object: the
 // task, each input (name, shape with "batch" first, dtype, and where it is made of
 // other values how: seen = stored * scale + shift), each output, the names of classes.
-<<<<<<< HEAD
-struct TracedPass {
-  const Named &inputs, &outputs;
-};
-std::string script_notes(const task::Task& task, const data::SampleSpec& spec,
-                         const TracedPass& pass);
-=======
 std::string script_notes(const ScriptFacts& facts);
->>>>>>> hour
 
 }  // namespace lockstep::inference

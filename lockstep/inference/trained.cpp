@@ -93,11 +93,7 @@ std::string Trained::write_script(const std::filesystem::path& path) {
   for (const auto& name : model.inputs()) inputs.set(name, staged.at(name).clone());
   model.eval();
   const auto outputs = model.forward_named(inputs);
-<<<<<<< HEAD
-  const auto notes = script_notes(*built_.task, samples.spec(), {inputs, outputs});
-=======
   const auto notes = script_notes({*built_.task, samples.spec(), inputs, outputs});
->>>>>>> hour
   models::write_script(model, inputs, {path, notes});
   model.train();
   return notes;
