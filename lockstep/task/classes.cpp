@@ -64,8 +64,25 @@ void ClassLoss::check_width(std::int64_t own, const ClassTargets& right) const {
               "; give the model's last layer as many");
 }
 
+// As many rows in another order, (T, B, classes) for instance, would be learnt in
+// silence.
+void ClassLoss::check_rows(const Named& outputs, const Named& batch) const {
+  const auto& scores = outputs.at(where().output);
+  const auto& targets = batch.at(where().target);
+  const auto rows = scores.sizes().slice(0, scores.dim() - 1);
+  const auto wanted =
+      targets.sizes().slice(0, targets.dim() - (targets.is_floating_point() ? 1 : 0));
+  const bool fits = c10::multiply_integers(rows) == c10::multiply_integers(wanted) &&
+                    (rows.size() != wanted.size() || rows == wanted);
+  if (fits) return;
+  throw Error(Fault::config, "task: output '", where().output, "' has shape ",
+              scores.sizes(), ", but target '", where().target, "' has ",
+              targets.sizes(), "; classes need a row of scores for each target");
+}
+
 Sums ClassLoss::sums(const Named& outputs, const Named& batch, const Pass& pass) const {
   const auto logits = class_scores(outputs, where());
+  check_rows(outputs, batch);
   const auto right = class_targets(batch, where());
   check_width(logits.size(1), right);
   return Sums{cross_entropy(logits.to(pass.dtype),

@@ -240,6 +240,28 @@ TEST(Task, AnOutputOfAnotherShapeIsRefused) {
               testing::HasSubstr("(batch, classes)"));
 }
 
+// Rows in another order than the targets would be learnt in silence.
+TEST(Task, ScoresOfOtherRowsThanTheTargetsAreRefused) {
+  const auto task = make_classification({});
+  const auto error_of = [&](at::IntArrayRef scores, const Tensor& target) {
+    return test::error_text(Fault::config, [&] {
+      task->sums({{"output", torch::zeros(scores)}}, {{"target", target}}, {});
+    });
+  };
+  const auto tokens = torch::zeros({2, 3}, torch::kInt64);
+  EXPECT_THAT(error_of({3, 2, 4}, tokens),
+              testing::HasSubstr("output 'output' has shape [3, 2, 4], but target "
+                                 "'target' has [2, 3]"));
+  EXPECT_THAT(error_of({5, 4}, tokens.select(0, 0)), testing::HasSubstr("[5, 4]"));
+  EXPECT_THAT(error_of({3, 2, 4}, torch::full({2, 3, 4}, 0.25)),
+              testing::HasSubstr("a row of scores for each target"));
+  const auto fits = [&](at::IntArrayRef scores) {
+    task->sums({{"output", torch::zeros(scores)}}, {{"target", tokens}}, {});
+  };
+  EXPECT_NO_THROW(fits({2, 3, 4}));
+  EXPECT_NO_THROW(fits({6, 4})) << "rows that the model has put one after the other";
+}
+
 // LibTorch would speak of an index; on a GPU it would end the process.
 TEST(Task, AModelOfTooFewClassesIsRefused) {
   const Named four{{"output", torch::zeros({2, 4})}};

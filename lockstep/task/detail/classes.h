@@ -57,6 +57,7 @@ class ClassLoss : public OneLoss {
 
  private:
   CrossEntropyOptions options_for(const Pass& pass, const torch::Device& device) const;
+  void check_rows(const Named& outputs, const Named& batch) const;
   void check_width(std::int64_t own, const ClassTargets& right) const;
 
   CrossEntropyOptions options_;
