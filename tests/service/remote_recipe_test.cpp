@@ -59,6 +59,9 @@ TEST(RemoteRecipe, EveryKnobOfFreeTextIsMarkedOrKnownToBeHarmless) {
   const std::set<std::string> harmless{"run.name",  // the server sets it
                                        "run.tags",  // words of a list
                                        "data.chat_template",
+                                       "data.input",   // columns and arrays that are
+                                       "data.target",  // looked for in what was read
+                                       "data.weight",
                                        "checkpoint.allow_missing",
                                        "checkpoint.ignore",
                                        "monitor.mlflow_experiment",
