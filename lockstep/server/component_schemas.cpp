@@ -65,7 +65,7 @@ constexpr const char* kSchemas = R"json({
   "NewUpload": {"type": "object", "required": ["kind", "bytes", "sha256"],
     "additionalProperties": false, "properties": {
       "name": {"type": "string", "maxLength": 200},
-      "kind": {"type": "string", "enum": ["jsonl", "txt", "bin", "safetensors", "tiktoken", "json", "pt"]},
+      "kind": {"type": "string", "enum": []},
       "bytes": {"type": "integer", "minimum": 1},
       "sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$"}}},
   "Token": {"type": "object", "required": ["id", "user", "role"], "properties": {
@@ -167,6 +167,7 @@ const Json& component_schemas() {
   static const Json kAll = [] {
     auto schemas = Json::parse(kSchemas);
     schemas["Recipe"] = recipe_schema();
+    schemas["NewUpload"]["properties"]["kind"]["enum"] = service::Uploads::kinds();
     // A request may say for itself what its user has set for all.
     schemas["TrainingRequest"]["properties"]["training_config"]["properties"].update(
         schemas["GpuSettings"]["properties"]);

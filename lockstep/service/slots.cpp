@@ -210,8 +210,15 @@ std::string never_fits(const Pool& pool, const Resources& wanted) {
     }
   }
   if (wanted.gpus <= fit) return "";
-  return str("gpus=", wanted.gpus, ", and ", fit,
-             " of those that jobs share are what was asked for; ask for fewer, or for "
+  if (pool.gpus.empty()) {
+    return str("gpus=", wanted.gpus, ", and jobs share no GPU here (",
+               pool.machine.gpu_note.empty() ? "queue.use_gpus, queue.gpu_ids"
+                                             : pool.machine.gpu_note,
+               "); ask for gpus=0 to train on CPUs");
+  }
+  return str("gpus=", wanted.gpus, ", and of the ", pool.gpus.size(),
+             " that jobs share ", fit,
+             " are what was asked for; ask for fewer, or for "
              "gpus=0 to train on CPUs");
 }
 

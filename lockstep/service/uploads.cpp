@@ -65,7 +65,8 @@ Uploads::Uploads(Store& store, files::Path folder)
 
 const std::vector<std::string>& Uploads::kinds() {
   static const std::vector<std::string> kKinds{"jsonl",    "txt",  "bin", "safetensors",
-                                               "tiktoken", "json", "pt"};
+                                               "tiktoken", "json", "pt",  "csv",
+                                               "tsv",      "npy",  "npz"};
   return kKinds;
 }
 

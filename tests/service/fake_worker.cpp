@@ -3,9 +3,9 @@
 //
 // train.steps of its config says how long it takes; a step is a millisecond, or
 // train.log_every of them. optim.lr=13 is a failure; optim.lr=14 holds it: it goes as
-// far as the file `until` beside its run says, and without one to the tenth step;
-// optim.lr=15 is a model that can be described, so that its plan is compared;
-// optim.lr=16 does not stop when it is asked to.
+// far as the file `until` beside its run says, and without one to the tenth step, and
+// prints each; optim.lr=15 is a model that can be described, so that its plan is
+// compared; optim.lr=16 does not stop when it is asked to.
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
@@ -100,6 +100,7 @@ int train(const std::string& path) {
       continue;
     }
     ++step;
+    if (is_held) std::cout << "step " << step << std::endl;
     heartbeat.beat(step, run::Phase::training);
     metrics.write({.step = step,
                    .split = monitor::Split::train,

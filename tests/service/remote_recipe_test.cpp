@@ -59,9 +59,9 @@ TEST(RemoteRecipe, EveryKnobOfFreeTextIsMarkedOrKnownToBeHarmless) {
   const std::set<std::string> harmless{"run.name",  // the server sets it
                                        "run.tags",  // words of a list
                                        "data.chat_template",
-                                       "data.input",   // names of columns, arrays
-                                       "data.target",  // and endings: looked up,
-                                       "data.weight",  // never joined to a path
+                                       "data.input",   // columns and arrays that are
+                                       "data.target",  // looked for in what was read
+                                       "data.weight",
                                        "checkpoint.allow_missing",
                                        "checkpoint.ignore",
                                        "monitor.mlflow_experiment",

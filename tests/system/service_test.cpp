@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/files.h"
+#include "lockstep/run/knobs.h"
 #include "tests/system/command.h"
 
 namespace lockstep {
@@ -139,7 +140,8 @@ class ServiceSystem : public ::testing::Test {
 TEST_F(ServiceSystem, ATrainingOutlivesItsServerPausesAndGoesOn) {
   start();
   // More steps than it has the time for: it is cancelled in the end.
-  const auto id = submit({"train.steps=1000000", "checkpoint.keep=1"});
+  const auto id = submit({"train.steps=1000000", "checkpoint.keep=1", "--cores", "2",
+                          "parallel.ranks=2", "batch.per_rank=32"});
   ASSERT_TRUE(passes(id, 3));
   kill();
   start();
@@ -155,6 +157,11 @@ TEST_F(ServiceSystem, ATrainingOutlivesItsServerPausesAndGoesOn) {
   ASSERT_EQ(job(id).at("state"), "cancelled") << job(id).dump();
   EXPECT_EQ(job(id).at("attempt"), 2);
   EXPECT_GT(losses_of(id).size(), before);
+  // On half of the cores it has half of the ranks, and the batch that it began with.
+  const auto knobs =
+      run::read_knobs(folder_.path() / "jobs" / id / "run" / "config.yaml");
+  EXPECT_EQ(knobs.at("parallel.ranks"), "1");
+  EXPECT_EQ(knobs.at("batch.global"), "64");
 }
 
 TEST_F(ServiceSystem, ATrainingIsDoneAndItsLogSaysHowWell) {
