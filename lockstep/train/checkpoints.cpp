@@ -69,9 +69,8 @@ std::string where_it_stands(const Path& wanted, const Path& folder,
       storage::step_directory(folder, newest), ignored);
   if (place.parent_path() != own || newest < 0 || place == last) return "";
   return fmt::format(
-      "checkpoint.resume: {} is of this run, which has got to step {} since and goes "
-      "on "
-      "from there; to go back, name this path with another --run-dir\n",
+      "checkpoint.resume: {} is of this run, which has got to step {} since and "
+      "resumes from there; to go back, name this path with another --run-dir\n",
       wanted.string(), newest);
 }
 

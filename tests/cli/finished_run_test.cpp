@@ -69,8 +69,9 @@ TEST(FinishedRun, MoreStepsWithoutACheckpointAreRefused) {
   const auto more =
       rig.run({"train", "recipe.yaml", "--run-dir", "one", "train.steps=9"});
   EXPECT_EQ(more.end.exit_status, 2);
-  EXPECT_THAT(more.err, HasSubstr("is over after step 3 and has no checkpoint to go on "
-                                  "from (checkpoint.save_last=false)"));
+  EXPECT_THAT(more.err,
+              HasSubstr("is over after step 3 and has no checkpoint to resume "
+                        "from (checkpoint.save_last=false)"));
 }
 
 TEST(FinishedRun, MoreStepsAndACheckpointGoOn) {

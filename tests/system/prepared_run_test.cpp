@@ -98,7 +98,7 @@ TEST_F(PreparedRun, AMissingRankIsDoneWithoutWhereTheConfigSaysSo) {
   ASSERT_TRUE(end.has_value()) << job.text();
   EXPECT_EQ(end->shell_status(), 0) << job.text();
   EXPECT_THAT(test::read_file(run_ / "logs" / "rank_0.log"),
-              testing::ContainsRegex("rank 1 .node 0. did not come.*; rank 0 goes on "
+              testing::ContainsRegex("rank 1 .node 0. did not come.*; rank 0 continues "
                                      "alone .parallel.on_setup_failure=single"));
   EXPECT_EQ(test::record_of(run_).state, RunStatus::done);
 }
