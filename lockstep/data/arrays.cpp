@@ -52,9 +52,9 @@ std::string own_name(std::string_view name) {
 }
 
 // The arrays of a folder, each in its part.
-class Finder {
+class ArrayFinder {
  public:
-  explicit Finder(const config::DataConfig& config)
+  explicit ArrayFinder(const config::DataConfig& config)
       : config_(config),
         folder_(require_folder(config, "a folder of .npy or .npz files")) {}
 
@@ -226,7 +226,7 @@ void check_classes(const FoundArray& array, std::int64_t classes) {
 }  // namespace
 
 Opened open_arrays(const config::DataConfig& config, Split split) {
-  const auto parts = Finder(config).find();
+  const auto parts = ArrayFinder(config).find();
   if (parts.train.empty()) {
     throw Error(Fault::io, "data: '", config.dir,
                 "' has arrays to evaluate on only, by their names; name those to train "

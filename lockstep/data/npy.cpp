@@ -19,7 +19,7 @@ namespace {
 using Bytes = std::span<const std::byte>;
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr std::string_view kAgain = "; numpy.save() it again";
+constexpr std::string_view kSaveAgain = "; numpy.save() it again";
 
 // An array, where it lies. `owner` keeps the bytes.
 struct Place {
@@ -64,7 +64,7 @@ std::string_view behind(const Place& place, std::string_view header,
                         std::string_view key) {
   const auto at = header.find(str("'", key, "':"));
   if (at == std::string_view::npos) {
-    refuse(place, "has no '", std::string(key), "' in its header", kAgain);
+    refuse(place, "has no '", std::string(key), "' in its header", kSaveAgain);
   }
   return text::trim(header.substr(at + key.size() + 3));
 }
@@ -73,7 +73,7 @@ std::vector<std::int64_t> shape_of(const Place& place, std::string_view header) 
   const auto rest = behind(place, header, "shape");
   const auto end = rest.find(')');
   if (!rest.starts_with('(') || end == std::string_view::npos) {
-    refuse(place, "has no shape in its header", kAgain);
+    refuse(place, "has no shape in its header", kSaveAgain);
   }
   std::vector<std::int64_t> shape;
   std::int64_t elements = 1;
@@ -82,7 +82,7 @@ std::vector<std::int64_t> shape_of(const Place& place, std::string_view header) 
     const auto size = text::to_integer(text::trim(word));
     const auto most = std::numeric_limits<std::int64_t>::max() / 16;
     if (!size || *size < 0 || (*size > 0 && elements > most / *size)) {
-      refuse(place, "has the shape ", std::string(rest.substr(0, end + 1)), kAgain);
+      refuse(place, "has the shape ", std::string(rest.substr(0, end + 1)), kSaveAgain);
     }
     elements *= std::max<std::int64_t>(*size, 1);
     shape.push_back(*size);
@@ -101,11 +101,11 @@ std::pair<std::string_view, std::size_t> header_of(const Place& place) {
     return static_cast<std::size_t>(static_cast<unsigned char>(all[at]));
   };
   const bool is_first = byte(6) == 1;  // version 1 has two bytes for the length
-  if (!is_first && all.size() < 12) refuse(place, "is truncated", kAgain);
+  if (!is_first && all.size() < 12) refuse(place, "is truncated", kSaveAgain);
   const auto length =
       byte(8) + (byte(9) << 8) + (is_first ? 0 : (byte(10) << 16) + (byte(11) << 24));
   const std::size_t begin = is_first ? 10 : 12;
-  if (length > all.size() - begin) refuse(place, "is truncated", kAgain);
+  if (length > all.size() - begin) refuse(place, "is truncated", kSaveAgain);
   return {all.substr(begin, length), begin + length};
 }
 

@@ -11,7 +11,7 @@
 namespace lockstep::data {
 namespace {
 
-constexpr std::int64_t kIgnored = -100;  // the default of PyTorch's cross-entropy
+constexpr std::int64_t kPackedIgnored = -100;  // the default of PyTorch's cross-entropy
 
 // A part of a sequence, in a row.
 struct PackedPiece {
@@ -50,7 +50,7 @@ class Packed : public Dataset {
       field.shape = {length};
       field.varies = false;
     }
-    spec_.ignore_index = inner.ignore_index.value_or(kIgnored);
+    spec_.ignore_index = inner.ignore_index.value_or(kPackedIgnored);
     for (const char* name : {"segment", "position"}) {
       spec_.fields.push_back({.name = name, .shape = {length}, .dtype = torch::kInt64});
     }
