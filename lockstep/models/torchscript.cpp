@@ -30,12 +30,14 @@ std::string first_line(const std::string& text) {
   return text::split(text::trim(text), '\n').front();
 }
 
-// Returns one line of an error of the interpreter: the one behind its traceback.
+// Returns one line of an error of the interpreter: the one behind its traceback, which
+// of a traced file ends with names of Python's files and no mark.
 std::string gist_of(const std::string& text) {
   const auto lines = text::split(text, '\n');
   std::size_t from = 0;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (lines[i].find("<--- HERE") != std::string::npos) from = i + 1;
+    if (lines[i].starts_with("RuntimeError: ")) from = i;
   }
   std::string gist;
   for (auto i = from; i < lines.size() && gist.empty(); ++i) {

@@ -37,7 +37,7 @@ std::string early_stop_knobs(const config::EarlyStopConfig& config) {
              config.divergence);
 }
 
-bool watched_the_same(const RunState& at, const config::EarlyStopConfig& config) {
+bool watched_the_same(const RunState& at, const Watched& watched) {
   const auto metric_in = [](const std::string& knobs) -> std::string {
     constexpr std::string_view kBefore = "metric ";
     const auto begin = knobs.find(kBefore);
@@ -45,19 +45,25 @@ bool watched_the_same(const RunState& at, const config::EarlyStopConfig& config)
     const auto first = begin + kBefore.size();
     return knobs.substr(first, knobs.find(',', first) - first);
   };
-  return metric_in(at.early_stop) == metric_in(early_stop_knobs(config));
+  const auto meant = [](const std::string& metric, const std::string& primary) {
+    return metric == "auto" ? primary : metric;
+  };
+  return meant(metric_in(at.early_stop),
+               at.primary.empty() ? watched.primary : at.primary) ==
+         meant(watched.config.metric, watched.primary);
 }
 
-std::string why_over(const RunState& at, const config::EarlyStopConfig& config,
+std::string why_over(const RunState& at, const Watched& watched,
                      std::int64_t last_step) {
   const bool early = !at.ended_early.empty();
   if (at.steps >= last_step) {
     return early ? at.ended_early : str("all ", last_step, " steps are done");
   }
   if (!early || last_step > at.last_step) return "";
-  EarlyStop still(config, {});
+  if (!at.early_stop.empty() && !watched_the_same(at, watched)) return "";
+  EarlyStop still(watched.config, {});
   still.restore(at.best, at.waited);
-  const bool as_before = early_stop_knobs(config) == at.early_stop;
+  const bool as_before = early_stop_knobs(watched.config) == at.early_stop;
   return as_before || still.is_over() ? at.ended_early : "";
 }
 

@@ -14,13 +14,20 @@ namespace lockstep::train {
 
 // Returns the knobs of early stopping as text, for checkpoints.
 std::string early_stop_knobs(const config::EarlyStopConfig& config);
+
+// The evaluated value that a run is watched by.
+struct Watched {
+  const config::EarlyStopConfig& config;
+  const std::string& primary;  // the task's metric, which "auto" stands for
+};
+
 // Returns whether the best value of a checkpoint is of the metric that is watched now:
 // that of another metric says nothing.
-bool watched_the_same(const RunState& at, const config::EarlyStopConfig& config);
+bool watched_the_same(const RunState& at, const Watched& watched);
 
 // Returns why the run that resumes from `at` is over; "" if it trains on: it is longer
 // now, or was ended early by knobs that are others now and would not end it.
-std::string why_over(const RunState& at, const config::EarlyStopConfig& config,
+std::string why_over(const RunState& at, const Watched& watched,
                      std::int64_t last_step);
 
 // The knobs that the learning rate follows.

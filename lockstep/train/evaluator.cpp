@@ -144,10 +144,14 @@ void Evaluator::save(RunState& state) const {
   state.best = early_stop_.best();
   state.waited = early_stop_.waited();
   state.early_stop = early_stop_knobs(parts_.knobs.early_stop);
+  state.primary = parts_.built.task->primary().name;
 }
 
 void Evaluator::restore(const RunState& at) {
-  if (!watched_the_same(at, parts_.knobs.early_stop)) return;
+  const auto primary = parts_.built.task->primary().name;
+  const bool is_other = !at.primary.empty() && at.primary != primary;
+  if (is_other) parts_.state.best_primary.reset();
+  if (!watched_the_same(at, {parts_.knobs.early_stop, primary})) return;
   // A run that had ended early is extended: patience starts over.
   early_stop_.restore(at.best, at.ended_early.empty() ? at.waited : 0);
 }

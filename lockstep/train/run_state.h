@@ -21,7 +21,8 @@ struct RunState {
   std::int64_t skipped = 0;
   std::int64_t skipped_in_a_row = 0;
   std::int64_t evaluated_at = -1;      // step
-  std::optional<double> best_primary;  // of the task's primary metric
+  std::string primary;                 // the task's metric; "": not known
+  std::optional<double> best_primary;  // of it
   std::optional<double> best;          // of early_stop
   std::int64_t waited = 0;
   std::map<std::string, double> divergence;  // of early_stop
@@ -57,6 +58,7 @@ void describe(RunState& s, Visitor& v) {
   v.field("skipped", s.skipped);
   v.field("skipped_in_a_row", s.skipped_in_a_row);
   v.field("evaluated_at", s.evaluated_at);
+  v.field("primary", s.primary, kNew);
   v.field("best_primary", s.best_primary, {.formerly = "best_accuracy"});
   v.field("early_stop.best", s.best);
   v.field("early_stop.waited", s.waited);

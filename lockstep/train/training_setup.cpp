@@ -131,7 +131,9 @@ void Training::restore() {
   if (!at) return;
   hf::check_base("model.weights: ", {at->base_weights, state_.base_weights},
                  config_.model.weights);
-  if (checkpoints_.had_ended()) over_ = why_over(*at, config_.early_stop, last_step_);
+  if (checkpoints_.had_ended()) {
+    over_ = why_over(*at, {config_.early_stop, result_.primary}, last_step_);
+  }
   checkpoints_.load(*strategy_, rank_state_.pieces());
   rank_state_.apply(tally_, built_.policy.device);
   const auto base_weights = state_.base_weights;

@@ -240,6 +240,17 @@ TEST(TorchScript, AnErrorInForwardIsOneLineWithWhatItGot) {
               HasSubstr("too many; it got"));
 }
 
+TEST(TorchScript, AnErrorInATracedFileIsTheOperatorsToo) {
+  LOCKSTEP_NEEDS_ORACLE();
+  const Written written("traced");
+  const auto model =
+      build({.name = "torchscript", .file = written.file.string()}, {{1, 28, 28}, 10});
+  const auto text = test::error_text(Fault::config, [&] {
+    model->forward_named({{"input", torch::ones({2, 5})}});
+  });
+  EXPECT_THAT(text, HasSubstr("failed in forward: mat1 and mat2 shapes cannot be"));
+}
+
 // The trainer tries again with a smaller batch.
 TEST(TorchScript, NoRoomForATensorIsNotTheScriptsFault) {
   ScriptFile of;

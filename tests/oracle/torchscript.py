@@ -3,7 +3,8 @@
 usage: torchscript.py KIND FILE [CHECK]
 
 KIND: one (a tensor in, a tensor out), two (two in, two out), named (a dictionary out),
-plain (without buffers), shared (a layer that has two names), slow (in one of its passes).
+plain (without buffers), shared (a layer that has two names), slow (in one of its passes),
+traced (by an example instead of its code).
 CHECK is a safetensors file: "input" and "output", what we computed of the saved weights.
 """
 
@@ -88,12 +89,19 @@ class SlowOnce(nn.Module):
         return self.head(x.flatten(1))
 
 
-KINDS = {"one": One, "plain": Plain, "shared": SharedLayer, "slow": SlowOnce, "two": Two, "named": NamedOutputs}
+class Traced(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(28 * 28, 10))
+
+
+KINDS = {"traced": Traced, "one": One, "plain": Plain, "shared": SharedLayer, "slow": SlowOnce, "two": Two, "named": NamedOutputs}
 
 kind, path = sys.argv[1:3]
 if len(sys.argv) == 3:
     torch.manual_seed(3)
-    torch.jit.save(torch.jit.script(KINDS[kind]()), path)
+    made = KINDS[kind]()
+    example = torch.zeros(2, 1, 28, 28)
+    torch.jit.save(torch.jit.trace(made, example) if kind == "traced" else torch.jit.script(made), path)
     sys.exit()
 tensors = load_file(sys.argv[3])
 model = torch.jit.load(path).eval()

@@ -140,11 +140,41 @@ config::Config hopeless_config() {
 TEST(Ending, ABestOfAnotherMetricSaysNothing) {
   RunState at;
   at.early_stop = early_stop_knobs({.patience = 3, .metric = "loss"});
-  EXPECT_TRUE(watched_the_same(at, {.patience = 5, .metric = "loss"}));
-  EXPECT_FALSE(watched_the_same(at, {.patience = 3, .metric = "accuracy"}));
-  EXPECT_FALSE(watched_the_same(at, {.patience = 3}));
-  EXPECT_FALSE(watched_the_same({}, {.patience = 3}))
-      << "of a version that did not say";
+  at.primary = "accuracy";
+  const auto same = [](const RunState& then, const config::EarlyStopConfig& now,
+                       const std::string& primary = "accuracy") {
+    return watched_the_same(then, {now, primary});
+  };
+  EXPECT_TRUE(same(at, {.patience = 5, .metric = "loss"}));
+  EXPECT_FALSE(same(at, {.patience = 3, .metric = "accuracy"}));
+  EXPECT_FALSE(same(at, {.patience = 3}));
+  EXPECT_TRUE(same(at, {.patience = 3}, "loss"));
+  EXPECT_FALSE(same({}, {.patience = 3})) << "of a version that did not say";
+
+  at.early_stop = early_stop_knobs({.patience = 3});  // auto
+  EXPECT_TRUE(same(at, {.patience = 3}));
+  EXPECT_TRUE(same(at, {.metric = "accuracy"}));
+  EXPECT_FALSE(same(at, {.patience = 3}, "rmse")) << "task.primary is another one now";
+  at.primary.clear();
+  EXPECT_TRUE(same(at, {.patience = 3}, "rmse")) << "of a version that did not say";
+}
+
+// An accuracy that was good is a bad loss, and no best one.
+TEST(Ending, AnotherPrimaryMetricBeginsWithoutABest) {
+  const files::TemporaryDirectory folder;
+  const EndedRun run(folder.path());
+  auto config = test::quick_config();
+  config.optim.lr = 1e-9;  // the loss stays above 1
+  config.eval.every = 2;
+  config.train.steps = 4;
+  run.train_on(config);
+  config.task.primary = "loss";
+  config.train.steps = 8;
+  const auto last = run.train_on(config);
+  ASSERT_TRUE(last.best && last.eval);
+  EXPECT_EQ(last.primary, "loss");
+  EXPECT_GT(*last.best, 1) << "an accuracy";
+  EXPECT_NEAR(*last.best, last.eval->loss, 1e-3);  // nothing is learnt
 }
 
 TEST(Ending, ARunThatHasEndedEarlyIsOverUnlessAskedForMore) {
