@@ -73,6 +73,7 @@ std::vector<std::string> request_bodies(const std::string& recipe) {
       to(5, R"({"action": "cleanup"})"),
       to(6, "{\"recipe\": " + recipe + "}"),
       to(7, R"({"resources": {"cores": 2, "gpu_ids": [0]}})"),
+      to(8, R"({"name": "ada"})"),
   };
 }
 

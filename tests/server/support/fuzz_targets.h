@@ -124,7 +124,8 @@ inline bool http_body(std::string_view bytes) {
                                          "/multigpu/training/auto",
                                          "/multigpu/resources/manage",
                                          "/v1/plans",
-                                         "resume"};
+                                         "resume",
+                                         "/v1/users"};
   if (bytes.empty()) return false;
   const auto which = static_cast<unsigned char>(bytes[0]) % std::size(kTargets);
   auto& service = fuzzed_service();
