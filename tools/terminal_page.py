@@ -12,7 +12,7 @@ COLORS = {30: "#5c6370", 31: "#e06c75", 32: "#98c379", 33: "#e5c07b", 34: "#61af
           36: "#56b6c2", 37: "#d7dae0", 90: "#7f848e", 91: "#e06c75", 92: "#98c379", 93: "#e5c07b",
           94: "#61afef", 95: "#c678dd", 96: "#56b6c2", 97: "#ffffff"}
 STYLE = ("body{margin:0;background:#282c34;color:#d7dae0;font:15px/1.35 'DejaVu Sans Mono',monospace}"
-         "div{background:#21252b;color:#7f848e;padding:6px 14px}pre{margin:0;padding:12px 14px;font:inherit}")
+         "div{background:#21252b;color:#7f848e;padding:6px 14px}pre{margin:0;padding:12px 14px;font:inherit;white-space:pre-wrap}")
 CODE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
 
 
