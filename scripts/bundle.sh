@@ -57,8 +57,12 @@ done
 # What reads Parquet, with the two libraries of Arrow that it finds beside itself.
 if [[ -f "$build/bin/liblockstep_parquet.so" ]]; then
   strip -o "$bundle/bin/liblockstep_parquet.so" "$build/bin/liblockstep_parquet.so"
-  ldd "$build/bin/liblockstep_parquet.so" | awk '/libarrow\.so|libparquet\.so/ {print $3}' |
-    xargs -r cp -t "$bundle/bin"
+  mapfile -t arrow < <(ldd "$build/bin/liblockstep_parquet.so" | awk '/libarrow\.so|libparquet\.so/ {print $3}')
+  ((${#arrow[@]} == 2)) || fail 3 "Apache Arrow of this build is gone; run scripts/setup.sh"
+  cp -t "$bundle/bin" "${arrow[@]}"
+  for text in "$(dirname "${arrow[0]}")"/../pyarrow-*.dist-info/licenses/*.txt; do
+    [[ ! -f "$text" ]] || cp "$text" "$bundle/bin/arrow-$(basename "$text")"
+  done
 fi
 cp -r "$root/recipes" "$root/docs" "$root/README.md" "$root/CHANGELOG.md" "$root/LICENSE" "$bundle"
 cp "$root"/scripts/{common,fetch,get_libtorch,get_gpt2_vocab,get_kjv}.sh "$root/scripts/lockstep.service" "$bundle/scripts"

@@ -77,17 +77,17 @@ void describe(CheckpointConfig& c, Visitor& v) {
       "load_best", c.load_best,
       {.help = "Evaluate and write the weights of the best checkpoint at the end."});
   v.field("allow_missing", c.allow_missing,
-          {.help = "When going on from a path: tensors that it need not have, by "
+          {.help = "When resuming from a path: tensors that it need not have, by "
                    "patterns such as model.head.*, separated by commas. They keep "
                    "their first values.",
            .needs = "checkpoint.resume!=never or model.weights!="});
   v.field("ignore", c.ignore,
-          {.help = "When going on from a path: tensors of it that are left out, by "
+          {.help = "When resuming from a path: tensors of it that are left out, by "
                    "such patterns.",
            .needs = "checkpoint.resume!=never or model.weights!="});
   v.field(
       "resume", c.resume,
-      {.help = "Where to go on from: auto (the newest checkpoint, if there is one), "
+      {.help = "What to resume from: auto (the newest checkpoint, if there is one), "
                "never, or a path.",
        .is_local = true});
   v.field("save_last", c.save_last,

@@ -189,10 +189,11 @@ void describe(ParallelConfig& c, Visitor& v) {
        .range = between(1, 1024),
        .unit = Unit::threads,
        .affects = Affects::speed});
-  v.field("on_setup_failure", c.on_setup_failure,
-          {.help = "When ranks can not find each other: stop, or go on with a single "
-                   "one. auto: stop if parallel.ranks or parallel.strategy is set.",
-           .needs = "parallel.ranks>1"});
+  v.field(
+      "on_setup_failure", c.on_setup_failure,
+      {.help = "When ranks can not find each other: stop, or continue with a single "
+               "one. auto: stop if parallel.ranks or parallel.strategy is set.",
+       .needs = "parallel.ranks>1"});
 }
 
 }  // namespace lockstep::config

@@ -92,10 +92,11 @@ void describe(TrainConfig& c, Visitor& v) {
                    "error that says why not.",
            .affects = Affects::speed,
            .needs = "parallel.device=cuda"});
-  v.field("on_nonfinite", c.on_nonfinite,
-          {.help = "A loss or gradient that is a NaN or an infinity: stop, and say "
-                   "where; skip: leave the weights as they are and go on (every step "
-                   "that no graph holds waits for its gradients then)."});
+  v.field(
+      "on_nonfinite", c.on_nonfinite,
+      {.help = "A loss or gradient that is a NaN or an infinity: stop, and say "
+               "where; skip: leave the weights as they are and continue (every step "
+               "that no graph holds waits for its gradients then)."});
   v.field("max_skipped", c.max_skipped,
           {.help = "Of skip: stop after so many skipped steps in a row; 0: never.",
            .range = count_from(0),

@@ -62,17 +62,18 @@ def write_bad(folder):
     bad = {
         "time": {"x": [datetime.datetime(2026, 11, day) for day in (1, 2, 3)]},
         "null": {"x": [1.0, None, 2.0]},
-        "nan": {"x": [1.0, 2.0, float("nan")]},
+        "nan": {"x": [1.0] * 5000 + [float("nan")]},  # behind the first batch
         "infinite": {"x": [1.0, 2.0, float("inf")]},
         "huge": {"x": pa.array([0, 1, 2**64 - 1], pa.uint64())},
-        "uneven": {"x": [[1.0, 2.0], [1.0, 2.0], [1.0]]},
+        "uneven": {"x": [[1.0, 2.0]] * 5000 + [[1.0]]},
         "empty": {"x": pa.array([[], [], []], pa.list_(pa.float32()))},
         "nothing": {"x": pa.array([None, None, None], pa.list_(pa.float64()))},
         "words": {"x": [["a"], ["b"], ["c"]]},
         "bytes": {"x": [b"a", b"b", b"c"]},
     }
     for name, columns in bad.items():
-        write(folder / name / "train.parquet", {**columns, "target": target})
+        rows = len(columns["x"])
+        write(folder / name / "train.parquet", {**columns, "target": (target * rows)[:rows]})
     write(folder / "no_rows/train.parquet", {"x": pa.array([], pa.int64()), "target": pa.array([], pa.int64())})
     first = {"x": [1.0, 2.0], "target": [0, 1]}
     for name, second in (("columns", {"y": [1.0]}), ("mixed", {"x": ["1.0"]})):

@@ -268,7 +268,7 @@ TEST(RunReport, SaysInWordsWhatItRanOn) {
   EXPECT_THAT(page, HasSubstr("<h2>Machine</h2>"));
   EXPECT_THAT(page, HasSubstr("big&lt;box&gt;"));
   EXPECT_THAT(page, HasSubstr("A CPU, 32 usable cores (64 threads), 1 socket<"));
-  EXPECT_THAT(page, HasSubstr("256.0 GiB, of it"));
+  EXPECT_THAT(page, HasSubstr("256.0 GiB, "));
   EXPECT_THAT(page, HasSubstr("none: no driver"));
   machine.gpus = {{.index = 0,
                    .name = "Example L4",

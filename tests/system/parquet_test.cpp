@@ -22,7 +22,7 @@ class ParquetTable : public testing::Test {
                      "model: {name: mlp, hidden: 16, layers: 1}\ndata: {name: " + kind +
                          ", dir: " + (folder_.path() / "table" / kind).string() +
                          "}\nbatch: {global: 32}\noptim: {lr: 2e-2}\n"
-                         "train: {epochs: 2}\nparallel: {device: cpu}\n");
+                         "train: {epochs: 2, log_every: 1}\nparallel: {device: cpu}\n");
     return path.string();
   }
 

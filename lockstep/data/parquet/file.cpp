@@ -109,7 +109,12 @@ LockstepParquetBatch LockstepParquetFile::next() {
   views_.clear();
   if (!batch) return {.rows = 0, .columns = nullptr};
   for (std::size_t i = 0; i < values_.size(); ++i) {
-    values_[i].assign(*batch->column(order_[i]), row_);
+    try {
+      values_[i].assign(*batch->column(order_[i]), row_);
+    } catch (const std::exception& error) {
+      const auto& name = batch->schema()->field(order_[i])->name();
+      throw std::runtime_error("'" + name + "', " + error.what());
+    }
     views_.push_back(values_[i].view());
   }
   row_ += batch->num_rows();
