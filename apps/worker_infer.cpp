@@ -23,7 +23,7 @@ struct InferenceRequest {
   std::string script;  // where the model is written as a program; "": nowhere
 };
 
-InferenceRequest parse_request(const std::vector<std::string>& words) {
+InferenceRequest parse_inference(const std::vector<std::string>& words) {
   InferenceRequest request;
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i] == "--recipe" && i + 1 < words.size()) {
@@ -100,7 +100,7 @@ void predict(inference::Trained& trained, const InferenceRequest& request) {
 }  // namespace
 
 int run_inference(const std::vector<std::string>& words, ConfigLoader load) {
-  const auto request = parse_request(words);
+  const auto request = parse_inference(words);
   inference::Trained trained(load(request.recipe).config);
   if (!request.script.empty()) {
     put_line(Json::parse(trained.write_script(request.script)));

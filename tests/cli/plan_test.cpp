@@ -165,10 +165,10 @@ TEST(TrainPrediction, OfABusyMachineHasNoErrorOfTheTime) {
                              .memory_measured_bytes = 1e9,
                              .step_predicted_seconds = 0.58,
                              .step_measured_seconds = 1};
-  EXPECT_THAT(comparison_text(comparison),
+  EXPECT_THAT(cli::comparison_text(comparison),
               AllOf(HasSubstr("-42 %"), HasSubstr("+100 %")));
   comparison.others_share = 0.5;
-  EXPECT_THAT(comparison_text(comparison),
+  EXPECT_THAT(cli::comparison_text(comparison),
               AllOf(HasSubstr("(busy)"), HasSubstr("+100 %"), Not(HasSubstr("-42 %"))));
 }
 
