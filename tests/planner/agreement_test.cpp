@@ -101,7 +101,7 @@ void expect_reasons(const planner::Plan& plan) {
     if (!prediction.fits()) continue;  // needs more, or was not asked for
     if (!is_measured(plan)) continue;
     const double gain = prediction.samples_per_second / now - 1;
-    const bool asked_for = !lost.ends_with("asked for") && !lost.ends_with("is set") &&
+    const bool asked_for = !lost.ends_with("was requested") && !lost.ends_with("is set") &&
                            !lost.starts_with("needs");
     if (!asked_for) continue;
     EXPECT_TRUE(fits) << "one that fits is passed over for one that does not";
