@@ -128,9 +128,8 @@ std::string unknown(const Knobs& knobs, std::string_view key) {
   }
   const auto dot = key.find('.');
   const auto section = key.substr(0, dot);
-  if (dot == std::string_view::npos || !knobs.has_section(section)) {
-    return unknown_section(knobs, section == key ? key : section);
-  }
+  if (dot == std::string_view::npos) return unknown_section(knobs, key);
+  if (!knobs.has_section(section)) return unknown_section_of(knobs, key);
   return unknown_key(knobs, section, key.substr(dot + 1));
 }
 
