@@ -162,11 +162,28 @@ std::vector<std::pair<std::string, config::OptimConfig>> smaller_optimizers(
   return list;
 }
 
+// Returns what a batch that gives each GPU a sample would do: shards need ranks, and
+// ranks need samples. "" if the batch is large enough already, or does not help.
+std::string what_a_larger_batch_does(const CostInputs& inputs) {
+  const auto gpus = static_cast<std::int64_t>(inputs.machine.gpus.size());
+  if (!inputs.on_gpu() || gpus < 2) return "";
+  auto constraints = constraints_of(inputs.config);
+  if (!constraints.global) return "";
+  constraints.global = (*constraints.global + gpus - 1) / gpus * gpus;
+  const auto list = outcomes(inputs, constraints);
+  const auto best = fastest_that_fits(inputs, list);
+  if (!best) return "";
+  return str("nothing fits with batch.global=", *constraints_of(inputs.config).global,
+             "; batch.global=", *constraints.global, " would: ", short_text(*best));
+}
+
 std::string what_would_fit(const CostInputs& inputs,
                            const std::vector<CandidateOutcome>& list) {
   if (const auto best = fastest_that_fits(inputs, list)) {
     return "what would fit: " + short_text(*best);
   }
+  const auto larger = what_a_larger_batch_does(inputs);
+  if (!larger.empty()) return larger;
   for (const auto& [words, optim] : smaller_optimizers(inputs.config.optim)) {
     auto config = inputs.config;
     config.optim = optim;

@@ -64,6 +64,9 @@ TEST(Grammar, HostsAreLinkedByANetwork) {
 TEST(Grammar, NearNamesAreSuggested) {
   EXPECT_THAT(refused_machine("8xa100"),
               HasSubstr("several kinds of 'a100'; write 8xa100-80 or 8xa100-40"));
+  for (const auto* word : {"2x4xh100", "2x(4xh100", "2x4xh100)"}) {
+    EXPECT_THAT(refused_machine(word), HasSubstr("did you mean '2x(4xh100)'?"));
+  }
   EXPECT_THAT(refused_machine("4xrtx409"), HasSubstr("did you mean '4xrtx4090'?"));
   EXPECT_THAT(refused_machine("dgx-h10"), HasSubstr("did you mean 'dgx-h100'?"));
   EXPECT_THAT(refused_machine("dgx-h10"), HasSubstr("2x(4xh100)"));
