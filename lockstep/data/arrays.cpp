@@ -225,12 +225,14 @@ void check_classes(const FoundArray& array, std::int64_t classes) {
 
 // Row i of every array is of sample i.
 void check_rows(const Arrays& arrays, const std::string& input) {
+  const auto rows = [](const FoundArray& array) {
+    return array.tensor.dim() == 0 ? 0 : array.tensor.size(0);
+  };
   const auto& first = arrays.at(input);
   for (const auto& [name, array] : arrays) {
-    const auto rows = array.tensor.dim() == 0 ? 0 : array.tensor.size(0);
-    if (rows == first.tensor.size(0)) continue;
-    throw Error(Fault::io, "data: '", array.where, "' has ", rows, " rows, but '",
-                first.where, "' has ", first.tensor.size(0),
+    if (rows(array) == rows(first)) continue;
+    throw Error(Fault::io, "data: '", array.where, "' has ", rows(array),
+                " rows, but '", first.where, "' has ", rows(first),
                 "; row i of every array belongs to sample i");
   }
 }
