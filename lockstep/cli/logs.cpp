@@ -16,9 +16,8 @@ int show_logs(const Arguments& arguments, Context& context) {
     context.out << client->call("GET", str("/v1/runs/", job, "/logs", query)).body;
     return kExitOk;
   }
-  client->follow({.job = job, .rank = rank}, [&](const std::string& line) {
-    context.out << line << std::endl;
-  });
+  client->follow({.job = job, .rank = rank},
+                 [&](const std::string& line) { context.out << line << std::endl; });
   return kExitOk;
 }
 
@@ -32,10 +31,10 @@ Command logs_command() {
           .options = service_options(
               {{.name = "--follow",
                 .shorthand = "-f",
-                .help = "Go on until the job is over."},
+                .help = "Follow the log until the job ends."},
                {.name = "--rank",
                 .value = "N",
-                .help = "The log of this rank; without it what rank 0 prints."}}),
+                .help = "The log of this rank (default: what rank 0 prints)."}}),
           .run = show_logs};
 }
 

@@ -34,7 +34,7 @@ void for_each_entry(const MapInFile& map, Problems& problems, const Visit& visit
     const auto [first, is_new] = first_lines.emplace(key.text, key.mark.line);
     if (!is_new) {
       problems.add(where, "",
-                   str("'", key.text, "' is there twice: in line ", first->second,
+                   str("'", key.text, "' appears twice: in line ", first->second,
                        " and in line ", key.mark.line, "; remove one"));
       continue;
     }

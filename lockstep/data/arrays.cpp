@@ -93,7 +93,7 @@ class ArrayFinder {
     }
     if (error) {
       throw Error(Fault::io, "data: '", folder_.string(),
-                  "' can not be read: ", error.message());
+                  "' cannot be read: ", error.message());
     }
     if (files.empty()) {
       throw Error(Fault::io, "data: '", folder_.string(),

@@ -171,7 +171,8 @@ class TorchScript : public Model {
       if (is_of_the_device(error)) throw;
       throw Error(Fault::config, "model.file: '", file_,
                   "' failed in forward: ", gist_of(text_of(error)), "; it got ",
-                  shown(inputs), "; let model.inputs and the data be what it takes");
+                  shown(inputs),
+                  "; make model.inputs and the data match what it takes");
     }
   }
 
@@ -244,10 +245,10 @@ torch::jit::Module load(const std::string& file) {
         "; write it with torch.jit.save(torch.jit.script(model), path)";
     // The reader of archives has a paragraph for each way in which a file is none.
     if (text.find("PytorchStreamReader") != std::string::npos) {
-      throw Error(Fault::io, "model.file: '", file, "' is no TorchScript file",
+      throw Error(Fault::io, "model.file: '", file, "' is not a TorchScript file",
                   kRemedy);
     }
-    throw Error(Fault::io, "model.file: '", file, "' is no TorchScript file that ",
+    throw Error(Fault::io, "model.file: '", file, "' is not a TorchScript file that ",
                 "this LibTorch can load: ", first_line(text), kRemedy);
   }
 }

@@ -165,7 +165,8 @@ int take_count(std::string_view& text) {
   return *count;
 }
 
-// Hosts with several GPUs each, as most people would write them: "2x4xh100", "2x(4xh100".
+// Hosts with several GPUs each, as most people would write them: "2x4xh100",
+// "2x(4xh100".
 void refuse_hosts_without_parentheses(std::string_view rest, std::string_view words) {
   std::string plain(rest);
   std::erase_if(plain, [](char c) { return c == '(' || c == ')'; });

@@ -95,9 +95,9 @@ void note_what_waits(Plan& plan, const CostInputs& inputs) {
   const bool chosen =
       plan.config.sources.at("data.workers").origin == config::Origin::planner;
   plan.notes.push_back(str(
-      "data loading is the bottleneck: ", ranks * time.workers, " loader threads make ",
-      units::format_rate(loaded), " samples/s, the ", ranks == 1 ? "device" : "devices",
-      " could take ", units::format_rate(without),
+      "data loading is the bottleneck: ", ranks * time.workers,
+      " loader threads deliver ", units::format_rate(loaded), " samples/s, the ",
+      ranks == 1 ? "device" : "devices", " could process ", units::format_rate(without),
       chosen ? "; more cores, or samples that need less decoding, would help"
              : str("; raise data.workers (now ", time.workers, ")")));
 }
@@ -202,7 +202,7 @@ void mark_taken(Plan& plan) {
     if (taken) {
       lost = "";
     } else if (lost.empty()) {
-      lost = str("policy ", policy, " decides otherwise");
+      lost = str("policy ", policy, " rules it out");
     }
   }
 }
@@ -239,7 +239,7 @@ void add_predictions(Plan& plan, const Situation& situation) {
   check_state(inputs, now, plan.candidates);
   if (const auto& why = knowledge.model->assumed_data; !why.empty()) {
     plan.notes.push_back(
-        str("the data is not here; predicted from the shape that the recipe says (",
+        str("the dataset is not here; predicted from the sample shape in the recipe (",
             why, ")"));
   }
   plan.model = knowledge.model->name;

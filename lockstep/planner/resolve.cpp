@@ -142,7 +142,8 @@ void offer_ranks(Resolver& r, const Machine& machine, const Preference& preferen
   } else if (cuda && gpus > 1) {
     r.offer("parallel.ranks", gpus, str("one for each of ", gpus, " GPUs"));
   } else {
-    r.offer("parallel.ranks", 1, cuda ? "there is 1 GPU" : "one rank uses all cores");
+    r.offer("parallel.ranks", 1,
+            cuda ? "there is 1 GPU" : "one process uses all cores");
   }
 }
 
@@ -262,8 +263,8 @@ void resolve_memory(Resolver& r, const Preference& preference) {
   if (!r.config().memory.offload.value()) return;
   if (r.config().parallel.device == config::Device::cuda) return;
   r.refuse(Fault::config, "memory.offload",
-           "true, but parallel.device is cpu: activations are in the host's memory "
-           "already; set memory.offload=false");
+           "true, but parallel.device is cpu: activations are in host memory already; "
+           "set memory.offload=false");
 }
 
 void resolve_graph(Resolver& r) {

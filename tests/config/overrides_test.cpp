@@ -47,9 +47,9 @@ TEST(Override, NamesItselfInErrors) {
             "override 'optm.lr=1': unknown section 'optm'; did you mean 'optim.lr'?");
   EXPECT_EQ(problem_with("optm.lrr", "1"),
             "override 'optm.lrr=1': unknown section 'optm'; did you mean 'optim'?");
-  EXPECT_EQ(
-      problem_with("optimizer.lr", "1"),
-      "override 'optimizer.lr=1': unknown section 'optimizer'; did you mean 'optim.lr'?");
+  EXPECT_EQ(problem_with("optimizer.lr", "1"),
+            "override 'optimizer.lr=1': unknown section 'optimizer'; did you mean "
+            "'optim.lr'?");
   EXPECT_EQ(problem_with("trainer.max_epochs", "1"),
             "override 'trainer.max_epochs=1': unknown section 'trainer'; that is "
             "'train.epochs' here");

@@ -160,7 +160,7 @@ TEST_F(NumpyOracle, ADamagedCompressedArrayIsRefused) {
   test::write_file(path, bytes);
   const config::DataConfig config{.name = "arrays", .dir = folder_.path() / "packed"};
   EXPECT_THAT(test::error_text(Fault::io, [&] { open(config, Split::train); }),
-              HasSubstr("is damaged: it can not be decompressed"));
+              HasSubstr("is damaged: it cannot be decompressed"));
 }
 
 TEST_F(NumpyOracle, CellsOfCsvWriterAreWhatTheyWere) {

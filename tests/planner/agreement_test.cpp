@@ -103,14 +103,14 @@ void expect_reasons(const planner::Plan& plan) {
     if (!is_measured(plan)) continue;
     const double gain = prediction.samples_per_second / now - 1;
     const bool open = !lost.ends_with("was requested") && !lost.ends_with("is set") &&
-                           !lost.starts_with("needs");
+                      !lost.starts_with("needs");
     if (!open) continue;
     EXPECT_TRUE(fits) << "one that fits is passed over for one that does not";
     if (gain > 0.001 && c.offload && !plan.prediction->candidate.offload) {
-      EXPECT_EQ(lost, "offloading is for what fits in no other way");
+      EXPECT_EQ(lost, "offloading is used only where nothing else fits");
     } else if (gain > 0.001) {
       EXPECT_GT(planner::stage_of(c.method), 0) << "only shards may be passed over";
-      EXPECT_THAT(lost, HasSubstr("% faster, but shards"));
+      EXPECT_THAT(lost, HasSubstr("% faster, but sharding"));
       EXPECT_LT(gain, 0.06);
     } else if (gain < -0.001) {
       EXPECT_THAT(lost, HasSubstr(" slower"));
@@ -137,7 +137,8 @@ void expect_words(const planner::Plan& plan) {
   EXPECT_THAT(text, Not(HasSubstr("inf ")));
 }
 
-// Loading runs behind everything else: a device that waits for it names it, and only it.
+// Loading runs behind everything else: a device that waits for it names it, and only
+// it.
 void expect_one_bottleneck(const planner::Plan& plan) {
   const auto said = HasSubstr("data loading is the bottleneck: ");
   if (plan.bottleneck == "data loading") {

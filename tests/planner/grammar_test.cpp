@@ -57,7 +57,7 @@ TEST(Grammar, HostsAreLinkedByANetwork) {
   for (const auto& [prediction, lost] : plan.candidates) {
     const auto& c = prediction.candidate;
     if (c.method != planner::Method::data_parallel || c.ranks <= 4) continue;
-    EXPECT_EQ(lost, "threads of one process are on one host");
+    EXPECT_EQ(lost, "one process cannot span hosts");
   }
 }
 
@@ -82,7 +82,7 @@ TEST(Grammar, NearNamesAreSuggested) {
 TEST(Loading, ImagesForAFastGpuGetMoreThreads) {
   const auto plan = shipped_plan("resnet50", "dgx-b200", {{"batch.global", "2048"}});
   EXPECT_GT(plan.config.config.data.workers.value(), 3);
-  EXPECT_THAT(because(plan, "data.workers"), HasSubstr("hide the loading of 256 "));
+  EXPECT_THAT(because(plan, "data.workers"), HasSubstr("hides the loading of 256 "));
   EXPECT_DOUBLE_EQ(plan.prediction->time.data_wait, 0);
 }
 
