@@ -52,7 +52,7 @@ int check_output(int status) {
   std::cout.flush();
   const int reason = was_good ? errno : 0;
   if (std::cout || broken_pipe()) return status;
-  std::cerr << "lockstep: error: can not write the result to standard output"
+  std::cerr << "lockstep: error: cannot write the result to standard output"
             << (reason == 0 ? "" : ": ") << (reason == 0 ? "" : std::strerror(reason))
             << "\n";
   return status == 0 ? 3 : status;

@@ -61,7 +61,7 @@ int run_check_data(const std::vector<std::string>& words, ConfigLoader load) {
   const auto line = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   const bool written = std::fwrite(line.data(), 1, line.size(), stdout) == line.size();
   if (written && std::fflush(stdout) == 0) return kExitOk;
-  throw Error(Fault::io, "can not write to standard output");
+  throw Error(Fault::io, "cannot write to standard output");
 }
 
 }  // namespace lockstep

@@ -107,7 +107,7 @@ Request parse_request(const std::vector<std::string>& words) {
 void put(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   if (std::fflush(stdout) == 0 || errno == EPIPE) return;
-  throw Error(Fault::io, "can not write to standard output: ", std::strerror(errno));
+  throw Error(Fault::io, "cannot write to standard output: ", std::strerror(errno));
 }
 
 tokenizer::Tokenizer words_of(const Request& request,

@@ -45,7 +45,7 @@ void put_line(const Json& json) {
   const auto line = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   if (std::fwrite(line.data(), 1, line.size(), stdout) == line.size()) return;
   if (errno == EPIPE) return;  // the reader has seen enough
-  throw Error(Fault::io, "can not write to standard output: ", std::strerror(errno));
+  throw Error(Fault::io, "cannot write to standard output: ", std::strerror(errno));
 }
 
 // JSON has no NaN.
@@ -110,7 +110,7 @@ int run_inference(const std::vector<std::string>& words, ConfigLoader load) {
     put_line(json_of(trained.evaluate()));
   }
   if (std::fflush(stdout) == 0 || errno == EPIPE) return kExitOk;
-  throw Error(Fault::io, "can not write to standard output: ", std::strerror(errno));
+  throw Error(Fault::io, "cannot write to standard output: ", std::strerror(errno));
 }
 
 }  // namespace lockstep

@@ -127,7 +127,7 @@ std::string version_by(const char* function, int major_factor) {
 void print(const std::string& text) {
   const auto written = std::fwrite(text.data(), 1, text.size(), stdout);
   if ((written < text.size() || std::fflush(stdout) != 0) && errno != EPIPE) {
-    throw Error(Fault::io, "can not write to standard output: ", std::strerror(errno));
+    throw Error(Fault::io, "cannot write to standard output: ", std::strerror(errno));
   }
 }
 

@@ -22,7 +22,7 @@ torch::Device device_of(const run::RankEnvironment& environment, bool cuda) {
   if (!cuda) return torch::kCPU;
   if (!torch::cuda::is_available()) {
     throw Error(Fault::hardware,
-                "selftest: --cuda was requested, but there is no GPU; drop it");
+                "selftest: --cuda was requested, but there is no GPU; leave it out");
   }
   const auto gpus = static_cast<int>(torch::cuda::device_count());
   return {torch::kCUDA, static_cast<c10::DeviceIndex>(environment.local_rank % gpus)};

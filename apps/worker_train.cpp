@@ -219,9 +219,8 @@ bool show(const train::Result& result) {
   if (errno == EPIPE) return true;
   // Standard error may be as full, and that changes nothing either.
   const auto line = fmt::format(
-      "lockstep_worker: error: can not write the result to standard output: {}; the "
-      "run "
-      "is done all the same\n",
+      "lockstep_worker: error: cannot write the result to standard output: {}; the run "
+      "itself is done\n",
       std::strerror(errno));
   std::fputs(line.c_str(), stderr);
   return false;
@@ -230,7 +229,7 @@ bool show(const train::Result& result) {
 // `stopped`: by which signal, and with which exit status.
 int leave_early(train::Result stopped, std::optional<train::Reporter>& reporter,
                 const Record& record) {
-  log::warning("comm", fmt::format("stopped by {} before the ranks had met",
+  log::warning("comm", fmt::format("stopped by {} before all ranks had joined",
                                    process::signal_name(stopped.stopped_by)));
   if (reporter) reporter->finished(stopped);
   return record.done(stopped);

@@ -7,7 +7,7 @@ stamp=.lockstep-complete
 # need_space GB WHAT: before a large download, not in the middle of it.
 need_space() {
   local available_kb
-  mkdir -p "$cache" 2>/dev/null || fail 3 "can not create $cache; set XDG_CACHE_HOME to a folder you can write to"
+  mkdir -p "$cache" 2>/dev/null || fail 3 "cannot create $cache; set XDG_CACHE_HOME to a folder you can write to"
   available_kb="$(df -Pk "$cache" | awk 'NR == 2 {print $4}')"
   ((available_kb >= $1 * 1000000)) ||
     fail 3 "$2 needs $1 GB free in $cache, which has $((available_kb / 1000000)) GB; free some, or set XDG_CACHE_HOME"

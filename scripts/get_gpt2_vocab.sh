@@ -26,7 +26,7 @@ is_right() { [[ -f "$1" && "$(sha256sum <"$1")" == "$sha256  -" ]]; }
 # The package is offered as its source only.
 fetch() {
   local work
-  mkdir -p "$folder" 2>/dev/null || fail 3 "can not create $folder; name a folder you can write to"
+  mkdir -p "$folder" 2>/dev/null || fail 3 "cannot create $folder; name a folder you can write to"
   work="$(mktemp -d "$folder/.fetch.XXXXXX")"
   # shellcheck disable=SC2064  # the folder of now
   trap "rm -rf '$work'" EXIT

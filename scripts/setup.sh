@@ -152,7 +152,7 @@ fetch_promtool() {
   rm -rf "$oracle/tmp"
 }
 
-# Configures when something that CMake can not notice by itself has changed.
+# Configures when something that CMake cannot notice by itself has changed.
 configure() {
   local settings="source=$root libtorch=$libtorch nvcc=$nvcc_root cudnn_frontend=$cudnn_frontend arrow=$arrow preset=$preset unity=$unity"
   ! gpu_present || settings+=" gpu"

@@ -67,12 +67,12 @@ std::string_view name_of_kind(mode_t kind) {
     case S_IFBLK:
       return "a device";
     default:
-      return "no regular file";
+      return "not a regular file";
   }
 }
 
 [[noreturn]] void refuse_kind(const Path& path, mode_t kind) {
-  throw Error(Fault::io, "can not write '", path.string(), "': it is ",
+  throw Error(Fault::io, "cannot write '", path.string(), "': it is ",
               name_of_kind(kind),
               "; name a regular file, or one that is not there yet");
 }
@@ -104,7 +104,7 @@ void write_through(const Path& path, const std::function<void(int fd)>& write) {
   const int how = names_a_stream(path) ? O_APPEND : O_TRUNC;
   Descriptor file(::open(path.c_str(), O_WRONLY | how | O_NONBLOCK | O_CLOEXEC));
   if (!file && errno == ENXIO) {
-    throw Error(Fault::io, "can not write '", path.string(),
+    throw Error(Fault::io, "cannot write '", path.string(),
                 "': it is a pipe that nobody reads; start its reader first");
   }
   if (!file) fail("write", path, errno);
@@ -122,7 +122,7 @@ void wait_until_readable(int fd) {
 }  // namespace
 
 void fail(std::string_view what, const Path& path, int error) {
-  throw SystemError(error, "can not ", what, " '", path.string(),
+  throw SystemError(error, "cannot ", what, " '", path.string(),
                     "': ", std::strerror(error), remedy_for(error));
 }
 
@@ -148,11 +148,11 @@ std::string read(const Path& path, std::int64_t limit_bytes) {
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) fail("read", path, errno);
   if (S_ISDIR(info.st_mode)) {
-    throw Error(Fault::io, "can not read '", path.string(),
+    throw Error(Fault::io, "cannot read '", path.string(),
                 "': it is a directory, a file was expected");
   }
   if (info.st_size > limit_bytes) {
-    throw Error(Fault::io, "can not read '", path.string(), "': it has ",
+    throw Error(Fault::io, "cannot read '", path.string(), "': it has ",
                 units::format_bytes(info.st_size), ", the limit for such a file is ",
                 units::format_bytes(limit_bytes));
   }
@@ -170,7 +170,7 @@ std::string read(const Path& path, std::int64_t limit_bytes) {
     content.append(buffer, static_cast<std::size_t>(got));
     // Files of /proc and pipes say size 0: the limit counts the bytes that arrive, too.
     if (static_cast<std::int64_t>(content.size()) > limit_bytes) {
-      throw Error(Fault::io, "can not read '", path.string(), "': more than ",
+      throw Error(Fault::io, "cannot read '", path.string(), "': more than ",
                   units::format_bytes(limit_bytes), ", the limit for such a file");
     }
   }

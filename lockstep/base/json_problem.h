@@ -14,7 +14,7 @@ namespace lockstep {
 // for sources, as the library's header is.
 inline std::string json_problem(const std::exception& error) {
   if (const auto* parse = dynamic_cast<const nlohmann::json::parse_error*>(&error)) {
-    return str("it is no JSON from byte ", parse->byte, " on");
+    return str("it is not JSON from byte ", parse->byte, " on");
   }
   const std::string text = error.what();
   const bool tagged = text.rfind("[json.exception.", 0) == 0;

@@ -122,7 +122,7 @@ std::string describe(const PortHolder& holder) {
 
 std::string describe_holder(int port) {
   const auto holder = find_port_holder(port);
-  return holder ? describe(*holder) : "a process that can not be seen from here";
+  return holder ? describe(*holder) : "a process that cannot be seen from here";
 }
 
 bool only_lingers(int port) {

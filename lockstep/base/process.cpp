@@ -26,7 +26,7 @@ using files::Descriptor;
 std::pair<Descriptor, Descriptor> make_pipe() {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-    throw Error(Fault::io, "can not make a pipe: ", std::strerror(errno));
+    throw Error(Fault::io, "cannot make a pipe: ", std::strerror(errno));
   }
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
@@ -146,7 +146,7 @@ Child Child::start(const ProcessOptions& command) {
   Prepared p = prepare(command);
   const pid_t pid = ::fork();
   if (pid < 0) {
-    throw Error(Fault::io, "can not start '", command.arguments[0],
+    throw Error(Fault::io, "cannot start '", command.arguments[0],
                 "': ", std::strerror(errno));
   }
   if (pid == 0) become(command, p);
@@ -163,7 +163,7 @@ Child Child::start(const ProcessOptions& command) {
   // Ends at once when exec closes the pipe.
   if (::read(p.failure_read.get(), &failure, sizeof failure) == sizeof failure) {
     child.wait();
-    throw Error(Fault::io, "can not start '", command.arguments[0], "'",
+    throw Error(Fault::io, "cannot start '", command.arguments[0], "'",
                 failure.by_cpus ? " on the CPUs chosen for it: " : ": ",
                 std::strerror(failure.error));
   }

@@ -139,8 +139,8 @@ void check_no_nan(const torch::Tensor& tensor, const std::string& name,
   if (bad == 0) return;
   throw Error(Fault::config, place, ": ", bad, " of ", tensor.numel(), " elements of '",
               name,
-              "' are NaN; training can not begin with them: name other "
-              "weights, or leave the tensor out by checkpoint.ignore");
+              "' are NaN; training cannot begin with them: name other weights, or "
+              "leave the tensor out by checkpoint.ignore");
 }
 
 // The weights that a model begins with, by its names.

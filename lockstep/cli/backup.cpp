@@ -12,7 +12,7 @@ namespace {
 int back_up(const Arguments& arguments, Context& context) {
   const std::filesystem::path target(*arguments.operand("FILE"));
   if (std::filesystem::exists(target)) {
-    throw Error(Fault::config, "backup: '", target.string(), "' is there already");
+    throw Error(Fault::config, "backup: '", target.string(), "' already exists");
   }
   service::Store store(service_folder(arguments, context) / "lockstep.db");
   store.database().back_up_to(target);
@@ -35,7 +35,7 @@ Command backup_command() {
               "Runs and uploads are files: copy the folders jobs and files of "
               "store.dir beside it.\n",
           .operands = {{.name = "FILE",
-                        .help = "The copy; it must not be there yet.",
+                        .help = "The copy; it must not exist yet.",
                         .completes = Completes::file}},
           .options = {server_config_option()},
           .run = back_up};

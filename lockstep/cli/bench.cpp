@@ -172,19 +172,17 @@ std::vector<Option> bench_options() {
                    kStrategies, ").")},
       {.name = "--ranks",
        .value = "LIST",
-       .help = "Numbers of ranks, each with each strategy (default: 1,2)."},
-      {.name = "--steps",
-       .value = "N",
-       .help = "Steps of each that are timed (default: 20)."},
+       .help = "World sizes, each with every strategy (default: 1,2)."},
+      {.name = "--steps", .value = "N", .help = "Timed steps of each (default: 20)."},
       {.name = "--warmup",
        .value = "N",
-       .help = "Steps before them that are not (default: 5)."},
+       .help = "Warm-up steps before them, not timed (default: 5)."},
       {.name = "--run-dir",
        .value = "DIR",
        .help = "Keep runs and results in this new directory (default: the next "
-               "bench_0001 among the runs).",
+               "bench_NNNN beside the runs).",
        .completes = Completes::directory},
-      {.name = "--json", .help = "The result as one JSON object."}};
+      {.name = "--json", .help = "Print the result as one JSON object."}};
 }
 
 }  // namespace
@@ -204,7 +202,7 @@ BenchRequest bench_request(const Arguments& arguments) {
       which.ranks = ranks;
       if (which.strategy == config::Strategy::single && ranks > 1) {
         request.left_out.push_back(
-            str(which.text(), " is left out: single is one rank"));
+            str(which.text(), " skipped: single means one rank"));
       } else {
         request.cases.push_back(which);
       }
@@ -212,8 +210,8 @@ BenchRequest bench_request(const Arguments& arguments) {
   }
   if (request.cases.empty()) {
     throw Error(Fault::config,
-                "--ranks: single is one rank, so that nothing is left "
-                "to time; add 1 to --ranks, or ddp to --strategies");
+                "--ranks: single means one rank, so nothing is left to time; add 1 to "
+                "--ranks, or ddp to --strategies");
   }
   return request;
 }

@@ -12,10 +12,10 @@ using config::Origin;
 // Drops beyond the end of so short a run are refused, and cost no time.
 void plain_schedule(jobs::Settings& settings, const config::Config& config) {
   const auto name = config.schedule.name;
-  settings.set("schedule.warmup_epochs", "0", "the rate costs no time");
+  settings.set("schedule.warmup_epochs", "0", "the learning rate takes no time");
   if (name != config::Schedule::step && name != config::Schedule::multi_step) return;
-  settings.set("schedule.milestones", "[]", "the rate costs no time");
-  settings.set("schedule.name", "constant", "the rate costs no time");
+  settings.set("schedule.milestones", "[]", "the learning rate takes no time");
+  settings.set("schedule.name", "constant", "the learning rate takes no time");
 }
 
 double median(std::vector<double> values) {
@@ -74,15 +74,16 @@ std::vector<planner::Choice> shorten(config::Loaded& wanted,
   const auto all = request.all_steps();
   jobs::only_steps(settings, wanted.config, all);
   plain_schedule(settings, wanted.config);
-  settings.set("train.log_every", str(all), "writing lines is no training");
+  settings.set("train.log_every", str(all), "logging is not part of what is timed");
   settings.set("profile.steps", str(request.warmup + 1, ":", all),
-               "these are the steps that are timed");
-  settings.set("eval.sanity_batches", "0", "nothing is evaluated");
+               "these steps are timed");
+  settings.set("eval.sanity_batches", "0", "evaluation is off");
   settings.set("train.fast_dev_run", "0", "set by --steps");
   settings.set("early_stop.patience", "0", "set by --steps");
   settings.set("early_stop.divergence", "0", "set by --steps");
-  settings.set("checkpoint.save_best", "false", "the weights are of no use");
-  settings.set("parallel.on_setup_failure", "stop", "every combination has its ranks");
+  settings.set("checkpoint.save_best", "false", "the weights are not needed");
+  settings.set("parallel.on_setup_failure", "stop",
+               "--ranks sets it for each combination");
   return settings.take();
 }
 

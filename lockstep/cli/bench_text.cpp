@@ -93,7 +93,7 @@ std::string notes(const std::vector<BenchRow>& rows, const BenchRequest& request
       request.steps, request.warmup,
       gpu ? "the share of the time in which the GPUs had work, by NVML."
           : "CPU seconds of all ranks over those of all cores.",
-      shared ? "; (all): the ranks are threads, it is that of all" : "",
+      shared ? "; (all): ranks are threads of one process, whose memory this is" : "",
       uneven && !gpu ? "Ranks share the cores (threads): parallel.threads=1 compares "
                        "ranks with one core each.\n"
                      : "");

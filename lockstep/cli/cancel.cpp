@@ -5,7 +5,7 @@ namespace lockstep::cli {
 
 Command cancel_command() {
   return job_action({.name = "cancel",
-                     .summary = "Cancel a job: a checkpoint, then the end.",
+                     .summary = "Cancel a job: it saves a checkpoint and ends.",
                      .details = "After the grace period (queue.grace) it is killed. "
                                 "`lockstep resume` continues from\nits checkpoint.\n"});
 }

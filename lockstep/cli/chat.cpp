@@ -18,11 +18,10 @@ int run_command(const Arguments& arguments, Context& context) {
 
 Command chat_command() {
   auto options = generation_options();
-  options.push_back({.name = "--system",
-                     .value = "TEXT",
-                     .help = "The first message, which every answer sees."});
+  options.push_back(
+      {.name = "--system", .value = "TEXT", .help = "The system prompt."});
   return {.name = "chat",
-          .summary = "Talk with a trained model.",
+          .summary = "Chat with a trained model.",
           .usage = "lockstep chat [SOURCE] [options]",
           .details =
               "A message a line, from the terminal or a pipe. The conversation "

@@ -16,20 +16,20 @@ constexpr const char* kDetails =
     "  lockstep checkpoint export 0007 --to model.ts --format torchscript\n"
     "  lockstep checkpoint import resnet.pt --to resnet.safetensors\n"
     "  lockstep checkpoint prune 0007 --keep-last 2 --keep-best 1 --dry-run\n\n"
-    "list     the checkpoints; good are those of which every byte has been read, by\n"
-    "         verify, prune, export or a resume, and no file has changed since\n"
+    "list     the checkpoints; good: every byte has been verified, by verify,\n"
+    "         prune, export or a resume, and no file has changed since\n"
     "inspect  the tensors of one, where they are, and the state beside them\n"
-    "verify   reads every byte; status 1 if something is not what was written\n"
+    "verify   reads every byte; status 1 if something is damaged\n"
     "diff     which tensors of two differ and by how much; status 8 if any do\n"
     "export   the weights in one file (safetensors, pt), or a directory (hf), which\n"
     "         transformers loads if the model is a gpt; or the model itself as a\n"
     "         program (torchscript), which torch.jit.load reads\n"
     "import   a safetensors file, or a state dict of PyTorch (.pt, .bin), of which\n"
     "         nothing is executed, as a safetensors file that a recipe can load\n"
-    "prune    removes checkpoints that no --keep option keeps, never the newest good "
+    "prune    removes checkpoints that no --keep option keeps, never the newest valid "
     "one;\n"
     "         what it keeps is verified first, and damaged ones do not count\n\n"
-    "The newest good checkpoint of a run is taken where one is needed.\n";
+    "Where one is needed, the newest valid checkpoint of the run is used.\n";
 
 std::vector<Option> checkpoint_options() {
   return {{.name = "--dir",
@@ -39,7 +39,7 @@ std::vector<Option> checkpoint_options() {
            .completes = Completes::directory},
           {.name = "--step",
            .value = "N",
-           .help = "inspect, verify, diff, export: this one (a number, best or last).",
+           .help = "inspect, verify, diff, export: the step (a number, best or last).",
            .choices = {"best", "last"},
            .free_text = true},
           {.name = "--to",
@@ -50,9 +50,9 @@ std::vector<Option> checkpoint_options() {
            .value = "FORMAT",
            .help = "export: safetensors (a file), pt (a file for torch.load), hf (a "
                    "directory; a gpt as transformers loads it) or torchscript (a "
-                   "program for torch.jit.load).",
+                   "program for torch.jit.load; ONNX is made of it, docs/weights.md).",
            .choices = {"safetensors", "pt", "hf", "torchscript"}},
-          {.name = "--ema", .help = "export: the averaged weights."},
+          {.name = "--ema", .help = "export: the averaged weights (EMA)."},
           {.name = "--tokenizer",
            .value = "FOLDER",
            .help = "export hf: where the files of the tokenizer are (default: where "
@@ -60,7 +60,7 @@ std::vector<Option> checkpoint_options() {
            .completes = Completes::directory},
           {.name = "--strip",
            .value = "PREFIX",
-           .help = "import: take this off the names, for example module."},
+           .help = "import: strip this prefix from names, for example module."},
           {.name = "--keep-last", .value = "N", .help = "prune: keep the N newest."},
           {.name = "--keep-best",
            .value = "N",
@@ -68,7 +68,7 @@ std::vector<Option> checkpoint_options() {
           {.name = "--keep-every",
            .value = "N",
            .help = "prune: keep those whose step is a multiple of N."},
-          {.name = "--dry-run", .help = "prune: only say what would go."},
+          {.name = "--dry-run", .help = "prune: dry run: print what would be removed."},
           {.name = "--json",
            .help = "list, inspect, verify, diff, prune: one JSON object."}};
 }
@@ -100,7 +100,7 @@ Command checkpoint_command() {
               "       lockstep checkpoint import FILE --to PATH [options]",
           .details = kDetails,
           .operands = {{.name = "ACTION",
-                        .help = "What to do.",
+                        .help = "The action.",
                         .choices = {"list", "inspect", "verify", "diff", "export",
                                     "import", "prune"}},
                        {.name = "WHERE",

@@ -43,7 +43,7 @@ void check_folder(const Path& file, const Arguments& arguments) {
   if (folder.empty() || std::filesystem::is_directory(folder, ignored)) return;
   throw Error(Fault::io, "checkpoint ", *arguments.operand("ACTION"), ": --to ",
               file.string(), ": '", folder.string(),
-              "' is not a folder; make it first (mkdir -p)");
+              "' is not a directory; create it first (mkdir -p)");
 }
 
 void order_and_place(Entries& entries) {
@@ -66,8 +66,8 @@ std::map<std::string, std::string> sources_of(const storage::Manifest& manifest,
   }
   if (average && !has_average) {
     throw Error(Fault::config,
-                "checkpoint export: there are no averaged weights in it; --ema is for "
-                "runs with ema.enabled=true");
+                "checkpoint export: the checkpoint has no averaged weights; --ema is "
+                "for runs with ema.enabled=true");
   }
   if (sources.empty()) {
     throw Error(Fault::config, "checkpoint export: there is no tensor '", kModel,
@@ -140,7 +140,8 @@ std::string stripped(const std::string& name, const std::string& prefix) {
 
 void say_left_out(const storage::WeightsFile& file, Context& context) {
   for (const auto& name : file.left_out()) {
-    context.err << printable(str("left out '", name, "', which is no tensor")) << "\n";
+    context.err << printable(str("left out '", name, "', which is not a tensor"))
+                << "\n";
   }
 }
 
@@ -231,6 +232,10 @@ void export_folder(const CheckpointExport& what, const Path& to) {
                 to / file.filename(), context);
     files::write_atomically(folder / "config.json",
                             config_json(config, reader.manifest().step));
+    context.err << "note: transformers has no counterpart of model.name="
+                << config.config.model.name
+                << " and cannot load this directory; safetensors.torch.load_file() "
+                   "reads its weights\n";
   }
   std::filesystem::rename(folder, target, error);
   if (error) files::fail("make", target, error.value());

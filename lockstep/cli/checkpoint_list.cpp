@@ -172,12 +172,15 @@ int prune_checkpoints(const Arguments& arguments, Context& context) {
   const auto pruned = storage::prune(storage::FileSystem::real(), place.checkpoints,
                                      {.keep = keep, .dry_run = dry});
   for (const auto& bad : pruned.damaged) {
-    context.err << printable(str("counts for no rule: ", bad.reason)) << "\n";
+    context.err << printable(str("not counted by any --keep option: ", bad.reason))
+                << "\n";
   }
   for (const auto& unread : pruned.unreadable) {
-    context.err << printable(str("could not be read, stays and counts for no rule: ",
-                                 unread.path.string(), ": ", unread.reason))
-                << "\n";
+    context.err
+        << printable(
+               str("could not be read; kept, and not counted by any --keep option: ",
+                   unread.path.string(), ": ", unread.reason))
+        << "\n";
   }
   if (arguments.has("--json")) {
     Json json = {{"dry_run", dry}, {"freed_bytes", pruned.freed_bytes}};

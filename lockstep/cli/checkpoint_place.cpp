@@ -74,7 +74,7 @@ Path one_checkpoint(const CheckpointPlace& place, const CheckpointChoice& choice
     context.err << printable(str("skipped ", skipped.reason)) << "\n";
   }
   if (found.path) return *found.path;
-  throw Error(Fault::config, "checkpoint: there is no good checkpoint in '",
+  throw Error(Fault::config, "checkpoint: there is no valid checkpoint in '",
               place.checkpoints.string(), "'");
 }
 

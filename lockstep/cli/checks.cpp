@@ -104,7 +104,7 @@ Check check_cuda(const WorkerReport& worker, const hardware::Machine& machine) {
                                     fact(facts, "nccl"), fact(facts, "kernels"))};
   if (!machine.gpus.empty() && !usable) {
     check.verdict = Verdict::warn;
-    check.detail += "; there is a GPU, but the worker can not use it";
+    check.detail += "; there is a GPU, but the worker cannot use it";
     check.remedy =
         "rebuild with ./scripts/setup.sh on this machine, and look at the driver";
   }
@@ -164,7 +164,7 @@ Check check_disk(const std::string& run_dir) {
   Check check{.name = "run dir", .detail = ""};
   if (::access(place.c_str(), W_OK | X_OK) != 0) {
     check.verdict = Verdict::fail;
-    check.detail = fmt::format("'{}' can not be written", place.string());
+    check.detail = fmt::format("'{}' cannot be written", place.string());
     check.remedy = "choose another place with run.dir=DIR";
     return check;
   }

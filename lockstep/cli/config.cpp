@@ -147,7 +147,7 @@ Command config_command() {
           "it\n"
           "does and takes. check says what is wrong with a recipe, opens its data and "
           "reads\n"
-          "some samples of it; status 3 where it can not be read.\n"
+          "some samples of it; status 3 where it cannot be read.\n"
           "reference prints docs/reference/config.md; with --json the same as "
           "objects.\n",
       .operands = {{.name = "ACTION",

@@ -111,9 +111,9 @@ std::vector<planner::Choice> make_sweep(config::Loaded& wanted,
   settings.set("train.fast_dev_run", "0", "set by --steps");
   settings.set("early_stop.patience", "0", "set by --steps");
   settings.set("early_stop.divergence", text::from_double(request.diverged),
-               "beyond it the rate is too large");
-  settings.set("eval.sanity_batches", "0", "nothing is evaluated");
-  settings.set("checkpoint.save_best", "false", "the weights are of no use");
+               "the rate is too large beyond it");
+  settings.set("eval.sanity_batches", "0", "evaluation is off");
+  settings.set("checkpoint.save_best", "false", "the weights are not needed");
   return settings.take();
 }
 
@@ -126,11 +126,11 @@ Command find_lr_command() {
           "  lockstep find-lr recipes/fashion_mnist.yaml\n"
           "  lockstep find-lr recipes/fashion_mnist.yaml --from 1e-6 --to 0.1 "
           "parallel.ranks=2\n\n"
-          "A short run of its own: the learning rate grows by one factor at every step "
-          "until\n"
-          "the loss, smoothed, is 4 times its least. Suggested is the rate at which it "
-          "falls\n"
-          "the fastest, the first 10 steps left out. No weights are kept; "
+          "A short run of its own: the learning rate grows by a constant factor every "
+          "step\n"
+          "until the smoothed loss is 4 times its minimum. The suggestion is the rate "
+          "at which it\n"
+          "falls fastest, without the first 10 steps. No weights are kept; "
           "lr_finder.csv in the\n"
           "run directory has the numbers. Exit status: 0 a rate was found, 1 none "
           "was.\n",
@@ -147,7 +147,7 @@ Command find_lr_command() {
                   {.name = "--steps",
                    .value = "N",
                    .help = "Steps from one to the other (default: 100)."},
-                  {.name = "--json", .help = "The result as one JSON object."}},
+                  {.name = "--json", .help = "Print the result as one JSON object."}},
       .takes_overrides = true,
       .run = find_lr};
 }

@@ -71,8 +71,8 @@ std::string lr_text(const LrFinding& finding) {
   std::string text = finding.points.empty() ? "" : Chart(finding).text();
   if (!finding.best) {
     return text + fmt::format(
-                      "no suggestion: the loss falls nowhere in the {} steps that were "
-                      "made; sweep other rates (--from, --to) or more steps\n",
+                      "no suggestion: the loss never falls in the {} steps; try other "
+                      "rates (--from, --to) or more steps\n",
                       finding.points.size());
   }
   const auto& point = finding.points[*finding.best];

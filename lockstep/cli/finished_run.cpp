@@ -55,13 +55,12 @@ void say_over(const jobs::OverRun& over, const Arguments& arguments, Context& co
   }
   context.err << "lockstep: "
               << printable(fmt::format(
-                     "the run in {} is over after step {} ({}{}){}; nothing was "
-                     "changed",
+                     "the run in {} finished at step {} ({}{}){}; nothing was changed",
                      run.path().string(), done.steps, done.reason, result_text(run),
                      weights.empty() ? "" : ", its weights are in " + weights))
               << "\nlockstep: raise train.steps or train.epochs"
               << (done.reason == "done" ? "" : ", or change early_stop,")
-              << " to train on; name another --run-dir to start over\n";
+              << " to train further; name another --run-dir to start over\n";
 }
 
 bool was_typed(const Arguments& arguments, std::string_view key) {

@@ -32,15 +32,15 @@ Command generate_command() {
                  {{.name = "--prompt",
                    .shorthand = "-p",
                    .value = "TEXT",
-                   .help = "The text to continue; without it, any text."},
+                   .help = "The text to continue (default: none, the model begins)."},
                   {.name = "--prompts",
                    .value = "FILE",
-                   .help = "A prompt a line; they are continued together.",
+                   .help = "A file with one prompt a line, generated as one batch.",
                    .completes = Completes::file}});
   options.push_back(
       {.name = "--json", .help = "Print one JSON object for each prompt."});
   return {.name = "generate",
-          .summary = "Continue texts by a trained model.",
+          .summary = "Generate text with a trained model.",
           .usage = "lockstep generate [SOURCE] --prompt TEXT [options]",
           .details =
               "lockstep generate --prompt 'In the beginning'\n"

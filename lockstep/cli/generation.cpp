@@ -53,7 +53,7 @@ void check_words(const Arguments& arguments) {
   for (const auto& word : arguments.values("--stop")) {
     if (!word.empty()) continue;
     throw Error(Fault::config,
-                "generate: --stop is empty; write the text that ends one");
+                "generate: --stop is empty; write the string to stop at");
   }
   const auto device = arguments.value("--device").value_or("cpu");
   const bool is_numbered = device.starts_with("cuda:") &&
@@ -79,37 +79,36 @@ std::vector<Option> generation_options() {
       {.name = "--max-tokens",
        .shorthand = "-n",
        .value = "N",
-       .help = "So many new tokens at most (default: 128)."},
+       .help = "The maximum number of new tokens (default: 128)."},
       {.name = "--temperature",
        .value = "T",
-       .help = "Below 1: likelier words, above: rarer ones; 0: always the likeliest "
-               "(default: 1)."},
+       .help = "Sampling temperature; 0: greedy decoding (default: 1)."},
       {.name = "--top-k",
        .value = "K",
-       .help = "Choose among the K likeliest tokens (default: 0, all)."},
+       .help = "Top-k: sample from the K most likely tokens (default: 0, all)."},
       {.name = "--top-p",
        .value = "P",
-       .help = "Choose among the likeliest tokens with this share in all "
+       .help = "Top-p: sample from the most likely tokens with this total probability "
                "(default: 1)."},
       {.name = "--repetition-penalty",
        .value = "R",
-       .help = "Above 1: tokens that were there become less likely (default: 1)."},
+       .help = "Above 1: tokens that have occurred become less likely (default: 1)."},
       {.name = "--seed",
        .value = "N",
        .help = "The same seed gives the same text (default: 0)."},
       {.name = "--stop",
        .value = "TEXT",
-       .help = "End a text where this comes; may be given several times."},
+       .help = "Stop a text at this string; may be given several times."},
       {.name = "--tokenizer",
        .value = "PATH",
-       .help = "The tokenizer, where the source does not say it.",
+       .help = "The tokenizer, if the source does not name it.",
        .completes = Completes::file},
       {.name = "--device",
        .value = "DEVICE",
        .help = "cpu, cuda or cuda:N (default: the GPU, where there is one)."},
       {.name = "--dtype",
        .value = "DTYPE",
-       .help = "Arithmetic (default: fp32).",
+       .help = "Precision (default: fp32).",
        .choices = {"fp32", "bf16", "fp16"}},
       {.name = "--dir",
        .value = "DIR",
@@ -132,7 +131,7 @@ std::vector<std::string> generation_words(const Arguments& arguments,
     if (const auto value = arguments.number(name, least)) {
       if (*value > kMostCount && std::string_view(name) != "--seed") {
         throw Error(Fault::config, "generate: ", name, " is ", *value,
-                    ", more than any model has; choose at most ", kMostCount);
+                    ", more than any model has; use at most ", kMostCount);
       }
       words.insert(words.end(), {name, std::to_string(*value)});
     }

@@ -123,30 +123,32 @@ Command gpus_command() {
           "free memory,\nthe same bits twice, and sums over NCCL, each in a process "
           "of its own with a time\nlimit. Exit status: 0 all passed, 1 not all.\n",
       .operands = {{.name = "ACTION",
-                    .help = "test: see whether every GPU computes what it should.",
+                    .help = "test: check that every GPU computes correctly.",
                     .required = false,
                     .choices = {"test"}}},
-      .options = {{.name = "--free", .help = "Only those on which nobody computes."},
+      .options = {{.name = "--free",
+                   .help = "Only idle GPUs, on which no process computes."},
                   {.name = "--min-memory",
                    .value = "SIZE",
                    .help = "Only those with this much free memory."},
                   {.name = "--count",
                    .value = "N",
-                   .help = "This many; fewer, with a warning, where there are fewer; "
-                           "none ends with status 3."},
+                   .help = "How many; fewer, with a warning, if there are fewer; "
+                           "status 3 if there is none."},
                   {.name = "--strict",
                    .help = "Fewer than --count, or none to test, ends with status 3."},
-                  {.name = "--uuid", .help = "UUIDs instead of numbers."},
-                  {.name = "--export", .help = "As a line for a shell to evaluate."},
+                  {.name = "--uuid", .help = "Print UUIDs instead of numbers."},
+                  {.name = "--export",
+                   .help = "Print an export line for a shell to evaluate."},
                   {.name = "--from",
                    .value = "FILE",
-                   .help = "Of a machine from `lockstep hardware --json`.",
+                   .help =
+                       "Choose on a machine described by `lockstep hardware --json`.",
                    .completes = Completes::file},
-                  {.name = "--json", .help = "test: one JSON object."},
+                  {.name = "--json", .help = "test: print one JSON object."},
                   {.name = "--time-limit",
                    .value = "S",
-                   .help = "test: seconds after which a part counts as hanging "
-                           "(default: 120)."}},
+                   .help = "test: timeout of each part in seconds (default: 120)."}},
       .run = gpus};
 }
 

@@ -69,13 +69,16 @@ Command hardware_command() {
           "lockstep hardware [--json] [--from FILE]\n"
           "       lockstep hardware bench [--json] [--quick] [--no-store]",
       .details =
-          "n/a is what the driver or the device does not tell. No CUDA context is "
-          "made.\n\n"
+          "n/a: not reported by the driver or the device. No CUDA context is made.\n\n"
           "bench measures: copies within and to GPUs, between each two of them (which "
-          "are also\nchecked: some machines lose data there, or hang), all-reduce, "
-          "products of matrices,\nthe memory of the host. The result is kept for this "
-          "machine; plans use it. GPUs that\nare slower than their equals are named. "
-          "Exit status: 0 all was measured, 1 not all, or\na pair is broken.\n",
+          "are also\n"
+          "checked: some machines lose data there, or hang), all-reduce, products of "
+          "matrices,\n"
+          "the memory of the host. The result is kept for this machine; plans use it. "
+          "GPUs that\n"
+          "are slower than their equals are named. Exit status: 0 all was measured, 1 "
+          "not all, or\n"
+          "a pair is broken.\n",
       .operands = {{.name = "ACTION",
                     .help = "bench: measure this machine.",
                     .required = false,
@@ -86,15 +89,14 @@ Command hardware_command() {
                        "(docs/hardware.md)."},
                   {.name = "--from",
                    .value = "FILE",
-                   .help = "A machine from such a file instead of this one.",
+                   .help =
+                       "Report the machine that such a file describes, not this one.",
                    .completes = Completes::file},
                   {.name = "--quick", .help = "bench: rougher numbers in seconds."},
                   {.name = "--no-store", .help = "bench: do not keep the result."},
                   {.name = "--time-limit",
                    .value = "S",
-                   .help =
-                       "bench: seconds after which a part counts as hanging (default: "
-                       "120)."}},
+                   .help = "bench: timeout of each part in seconds (default: 120)."}},
       .run = run_hardware};
 }
 

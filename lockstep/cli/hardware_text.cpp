@@ -109,7 +109,7 @@ std::string disk_line(const Machine& machine) {
                                   units::format_bytes(disk.total_bytes), disk.path,
                                   disk.filesystem.empty() ? kUnknown : disk.filesystem,
                                   disk.mount.empty() ? kUnknown : disk.mount, kind,
-                                  disk.writable ? "" : "; it can not be written"));
+                                  disk.writable ? "" : "; it cannot be written"));
 }
 
 std::string network_lines(const Machine& machine) {
@@ -153,7 +153,7 @@ std::string link_lines(const Machine& machine) {
   }
   auto result = text::table(rows);
   if (without_peers > 0) {
-    result += fmt::format("{} of {} pairs can not read each other's memory directly\n",
+    result += fmt::format("{} of {} pairs cannot read each other's memory directly\n",
                           without_peers, machine.gpu_pairs.size());
   }
   return result;
@@ -224,7 +224,7 @@ std::string why_no_gpu(const Machine& machine) {
 std::string unusable_lines(const Machine& machine) {
   std::string result;
   for (const auto& gpu : machine.unusable_gpus) {
-    result += fmt::format("the driver's GPU {} can not be used: {}\n", gpu.nvml_index,
+    result += fmt::format("the driver's GPU {} cannot be used: {}\n", gpu.nvml_index,
                           gpu.reason);
   }
   return result;

@@ -70,10 +70,10 @@ std::string overview() {
          "is\n\n"
          "Usage: lockstep COMMAND [options]\n\nCommands:\n" +
          two_columns(rows) +
-         "\n`lockstep help COMMAND` says more about one. Every command takes --help "
-         "and\n"
+         "\n"
+         "`lockstep help COMMAND` says more about one. Every command takes --help and\n"
          "--no-color. Exit status: 0 ok, 1 training failed, 2 wrong usage or config,\n"
-         "3 something of this machine is missing, 75 stopped and resumable,\n"
+         "3 hardware, a file or a program is missing, 75 stopped and resumable,\n"
          "128+N ended by signal N.\n";
 }
 
@@ -86,14 +86,14 @@ std::string help_for(const Command& command) {
   }
   if (command.takes_overrides) {
     rows.emplace_back("section.key=value",
-                      "Sets a knob; `lockstep config reference` lists all of them.");
+                      "Set a knob; `lockstep config reference` lists all of them.");
   }
   if (!rows.empty()) result += "\nArguments:\n" + two_columns(rows);
   rows.clear();
   for (const auto& option : command.options) {
     if (option.refusal.empty()) rows.emplace_back(spelled(option), option.help);
   }
-  rows.emplace_back("-h, --help", "Shows this.");
+  rows.emplace_back("-h, --help", "Show this help.");
   rows.emplace_back("    --no-color",
                     "No colours (also: NO_COLOR in the environment).");
   return result + "\nOptions:\n" + two_columns(rows);

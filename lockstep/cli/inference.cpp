@@ -75,7 +75,7 @@ std::string read_to_end(int descriptor) {
     if (got > 0) {
       text.append(piece.data(), static_cast<std::size_t>(got));
     } else if (errno != EINTR) {
-      files::fail("read", "what lockstep_worker says", errno);
+      files::fail("read", "the output of lockstep_worker", errno);
     }
   }
 }
@@ -101,12 +101,18 @@ std::vector<Option> inference_options() {
            .completes = Completes::directory}};
 }
 
-process::Output run_inference(const InferenceCall& call, const Arguments& arguments,
-                              const Context& context) {
+run::RunDirectory inference_run_directory(const std::string& command,
+                                          const Arguments& arguments,
+                                          const Context& context) {
   const auto directory = arguments.value("--dir").value_or(default_run_dir(context));
   auto word = arguments.operand("RUN");
   if (word == "-") word.reset();
-  const auto run = jobs::find_run(call.command, word, directory);
+  return jobs::find_run(command, word, directory);
+}
+
+process::Output run_inference(const InferenceCall& call, const Arguments& arguments,
+                              const Context& context) {
+  const auto run = inference_run_directory(call.command, arguments, context);
   auto overrides = arguments.overrides();
   auto loaded = config::load(run.config(), overrides, {});
   const auto which = arguments.value("--weights").value_or("final");

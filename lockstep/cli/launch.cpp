@@ -97,14 +97,15 @@ std::vector<Option> node_options() {
        .free_text = true},
       {.name = "--node-rank",
        .value = "N",
-       .help = "Which of the nodes this is (default: from SLURM_NODEID or "
-               "JOB_COMPLETION_INDEX, else 0 where --master-addr is)."},
+       .help = "Rank of this node (default: from SLURM_NODEID or JOB_COMPLETION_INDEX, "
+               "else 0 where --master-addr is)."},
       {.name = "--master-addr",
        .value = "HOST",
-       .help = "The first node, as the others reach it."},
+       .help = "Address of the first node, as the others reach it."},
       {.name = "--master-port",
        .value = "PORT",
-       .help = "Where the ranks meet (default: a free one; 29500 with several nodes)."},
+       .help =
+           "Port of the rendezvous (default: a free one; 29500 with several nodes)."},
       {.name = "--standalone", .help = "One node, any free port, an id of its own."},
       {.name = "--rdzv-backend",
        .value = "static|c10d",
@@ -117,7 +118,7 @@ std::vector<Option> node_options() {
       {.name = "--rdzv-id", .value = "ID", .help = "The name of the job."},
       {.name = "--rdzv-conf",
        .value = "KEY=VALUE,...",
-       .help = "Taken and without effect: launchers do not negotiate here."},
+       .help = "Accepted, without effect: launchers do not negotiate here."},
   };
 }
 
@@ -125,16 +126,15 @@ std::vector<Option> rank_options() {
   return {
       {.name = "--max-restarts",
        .value = "N",
-       .help = "Start all ranks again after a failure, so often (default: 0)."},
+       .help = "How often all ranks are restarted after a failure (default: 0)."},
       {.name = "--monitor-interval",
        .value = "SECONDS",
-       .help =
-           "Between two looks at the ranks (default: 0.1); an end is seen at once."},
+       .help = "Seconds between two checks of the ranks (default: 0.1); an exit is "
+               "noticed at once."},
       {.name = "--grace-period",
        .value = "TIME",
-       .help =
-           "How long a stop may take before ranks are killed (default: 30s, at most "
-           "24h)."},
+       .help = "Grace period after a stop, before ranks are killed (default: 30s, at "
+               "most 24h)."},
       {.name = "--binding",
        .value = "none|numa|cores",
        .help = "The CPUs of a rank: any, those of one NUMA node (its GPU's), or cores "
@@ -148,7 +148,7 @@ std::vector<Option> rank_options() {
       {.name = "--role", .value = "NAME", .help = "ROLE_NAME for the ranks."},
       {.name = "--signals-to-handle",
        .value = "NAMES",
-       .help = "Checked and without effect: all of them are passed on, always."},
+       .help = "Checked, without effect: all signals are always forwarded."},
       {.name = "--start-method",
        .value = "METHOD",
        .help = "Without effect: a program is started in one way.",
@@ -166,15 +166,15 @@ std::vector<Option> output_options() {
       {.name = "--redirects",
        .shorthand = "-r",
        .value = "MASK",
-       .help = "Streams that leave the terminal: 1 stdout, 2 stderr, 3 both; for some "
-               "ranks as 0:1,1:3."},
+       .help = "Streams written to the logs only: 1 stdout, 2 stderr, 3 both; per rank "
+               "as 0:1,1:3."},
       {.name = "--tee",
        .shorthand = "-t",
        .value = "MASK",
        .help = "Streams of all ranks on the terminal as well as in the logs."},
       {.name = "--local-ranks-filter",
        .value = "RANKS",
-       .help = "Local ranks that are shown on the terminal (default: 0)."},
+       .help = "Local ranks whose output is shown on the terminal (default: 0)."},
       {.name = "--module",
        .shorthand = "-m",
        .help = "PROGRAM is a Python module: run python3 -u -m PROGRAM."},
@@ -182,7 +182,7 @@ std::vector<Option> output_options() {
        .help = "PROGRAM is started as it is, even if it ends in .py."},
       {.name = "--dry-run",
        .shorthand = "-n",
-       .help = "Print what would be started and stop."},
+       .help = "Print what would be started, and exit."},
       {.name = "--quiet",
        .shorthand = "-q",
        .help = "Only what the ranks print, and errors."},

@@ -73,7 +73,8 @@ Endpoint wanted_endpoint(const LaunchWords& words) {
       words.typed("--rdzv-endpoint")) {
     throw Error(Fault::config, "--rdzv-endpoint ", *given, " and --master-addr ",
                 address.value_or("(none)"), " --master-port ",
-                port ? str(*port) : "(none)", " name two places to meet; give one");
+                port ? str(*port) : "(none)",
+                " name two rendezvous addresses; give one");
   }
   if (!endpoint.port) endpoint.port = kRendezvousPort;
   return endpoint;
@@ -191,8 +192,8 @@ void find_master(const LaunchWords& words, const Endpoint& endpoint, Meeting& me
   }
   if (meeting.address.empty()) {
     throw Error(Fault::config, "--nnodes ", meeting.nodes,
-                ": the nodes have to know where to meet; give --master-addr HOST, the "
-                "first node, and the same on all of them");
+                ": the rendezvous address is missing; give --master-addr HOST, the "
+                "first node, the same on all of them");
   }
   if (meeting.port == 0) {
     throw Error(Fault::config,

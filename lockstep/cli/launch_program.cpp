@@ -70,7 +70,7 @@ std::vector<std::string> program_command(const LaunchWords& words,
     std::error_code error;
     if (!std::filesystem::exists(program, error)) {
       throw Error(Fault::config, "launch: '", program,
-                  "' is not there; correct the path");
+                  "' does not exist; correct the path");
     }
     if (runs_by_itself(program)) {
       if (program.find('/') == std::string::npos) command[0] = "./" + program;

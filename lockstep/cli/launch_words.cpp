@@ -82,7 +82,7 @@ std::vector<Option> foreign_options() {
       {.name = "--virtual-local-rank",
        .refusal = "is not supported; leave it out and choose the device by LOCAL_RANK"},
       {.name = "--local-addr",
-       .refusal = "is not needed: ranks meet at --master-addr; leave it out (an "
+       .refusal = "is not needed: the rendezvous is at --master-addr; leave it out (an "
                   "interface is chosen with GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME)"},
       {.name = "--event-log-handler", .refusal = plugin},
       {.name = "--logs-specs", .refusal = plugin},

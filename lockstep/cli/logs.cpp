@@ -31,10 +31,10 @@ Command logs_command() {
           .options = service_options(
               {{.name = "--follow",
                 .shorthand = "-f",
-                .help = "Go on until the job is over."},
+                .help = "Follow the log until the job ends."},
                {.name = "--rank",
                 .value = "N",
-                .help = "The log of this rank; without it what rank 0 prints."}}),
+                .help = "The log of this rank (default: what rank 0 prints)."}}),
           .run = show_logs};
 }
 

@@ -60,7 +60,7 @@ std::string measured_text(const hardware::Machine& machine,
                           const hardware::Measured& measured) {
   return fmt::format(
              "measured  {}: memory {} read and written, {} in fp32 on {} cores\n",
-             measured.date.empty() ? "some day" : measured.date,
+             measured.date.empty() ? "an unknown date" : measured.date,
              bytes_a_second(measured.host_copy), flops(measured.cpu_flops),
              machine.physical_cores) +
          gpu_rates(measured) + pair_rates(measured) + collective_rates(measured);

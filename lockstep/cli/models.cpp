@@ -153,7 +153,7 @@ Command models_command() {
               "       lockstep models make gpt2-tiny [options]",
           .details = kDetails,
           .operands = {{.name = "ACTION",
-                        .help = "What to do.",
+                        .help = "The action.",
                         .choices = {"list", "show", "add", "make"}},
                        {.name = "NAME",
                         .help = "The name that recipes give to model.weights.",

@@ -59,7 +59,7 @@ hf::ModelFolder make_model(const Arguments& arguments, const Context& context,
                            const Path& models) {
   const auto name = arguments.operand("NAME").value_or("");
   if (name != kTiny) {
-    throw Error(Fault::config, "models make: '", name, "' can not be made; ", kTiny,
+    throw Error(Fault::config, "models make: '", name, "' cannot be made; ", kTiny,
                 " can, and `lockstep models add` takes weights from elsewhere");
   }
   const auto corpus = corpus_of(arguments);

@@ -72,8 +72,8 @@ void announce(const ParityRequest& request, const ParityPlan& plan, Context& con
   const auto text = plan_text({plan.sizes[0].config, plan.settings}, context.color_err);
   context.err << text;
   if (request.injection) {
-    context.err << "lockstep: a mistake is made on purpose: "
-                << to_text(*request.injection) << "\n";
+    context.err << "lockstep: injecting a fault: " << to_text(*request.injection)
+                << "\n";
   }
 }
 
@@ -137,31 +137,29 @@ int parity(const Arguments& arguments, Context& context) {
 }
 
 std::vector<Option> parity_options() {
-  return {{.name = "--ranks",
-           .value = "LIST",
-           .help = "The sizes (default: 1,2); the first is what the others are held "
-                   "against."},
-          {.name = "--steps",
-           .value = "N",
-           .help = "Steps that each of them makes (default: 5)."},
-          {.name = "--against",
-           .value = "pytorch",
-           .help = "Also train by PyTorch's DistributedDataParallel, with as many "
-                   "ranks as the largest size.",
-           .choices = {"pytorch"}},
-          {.name = "--python",
-           .value = "PATH",
-           .help = "The Python that has PyTorch (default: PYTHON_EXEC, else python3).",
-           .completes = Completes::file},
-          {.name = "--inject",
-           .value = "rank=R,scale=S",
-           .help = "Scale the gradient of one parameter (the first, or "
-                   ",parameter=NAME) on one rank before it is exchanged."},
-          {.name = "--keep",
-           .value = "DIR",
-           .help = "Leave runs and traces in this new directory.",
-           .completes = Completes::directory},
-          {.name = "--json", .help = "The result as one JSON object."}};
+  return {
+      {.name = "--ranks",
+       .value = "LIST",
+       .help = "World sizes (default: 1,2); the others are compared with the first."},
+      {.name = "--steps", .value = "N", .help = "Steps of each (default: 5)."},
+      {.name = "--against",
+       .value = "pytorch",
+       .help = "Also train by PyTorch's DistributedDataParallel, with as many "
+               "ranks as the largest size.",
+       .choices = {"pytorch"}},
+      {.name = "--python",
+       .value = "PATH",
+       .help = "The Python that has PyTorch (default: PYTHON_EXEC, else python3).",
+       .completes = Completes::file},
+      {.name = "--inject",
+       .value = "rank=R,scale=S",
+       .help = "Scale the gradient of one parameter (the first, or "
+               ",parameter=NAME) on one rank before it is exchanged."},
+      {.name = "--keep",
+       .value = "DIR",
+       .help = "Leave runs and traces in this new directory.",
+       .completes = Completes::directory},
+      {.name = "--json", .help = "Print the result as one JSON object."}};
 }
 
 }  // namespace
@@ -206,8 +204,7 @@ Command parity_command() {
           "in\n"
           "float64, and prints what losses, gradients and parameters differ by. The "
           "last\n"
-          "one makes a mistake on purpose: it must fail. Exit status: 0 they are the "
-          "same,\n"
+          "one injects a fault: it must fail. Exit status: 0 they are the same,\n"
           "8 they are not; 1, 2, 3: a run could not be made, as for `train`.\n",
       .operands =
           {{.name = "RECIPE",

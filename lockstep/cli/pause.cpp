@@ -4,10 +4,11 @@
 namespace lockstep::cli {
 
 Command pause_command() {
-  return job_action({.name = "pause",
-                     .summary = "Pause a job: a checkpoint, and its GPUs are free.",
-                     .details = "`lockstep resume` goes on, on other GPUs or another "
-                                "number of them, too.\n"});
+  return job_action(
+      {.name = "pause",
+       .summary = "Pause a job: it saves a checkpoint and frees its GPUs.",
+       .details = "`lockstep resume` continues it, on other GPUs or another number of "
+                  "them, too.\n"});
 }
 
 }  // namespace lockstep::cli

@@ -139,7 +139,8 @@ Command plan_command() {
                   {.name = "--all",
                    .help = "Every candidate, not only the best of "
                            "each strategy."},
-                  {.name = "--json", .help = "One JSON object (plan.json of a run)."}},
+                  {.name = "--json",
+                   .help = "Print one JSON object (plan.json of a run)."}},
       .takes_overrides = true,
       .run = plan};
 }

@@ -25,15 +25,18 @@ int run_predict(const Arguments& arguments, Context& context) {
 
 Command predict_command() {
   return {.name = "predict",
-          .summary = "Predict with a trained model, a JSON line for each sample.",
+          .summary = "Predict with a trained model: a JSON line for each sample.",
           .usage = "lockstep predict RUN [FILE]... [options] [section.key=value]...",
           .details =
               "  lockstep predict runs/0001 cat.jpg dog.png\n"
               "  lockstep predict runs/0001 --weights best > predictions.jsonl\n\n"
-              "Images are brought to the size that the model was trained with. Without "
-              "files, the\nsamples of the evaluation are predicted, in their order. A "
-              "line of a classifier has\nits class and the probability of each; of "
-              "several labels the probabilities; of\nother tasks the outputs.\n",
+              "Images are resized to the size that the model was trained with. Without "
+              "files, the\n"
+              "evaluation samples are predicted, in their order. A line of a "
+              "classifier has\n"
+              "its class and the probability of each; of several labels the "
+              "probabilities; of\n"
+              "other tasks the outputs.\n",
           .operands = {inference_run(),
                        {.name = "FILE",
                         .help = "Images (JPEG, PNG).",

@@ -35,16 +35,19 @@ int resume_job(const Arguments& arguments, Context& context) {
 }  // namespace
 
 Command resume_command() {
-  return {
-      .name = "resume",
-      .summary = "Go on with a job that is paused, interrupted, failed or cancelled.",
-      .usage = "lockstep resume JOB [--gpus N] [--cores N] [options]",
-      .details = "It resumes from its newest checkpoint.\n",
-      .operands = {{.name = "JOB", .help = "The id of the job (lockstep jobs)."}},
-      .options = service_options(
-          {{.name = "--gpus", .value = "N", .help = "On so many GPUs from now on."},
-           {.name = "--cores", .value = "N", .help = "On so many cores from now on."}}),
-      .run = resume_job};
+  return {.name = "resume",
+          .summary = "Resume a job that is paused, interrupted, failed or cancelled.",
+          .usage = "lockstep resume JOB [--gpus N] [--cores N] [options]",
+          .details = "It resumes from its newest checkpoint.\n",
+          .operands = {{.name = "JOB", .help = "The id of the job (lockstep jobs)."}},
+          .options = service_options(
+              {{.name = "--gpus",
+                .value = "N",
+                .help = "The number of GPUs from now on (default: as before)."},
+               {.name = "--cores",
+                .value = "N",
+                .help = "The number of CPU cores from now on (default: as before)."}}),
+          .run = resume_job};
 }
 
 }  // namespace lockstep::cli

@@ -184,46 +184,47 @@ int runs(const Arguments& arguments, Context& context) {
 }  // namespace
 
 Command runs_command() {
-  return {.name = "runs",
-          .summary = "List the runs, newest first.",
-          .usage = "lockstep runs [DIR] [options]",
-          .details =
-              "  lockstep runs --state done --sort loss\n"
-              "  lockstep runs --metric accuracy --metric mfu_ratio --tag baseline\n\n"
-              "LOSS is the last one of training, EVALUATION what counts of the last\n"
-              "evaluation. Behind a recipe are its tags (run.tags) and the knobs that "
-              "were\n"
-              "typed; runs of find-lr, bench, parity and launch are marked as such.\n",
-          .operands = {{.name = "DIR",
-                        .help = "The directory that holds the runs (default: "
-                                "LOCKSTEP_RUN_DIR, else runs).",
-                        .required = false,
-                        .completes = Completes::directory}},
-          .options = {{.name = "--state",
-                       .value = "STATE",
-                       .help = "Only runs in this state.",
-                       .choices = {"planned", "running", "done", "failed", "stopped"}},
-                      {.name = "--kind",
-                       .value = "KIND",
-                       .help = "Only runs of this command.",
-                       .choices = {"train", "find-lr", "bench", "parity", "launch"}},
-                      {.name = "--recipe",
-                       .value = "TEXT",
-                       .help = "Only runs whose recipe has this in its name."},
-                      {.name = "--tag", .value = "TAG", .help = "Only runs with it."},
-                      {.name = "--metric",
-                       .value = "NAME",
-                       .help = "A column with its last value; may be given several "
-                               "times."},
-                      {.name = "--sort",
-                       .value = "BY",
-                       .help = "started (newest first, the default), duration, step, "
-                               "loss or any metric, smallest first.",
-                       .choices = {"started", "duration", "step", "loss"},
-                       .free_text = true},
-                      {.name = "--reverse", .help = "The other way round."},
-                      {.name = "--json", .help = "One JSON object."}},
-          .run = runs};
+  return {
+      .name = "runs",
+      .summary = "List the runs, newest first.",
+      .usage = "lockstep runs [DIR] [options]",
+      .details =
+          "  lockstep runs --state done --sort loss\n"
+          "  lockstep runs --metric accuracy --metric mfu_ratio --tag baseline\n\n"
+          "LOSS is the last training loss, EVALUATION the primary metric of the last\n"
+          "evaluation. After a recipe come its tags (run.tags) and the overrides "
+          "given;\n"
+          "runs of find-lr, bench, parity and launch are marked as such.\n",
+      .operands = {{.name = "DIR",
+                    .help = "The directory that holds the runs (default: "
+                            "LOCKSTEP_RUN_DIR, else runs).",
+                    .required = false,
+                    .completes = Completes::directory}},
+      .options = {{.name = "--state",
+                   .value = "STATE",
+                   .help = "Only runs in this state.",
+                   .choices = {"planned", "running", "done", "failed", "stopped"}},
+                  {.name = "--kind",
+                   .value = "KIND",
+                   .help = "Only runs of this command.",
+                   .choices = {"train", "find-lr", "bench", "parity", "launch"}},
+                  {.name = "--recipe",
+                   .value = "TEXT",
+                   .help = "Only runs whose recipe has this in its name."},
+                  {.name = "--tag", .value = "TAG", .help = "Only runs with this tag."},
+                  {.name = "--metric",
+                   .value = "NAME",
+                   .help = "A column with its last value; may be given several "
+                           "times."},
+                  {.name = "--sort",
+                   .value = "BY",
+                   .help = "started (newest first, the default), duration, step, "
+                           "loss or any metric, smallest first.",
+                   .choices = {"started", "duration", "step", "loss"},
+                   .free_text = true},
+                  {.name = "--reverse", .help = "Reverse the order."},
+                  {.name = "--json", .help = "One JSON object."}},
+      .run = runs};
 }
 
 }  // namespace lockstep::cli

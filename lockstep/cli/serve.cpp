@@ -50,11 +50,10 @@ Command serve_command() {
                    .help = "server.yaml (docs/reference/server.md).",
                    .completes = Completes::file},
                   {.name = "--insecure-local",
-                   .help =
-                       "Everybody on this machine may do everything, without a token; "
-                       "loopback only."},
+                   .help = "No tokens: everybody on this machine may do everything; "
+                           "loopback only."},
                   {.name = "--reference",
-                   .help = "Print every knob of the server, and end."}},
+                   .help = "Print every knob of the server and exit."}},
       .takes_overrides = true,
       .run = serve_jobs};
 }

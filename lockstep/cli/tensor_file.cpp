@@ -38,7 +38,7 @@ TensorFile TensorFile::read(const std::filesystem::path& path) {
 }
 
 void TensorFile::refuse(const std::string& why) const {
-  throw Error(Fault::io, "parity: ", path_.string(), " is no whole trace: ", why,
+  throw Error(Fault::io, "parity: ", path_.string(), " is not a complete trace: ", why,
               "; run it again");
 }
 

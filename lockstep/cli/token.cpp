@@ -44,7 +44,7 @@ int create_token(ServiceClient& client, const Arguments& arguments, Context& con
   context.err << "lockstep: " << text_in(made, "id", "") << ", role "
               << text_in(made, "role", "") << ", expires "
               << text_in(made, "expires", "never")
-              << "; the secret is not kept and can not be shown again\n";
+              << "; the secret is not kept and cannot be shown again\n";
   return kExitOk;
 }
 
@@ -98,7 +98,7 @@ Option server_config_option() {
 
 Command token_command() {
   return {.name = "token",
-          .summary = "Make, list and revoke tokens of the service.",
+          .summary = "Create, list and revoke tokens of the service.",
           .usage =
               "lockstep token create --user NAME [--role R] [--expires TIME]\n"
               "       lockstep token list\n"
@@ -111,14 +111,14 @@ Command token_command() {
                         .choices = {"create", "list", "revoke"}},
                        {.name = "TOKEN", .help = "revoke: its id.", .required = false}},
           .options = service_options(
-              {{.name = "--user", .value = "NAME", .help = "Whose token it is."},
+              {{.name = "--user", .value = "NAME", .help = "The user it belongs to."},
                {.name = "--role",
                 .value = "admin|user|viewer",
-                .help = "What it allows (default: user).",
+                .help = "Its role (default: user).",
                 .choices = {"admin", "user", "viewer"}},
                {.name = "--expires",
                 .value = "TIME",
-                .help = "Then it is worth nothing, for example 30d."}}),
+                .help = "When it expires, for example 30d (default: never)."}}),
           .run = token};
 }
 

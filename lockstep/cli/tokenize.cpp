@@ -155,8 +155,8 @@ Command tokenize_command() {
                    .completes = Completes::directory},
                   {.name = "--val-fraction",
                    .value = "F",
-                   .help = "Hold out this part of the documents in val.bin beside it; "
-                           "of a single .txt file its end."},
+                   .help = "Hold out this fraction of the documents in val.bin beside "
+                           "it (of a single .txt file, its end)."},
                   field_option(),
                   special_option(),
                   threads_option(),

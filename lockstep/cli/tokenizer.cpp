@@ -55,7 +55,7 @@ void refuse_more_words(const Arguments& arguments, const std::string& action,
                        std::size_t most) {
   if (arguments.repeated().size() <= most) return;
   throw Error(Fault::config, "tokenizer ", action, ": '", arguments.repeated()[most],
-              "' is one word too many; a text of several is quoted");
+              "' is unexpected; quote a text of several words");
 }
 
 // Returns the words behind the tokenizer, or the file, or standard input.
@@ -99,7 +99,7 @@ std::vector<Token> parse_tokens(std::string_view text) {
     const auto number = text::to_integer(word);
     if (!number || *number < 0 || *number > std::numeric_limits<Token>::max()) {
       throw Error(Fault::config, "tokenizer decode: '", word.substr(0, 40),
-                  "' is no token; give numbers, with blanks or commas between");
+                  "' is not a token id; give numbers, with blanks or commas between");
     }
     tokens.push_back(static_cast<Token>(*number));
     text.remove_prefix(word.size());
@@ -202,7 +202,7 @@ Option special_option() {
 Option threads_option() {
   return {.name = "--threads",
           .value = "N",
-          .help = "How many threads work (default: one for each core)."};
+          .help = "The number of threads (default: one for each core)."};
 }
 
 Option field_option() {
@@ -221,7 +221,7 @@ Command tokenizer_command() {
               "       lockstep tokenizer convert WHERE --output FOLDER",
           .details = kDetails,
           .operands = {{.name = "ACTION",
-                        .help = "What to do.",
+                        .help = "The action.",
                         .choices = {"train", "show", "encode", "decode", "convert"}},
                        {.name = "WORD",
                         .help = "train: files and folders; else the tokenizer, then "

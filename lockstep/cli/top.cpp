@@ -191,13 +191,16 @@ Command top_command() {
           .summary = "Watch a run and the machine live.",
           .usage = "lockstep top [RUN] [--once]",
           .details =
-              "Keys: q ends, n and p show the next older and newer run. Without a "
-              "terminal, or with\n--once, one picture is printed.\n",
+              "Keys: q quits, n and p show the next older and newer run. Without a "
+              "terminal, or with\n"
+              "--once, one frame is printed.\n",
           .operands = {{.name = "RUN",
                         .help = "An id or a path; without it, the newest run.",
                         .required = false,
                         .completes = Completes::directory}},
-          .options = {{.name = "--once", .shorthand = "-1", .help = "Print once."},
+          .options = {{.name = "--once",
+                       .shorthand = "-1",
+                       .help = "Print one frame and exit."},
                       {.name = "--dir",
                        .value = "DIR",
                        .help = "The directory that holds the runs (default: "

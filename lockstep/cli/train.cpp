@@ -198,20 +198,19 @@ std::vector<Option> train_options() {
   return {
       {.name = "--ranks",
        .value = "N",
-       .help = "Processes that train together (parallel.ranks)."},
+       .help = "Number of ranks that train together (parallel.ranks)."},
       {.name = "--num-gpus",
        .value = "N",
-       .help = "The same on N GPUs, one rank each; 0: on the CPU."},
-      {.name = "--epochs",
-       .value = "N",
-       .help = "Passes over the data (train.epochs)."},
+       .help = "Train on N GPUs, one rank each; 0: on the CPU."},
+      {.name = "--epochs", .value = "N", .help = "Number of epochs (train.epochs)."},
       {.name = "--batch",
        .value = "N",
-       .help = "Samples of one step, over all ranks (batch.global)."},
+       .help = "Global batch size: samples of a step, over all ranks (batch.global)."},
       {.name = "--lr", .value = "RATE", .help = "Learning rate (optim.lr)."},
       {.name = "--amp",
        .help = "Compute in bf16 where that is safe (precision.mode=bf16)."},
-      {.name = "--ema", .help = "Keep and evaluate an average of the weights (ema)."},
+      {.name = "--ema",
+       .help = "Keep and evaluate an exponential moving average of the weights (ema)."},
       {.name = "--profile",
        .value = "steps=A:B",
        .help = "Time the phases of steps A to B on every rank: trace.json, for "
@@ -227,20 +226,21 @@ std::vector<Option> train_options() {
                "interrupted run resumes.",
        .completes = Completes::directory},
       {.name = "--take-over",
-       .help = "Take the run from a process of another machine that may still work on "
-               "it, instead of waiting whether it does."},
+       .help = "Take over the run from a process on another machine without waiting to "
+               "see whether it still runs."},
       {.name = "--resume",
        .value = "auto|never|PATH",
-       .help = "From the newest checkpoint, from none, or from this one.",
+       .help = "What to resume from: the newest checkpoint, none, or this one.",
        .choices = {"auto", "never"},
        .free_text = true,
        .completes = Completes::directory},
       {.name = "--allow-missing",
        .value = "PATTERNS",
-       .help = "Tensors that the checkpoint need not have (checkpoint.allow_missing)."},
+       .help =
+           "Tensors that may be missing in the checkpoint (checkpoint.allow_missing)."},
       {.name = "--ignore",
        .value = "PATTERNS",
-       .help = "Tensors of it that are left out (checkpoint.ignore)."},
+       .help = "Tensors of the checkpoint to ignore (checkpoint.ignore)."},
       {.name = "--max-time",
        .value = "TIME",
        .help = "Save and stop after this time (train.max_time)."},
@@ -250,14 +250,14 @@ std::vector<Option> train_options() {
       {.name = "--no-auto", .help = "Refuse knobs that the recipe leaves `auto`."},
       {.name = "--dry-run",
        .shorthand = "-n",
-       .help = "Print the plan and stop; nothing is written."},
+       .help = "Print the plan and exit; nothing is written."},
       {.name = "--prepare",
        .help = "Make the run directory and print how to start its ranks with "
                "torchrun, srun or mpirun; they are not started here."},
       {.name = "--grace-period",
        .value = "TIME",
-       .help = "How long a stop may take before the worker is killed (default: "
-               "30s, at most 24h)."},
+       .help = "Grace period after a stop, before ranks are killed (default: 30s, at "
+               "most 24h)."},
       {.name = "--binding",
        .value = "none|numa|cores",
        .help = "The CPUs that a rank may use: all, those of one NUMA node, or cores of "
@@ -265,10 +265,10 @@ std::vector<Option> train_options() {
        .choices = {"none", "numa", "cores"}},
       {.name = "--max-restarts",
        .value = "N",
-       .help = "Start all ranks again after a failure, so often (default: 0)."},
+       .help = "How often all ranks are restarted after a failure (default: 0)."},
       {.name = "--quiet", .shorthand = "-q", .help = "Only the result and errors."},
-      {.name = "--verbose", .shorthand = "-v", .help = "Debug lines, too."},
-      {.name = "--json", .help = "The result as one JSON object."}};
+      {.name = "--verbose", .shorthand = "-v", .help = "Print debug messages, too."},
+      {.name = "--json", .help = "Print the result as one JSON object."}};
 }
 
 }  // namespace
@@ -282,18 +282,17 @@ Command train_command() {
           "  lockstep train recipes/fashion_mnist.yaml\n"
           "  lockstep train recipes/fashion_mnist.yaml optim.lr=3e-4 train.epochs=2\n"
           "  lockstep train recipes/fashion_mnist.yaml --debug\n\n"
-          "What the recipe leaves open is chosen for this machine, and printed with "
+          "What the recipe leaves `auto` is chosen for this machine, and printed with "
           "the\n"
           "reason. Ctrl-C once stops after the current step, a second one at once; "
           "SIGTERM\n"
           "stops after the current step however often it comes. Both leave a "
           "checkpoint,\n"
           "and the last lines have the command that resumes from it; the exit status "
-          "is "
-          "75\n"
+          "is 75\n"
           "after SIGTERM, for a script to start it again, and 130 after Ctrl-C. "
           "SIGUSR2 asks\n"
-          "for a checkpoint only. A run that is over can be extended: the same command "
+          "for a checkpoint only. A finished run can be extended: the same command "
           "with\n"
           "the same --run-dir and more train.steps. The result is on standard output,\n"
           "everything else on standard error.\n",

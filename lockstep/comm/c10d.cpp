@@ -104,7 +104,7 @@ void wait_for(c10d::Work& work, const Complaint& complaint) {
     }
   }
   if (complaint && complaint->load() && !work.isCompleted()) {
-    throw std::runtime_error("gloo's thread stands still");
+    throw std::runtime_error("gloo's thread hangs");
   }
   work.wait();
 }
@@ -210,7 +210,7 @@ auto guarded(State& state, const Call& call, const Body& body) {
          mismatch ? "a peer sends more than this rank expects; all ranks must issue "
                     "the same collectives in the same order (comm.debug=true names "
                     "both)"
-                  : why + "; a peer has ended, or can not be reached in time");
+                  : why + "; a peer has ended, or cannot be reached in time");
   }
 }
 

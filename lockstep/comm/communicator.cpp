@@ -70,7 +70,7 @@ void check_peer(const Call& call, int rank, int size) {
   require(call.peer >= 0 && call.peer < size, call, "rank ", call.peer,
           " is not one of ", size);
   require(call.kind == Kind::broadcast || call.peer != rank, call,
-          "a rank can not exchange with itself");
+          "a rank cannot exchange with itself");
 }
 
 void check_uneven(const Call& call, int rank, int size) {
@@ -88,7 +88,7 @@ struct SplitTensor {
 
 void check_splits(const Call& call, const SplitTensor& cut, int size) {
   const auto& [t, splits] = cut;
-  require(t.dim() > 0, call, "a scalar can not be cut");
+  require(t.dim() > 0, call, "a scalar cannot be cut");
   if (splits.empty()) {
     require(t.size(0) % size == 0, call, "dimension 0 has ", t.size(0),
             " rows, not a multiple of ", size, " ranks; give the lengths");

@@ -147,7 +147,7 @@ class Joining {
       if (tried.made) return std::move(tried.made);
       note = std::move(tried.note);
     }
-    throw Error(Fault::internal, "comm: no backend moves tensors of the host");
+    throw Error(Fault::internal, "comm: no backend exchanges CPU tensors");
   }
 
   // The same for those of a GPU: null if none is usable. Whether one is, the ranks

@@ -263,7 +263,7 @@ class LocalCommunicator : public Communicator {
       detail::execute(calls, device());
     } catch (const std::exception& error) {
       meeting.problem.emplace(Fault::internal, "comm: ", describe(calls[0]),
-                              " does not fit together: ", detail::first_line(error));
+                              " does not match: ", detail::first_line(error));
       return;
     }
     for (std::size_t r = 0; r < calls.size(); ++r) {

@@ -168,7 +168,7 @@ class Meeting {
     if (!wait_for(key_of(0), std::chrono::milliseconds(0))) {
       throw Error(Fault::comm, "comm: rank ", env_.rank, " of ", env_.world_size,
                   " waited ", units::exact_duration(patience_.limit()),
-                  " for rank 0 (node 0), which did not come; start it, or raise "
+                  " for rank 0 (node 0), which did not join; start it, or raise "
                   "comm.join_timeout");
     }
     const auto problem = difference(read_hello(0), hello_);
@@ -207,7 +207,7 @@ class Meeting {
         return verdict;  // a rank has objected
       } else if (patience_.is_over()) {
         verdict.problem =
-            str("comm: ", missing_text(env_, missing), " did not come within ",
+            str("comm: ", missing_text(env_, missing), " did not join within ",
                 units::exact_duration(patience_.limit()), meeting_place(),
                 "; start the missing ones, or raise comm.join_timeout");
         return verdict;
@@ -249,7 +249,7 @@ class Meeting {
     constexpr std::chrono::milliseconds kMore{5'000};
     if (!wait_for(kVerdictKey, kMore)) {
       throw Error(Fault::comm, "comm: rank ", env_.rank, " of ", env_.world_size,
-                  " came, but rank 0 did not say to go on within ",
+                  " joined, but rank 0 did not answer within ",
                   units::exact_duration(patience_.limit() + kMore),
                   "; its own log says why");
     }
@@ -271,9 +271,9 @@ Verdict meet(c10d::Store& store, const RankEnvironment& environment,
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw StoreLost(Fault::comm, "comm: rank ", environment.rank, " of ",
-                    environment.world_size,
-                    " lost the store while the ranks met: ", detail::first_line(error));
+    throw StoreLost(
+        Fault::comm, "comm: rank ", environment.rank, " of ", environment.world_size,
+        " lost the store during the rendezvous: ", detail::first_line(error));
   }
 }
 

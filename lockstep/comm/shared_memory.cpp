@@ -17,7 +17,7 @@ namespace lockstep::comm::detail {
 namespace {
 
 [[noreturn]] void fail(std::string_view what, const files::Path& path) {
-  throw Error(Fault::io, "comm: can not ", what, " '", path.string(),
+  throw Error(Fault::io, "comm: cannot ", what, " '", path.string(),
               "': ", std::strerror(errno));
 }
 

@@ -59,7 +59,7 @@ class ShmCommunicator : public Communicator {
     const auto dtype = call.out[0].scalar_type();
     if (reduces && !detail::can_reduce(dtype)) {
       throw Error(Fault::internal, "comm: ", describe(call), " at ", call.site.file,
-                  ":", call.site.line, ": shm can not reduce ", c10::toString(dtype));
+                  ":", call.site.line, ": shm cannot reduce ", c10::toString(dtype));
     }
     const auto* whole = detail::whole_of(call, rank());
     auto operation =

@@ -111,7 +111,7 @@ void Board::map_together(const Tell& tell) {
   if (problem) throw *problem;
   for (int r = 0; r < size(); ++r) {
     if (slot(r).pid != 0) continue;
-    throw Error(Fault::io, "comm: rank ", r, " can not map the memory of rank 0; its ",
+    throw Error(Fault::io, "comm: rank ", r, " cannot map the memory of rank 0; its ",
                 "own log says why");
   }
 }

@@ -36,7 +36,7 @@ Addresses resolve(const std::string& host, int port) {
   const int error =
       ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found);
   if (error != 0) {
-    throw Error(Fault::comm, "comm: can not find the master '", host,
+    throw Error(Fault::comm, "comm: cannot find the master '", host,
                 "': ", ::gai_strerror(error), "; check MASTER_ADDR");
   }
   return {found, &::freeaddrinfo};
@@ -96,7 +96,7 @@ files::Descriptor listen_at(const std::string& host, int port) {
                              port, " on all interfaces"));
     return listen_at("0.0.0.0", port);
   }
-  throw Error(Fault::io, "comm: can not listen at ", host, ":", port, ": ",
+  throw Error(Fault::io, "comm: cannot listen at ", host, ":", port, ": ",
               std::strerror(error));
 }
 
@@ -141,7 +141,7 @@ void wait_until_it_answers(const RankEnvironment& env, const Patience& patience)
                   " waited ", units::exact_duration(patience.limit()), " for ",
                   env.agent_store ? "the launcher's store" : "rank 0 (node 0)", " at ",
                   env.master_address, ":", env.master_port,
-                  ", which does not answer; is it started, and its port open?");
+                  ", which does not answer; is it running, and its port open?");
     }
     std::this_thread::sleep_for(kPause);
   }
@@ -151,8 +151,8 @@ c10::intrusive_ptr<c10d::Store> open_tcp(const RankEnvironment& env,
                                          const Patience& patience) {
   if (env.master_address.empty() || env.master_port <= 0) {
     throw Error(Fault::config, "comm: there are ", env.world_size,
-                " ranks, but MASTER_ADDR or MASTER_PORT is not set: they do not know "
-                "where to meet");
+                " ranks, but MASTER_ADDR or MASTER_PORT is not set: the rendezvous "
+                "address is missing");
   }
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(env.master_port);
@@ -228,9 +228,9 @@ Rendezvous parse_init(const std::string& init, RankEnvironment environment) {
   } else if (text::starts_with(head, "file:///")) {
     place.file = head.substr(7);
   } else {
-    throw Error(Fault::config, "comm: '", init,
-                "' is not a place to meet; write env://, tcp://HOST:PORT or "
-                "file:///PATH");
+    throw Error(
+        Fault::config, "comm: '", init,
+        "' is not a rendezvous address; write env://, tcp://HOST:PORT or file:///PATH");
   }
   return place;
 }

@@ -20,25 +20,25 @@ struct AugmentConfig {
 template <typename Visitor>
 void describe(AugmentConfig& c, Visitor& v) {
   v.field("crop_padding", c.crop_padding,
-          {.help = "Black pixels around an image, of which a random piece of its old "
-                   "size is taken; 0: none.",
+          {.help = "Random crop: black pixels padded around an image before a random "
+                   "crop to its old size; 0: none.",
            .range = between(0, 1024)});
   v.field("flip", c.flip,
-          {.help = "How often left and right are exchanged: 0.5 is every other time.",
-           .range = between(0, 1)});
+          {.help = "Random horizontal flip: its probability.", .range = between(0, 1)});
   v.field("cutout", c.cutout,
-          {.help = "Side of a square in pixels that is hidden; 0: none.",
+          {.help = "Cutout: side in pixels of a square that is masked; 0: none.",
            .range = between(0, 16384)});
   v.field("erase", c.erase,
-          {.help = "How often a random box of 2 to 33 % of the image is hidden.",
+          {.help = "Random erasing: probability that a random box of 2 to 33 % of the "
+                   "image is masked.",
            .range = between(0, 1)});
   v.field("mixup", c.mixup,
-          {.help = "Images and classes are averaged in pairs; alpha of the Beta "
-                   "distribution of the shares, 0.2 is usual; 0: not at all.",
+          {.help = "Mixup: images and classes are averaged in pairs, with weights from "
+                   "Beta(alpha, alpha); 0.2 is usual; 0: off.",
            .range = between(0, 100)});
   v.field("cutmix", c.cutmix,
-          {.help = "Pairs exchange a box; alpha as in mixup, 1 is usual. With both, a "
-                   "coin decides for each pair.",
+          {.help = "CutMix: pairs exchange a box; alpha as in mixup, 1 is usual; 0: "
+                   "off. With both, each pair takes one at random.",
            .range = between(0, 100)});
 }
 

@@ -28,25 +28,26 @@ inline constexpr double kLargestBatch = 16777216;
 template <typename Visitor>
 void describe(BatchConfig& c, Visitor& v) {
   v.field("global", c.global,
-          {.help = "Samples of one optimizer step, over all ranks.",
+          {.help = "Global batch size: samples of one optimizer step, over all ranks.",
            .range = between(1, kLargestBatch),
            .unit = Unit::samples});
   v.field("per_rank", c.per_rank,
-          {.help = "Samples of one step on one rank: global / ranks.",
+          {.help = "Samples of one optimizer step on one rank: global / ranks.",
            .range = between(1, kLargestBatch),
            .unit = Unit::samples});
   v.field("accumulation", c.accumulation,
-          {.help = "Backward passes whose gradients are summed into one step.",
+          {.help = "Gradient accumulation: micro-batches whose gradients are summed "
+                   "into one optimizer step.",
            .range = between(1, kLargestBatch),
            .affects = Affects::speed});
-  v.field(
-      "micro", c.micro,
-      {.help = "Samples that go through the model at once: per_rank / accumulation.",
-       .range = between(1, kLargestBatch),
-       .unit = Unit::samples,
-       .affects = Affects::speed});
+  v.field("micro", c.micro,
+          {.help = "Micro-batch size: samples of one forward and backward pass on a "
+                   "rank: per_rank / accumulation.",
+           .range = between(1, kLargestBatch),
+           .unit = Unit::samples,
+           .affects = Affects::speed});
   v.field("eval", c.eval,
-          {.help = "Samples of one forward pass of the evaluation.",
+          {.help = "Batch size of the evaluation, on one rank.",
            .range = between(1, kLargestBatch),
            .unit = Unit::samples,
            .affects = Affects::speed});

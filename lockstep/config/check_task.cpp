@@ -45,9 +45,9 @@ void check_coefficients(Checker& check, const TaskConfig& task) {
   check_weights(check, task, {.key = "task.loss", .weights = task.loss});
   check_weights(check, task, {.key = "task.loss_final", .weights = task.loss_final});
   if (!task.loss_final.empty() && task.loss_ramp_steps == 0) {
-    check.refuse("task.loss_final",
-                 "is given, but task.loss_ramp_steps is 0; set the steps in which "
-                 "task.loss goes there");
+    check.refuse(
+        "task.loss_final",
+        "is given, but task.loss_ramp_steps is 0; set the number of steps of the ramp");
   }
   if (task.parts.empty()) return;
   for (const auto& [name, kind] : task.parts) {
@@ -57,7 +57,7 @@ void check_coefficients(Checker& check, const TaskConfig& task) {
     if (counts) return;
   }
   check.refuse("task.loss",
-               "all weights are 0: nothing would be learnt; give a part one above 0");
+               "all weights are 0: nothing would be learned; give a part one above 0");
 }
 
 }  // namespace

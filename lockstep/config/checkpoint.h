@@ -46,45 +46,51 @@ struct CheckpointConfig {
 template <typename Visitor>
 void describe(CheckpointConfig& c, Visitor& v) {
   v.field("every", c.every,
-          {.help = "Steps between checkpoints; 0: checkpoint.interval decides.",
+          {.help = "Steps between checkpoints; 0: by checkpoint.interval only.",
            .range = count_from(0),
            .unit = Unit::steps,
            .affects = Affects::output});
   v.field("interval", c.interval,
-          {.help = "Save, too, when so much time has passed since the last one; 0s: "
-                   "only every so many steps, and when asked to stop.",
+          {.help = "Time between checkpoints, in addition to checkpoint.every; 0s: by "
+                   "steps only, and when stopped.",
            .affects = Affects::output});
   v.field("keep", c.keep,
-          {.help = "How many of the newest checkpoints stay.",
+          {.help = "How many of the newest checkpoints are kept.",
            .range = count_from(1),
            .affects = Affects::output});
   v.field("keep_best", c.keep_best,
-          {.help = "How many of the best stay, by early_stop.metric.",
+          {.help = "How many of the best checkpoints are kept, by early_stop.metric.",
            .range = count_from(0),
            .affects = Affects::output});
-  v.field("keep_every", c.keep_every,
-          {.help = "Those of steps that are a multiple of this stay, too; 0: of none.",
-           .range = count_from(0),
-           .unit = Unit::steps,
-           .affects = Affects::output});
+  v.field(
+      "keep_every", c.keep_every,
+      {.help =
+           "Checkpoints of steps that are a multiple of this are kept, too; 0: none.",
+       .range = count_from(0),
+       .unit = Unit::steps,
+       .affects = Affects::output});
   v.field("on_failure", c.on_failure,
-          {.help = "When one can not be written: go_on, with the ones before, or stop.",
+          {.help = "When a checkpoint cannot be written: go_on, with the earlier ones, "
+                   "or stop.",
            .affects = Affects::output});
-  v.field("on_busy", c.on_busy,
-          {.help = "When one is due and the one before is still being written.",
-           .affects = Affects::output});
+  v.field(
+      "on_busy", c.on_busy,
+      {.help =
+           "When a checkpoint is due while the previous one is still being written.",
+       .affects = Affects::output});
   v.field(
       "load_best", c.load_best,
       {.help = "Evaluate and write the weights of the best checkpoint at the end."});
-  v.field("allow_missing", c.allow_missing,
-          {.help = "When resuming from a path: tensors that it need not have, by "
-                   "patterns such as model.head.*, separated by commas. They keep "
-                   "their first values.",
-           .needs = "checkpoint.resume!=never or model.weights!="});
-  v.field("ignore", c.ignore,
-          {.help = "When resuming from a path: tensors of it that are left out, by "
-                   "such patterns.",
-           .needs = "checkpoint.resume!=never or model.weights!="});
+  v.field(
+      "allow_missing", c.allow_missing,
+      {.help =
+           "When resuming from a path: tensors that may be missing in it, as patterns "
+           "such as model.head.*, separated by commas. They keep their initial values.",
+       .needs = "checkpoint.resume!=never or model.weights!="});
+  v.field(
+      "ignore", c.ignore,
+      {.help = "When resuming from a path: tensors of it to ignore, as such patterns.",
+       .needs = "checkpoint.resume!=never or model.weights!="});
   v.field(
       "resume", c.resume,
       {.help = "What to resume from: auto (the newest checkpoint, if there is one), "
@@ -98,8 +104,8 @@ void describe(CheckpointConfig& c, Visitor& v) {
           {.help = "Write model.safetensors into the run directory at the end.",
            .affects = Affects::output});
   v.field("save_best", c.save_best,
-          {.help = "Write best.safetensors into the run directory at each evaluation "
-                   "that is the best so far (early_stop.metric).",
+          {.help = "Write best.safetensors into the run directory whenever an "
+                   "evaluation is the best so far (early_stop.metric).",
            .affects = Affects::output});
 }
 

@@ -54,25 +54,25 @@ template <typename Visitor>
 void describe(CommConfig& c, Visitor& v) {
   v.field(
       "backend", c.backend,
-      {.help = "Who moves tensors between ranks. auto: shm_or_gloo on CPUs (shm: "
-               "memory that the ranks of one machine share), nccl_or_gloo on GPUs; "
-               "these fall back where the first is not usable, and say why. local: "
-               "ranks are threads of one process (data_parallel). modelled: nobody; "
-               "one process acts as rank 0 of a network of which only the time is "
-               "there, for measuring.",
+      {.help =
+           "The communication backend between ranks. auto: shm_or_gloo on CPUs (shm: "
+           "memory that the ranks of one machine share), nccl_or_gloo on GPUs; these "
+           "fall back where the first is not usable, and say why. local: ranks are "
+           "threads of one process (data_parallel). modelled: none; one process acts "
+           "as rank 0 of a simulated network that only takes time, for benchmarks.",
        .affects = Affects::speed,
        .needs = kPeers});
   v.field("timeout", c.timeout,
-          {.help = "How long a rank waits for its peers in a collective.",
+          {.help = "Timeout of a collective.",
            .affects = Affects::speed,
            .needs = "parallel.ranks>1"});
   v.field("join_timeout", c.join_timeout,
-          {.help = "How long ranks wait for each other at the start.",
+          {.help = "Timeout of the rendezvous at the start.",
            .affects = Affects::speed,
            .needs = "parallel.ranks>1 and comm.backend!=local"});
   v.field("interface", c.interface,
-          {.help = "The network interface or address that ranks use between nodes; "
-                   "empty: the one that leads to the master.",
+          {.help = "The network interface or address for traffic between nodes; empty: "
+                   "the one with the route to MASTER_ADDR.",
            .affects = Affects::speed,
            .needs = "parallel.ranks>1 and comm.backend!=local",
            .is_local = true});
@@ -82,8 +82,8 @@ void describe(CommConfig& c, Visitor& v) {
                    "gloo and nccl, which sum in an order of their own.",
            .needs = kPeers});
   v.field("debug", c.debug,
-          {.help = "Check before every collective that all ranks issue the same one; "
-                   "slow.",
+          {.help = "Check before every collective that all ranks issue the same one "
+                   "(as TORCH_DISTRIBUTED_DEBUG=DETAIL); slow.",
            .affects = Affects::speed,
            .needs = "parallel.ranks>1"});
   v.field("modelled_ranks", c.modelled_ranks,
@@ -91,15 +91,13 @@ void describe(CommConfig& c, Visitor& v) {
            .range = between(1, 1'000'000),
            .affects = Affects::speed,
            .needs = "comm.backend=modelled"});
-  v.field(
-      "modelled_latency_us", c.modelled_latency_us,
-      {.help = "Microseconds that a message takes in the modelled network, whatever "
-               "its length.",
-       .range = at_least(0),
-       .affects = Affects::speed,
-       .needs = "comm.backend=modelled"});
+  v.field("modelled_latency_us", c.modelled_latency_us,
+          {.help = "Latency of a message in the modelled network, in microseconds.",
+           .range = at_least(0),
+           .affects = Affects::speed,
+           .needs = "comm.backend=modelled"});
   v.field("modelled_bandwidth", c.modelled_bandwidth,
-          {.help = "Bytes that a rank of the modelled network sends in a second.",
+          {.help = "Bandwidth of a rank in the modelled network, in bytes a second.",
            .range = at_least(1),
            .unit = Unit::bytes,
            .affects = Affects::speed,

@@ -58,29 +58,33 @@ struct Config {
 // fields.
 template <typename Visitor>
 void describe(Config& c, Visitor& v) {
-  v.section("run", c.run, "Where a run is kept, and its seed.");
-  v.section("model", c.model, "What is trained.");
-  v.section("models", c.models, "Where models are kept that recipes name.");
-  v.section("lora", c.lora, "Low-rank adapters beside weights that stay as they are.");
-  v.section("data", c.data, "What it is trained on.");
-  v.section("augment", c.augment, "How training samples are varied.");
-  v.section("task", c.task, "What is learnt, and what is said of it.");
-  v.section("batch", c.batch, "How many samples make a step.");
-  v.section("optim", c.optim, "How the weights are updated.");
-  v.section("schedule", c.schedule, "How the learning rate moves.");
-  v.section("ema", c.ema, "An average of the weights.");
-  v.section("train", c.train, "How long, and what is reported.");
-  v.section("eval", c.eval, "When the model is evaluated, and by what.");
-  v.section("early_stop", c.early_stop, "What is better, and when there is no hope.");
-  v.section("memory", c.memory, "What is kept, and what happens when it is too much.");
-  v.section("precision", c.precision, "The arithmetic.");
-  v.section("parallel", c.parallel, "Devices, ranks and how they share the work.");
+  v.section("run", c.run, "The run directory, and the seed.");
+  v.section("model", c.model, "The model.");
+  v.section("models", c.models, "Where pretrained models are kept.");
+  v.section("lora", c.lora, "Low-rank adapters (LoRA) beside frozen weights.");
+  v.section("data", c.data, "The data set.");
+  v.section("augment", c.augment, "Data augmentation of training samples.");
+  v.section("task", c.task, "The task: its losses and its metrics.");
+  v.section("batch", c.batch, "Batch sizes and gradient accumulation.");
+  v.section("optim", c.optim, "The optimizer.");
+  v.section("schedule", c.schedule, "The learning-rate schedule.");
+  v.section("ema", c.ema, "Exponential moving average of the weights.");
+  v.section("train", c.train, "How long to train, and what is logged.");
+  v.section("eval", c.eval, "When the model is evaluated, and by which metrics.");
+  v.section("early_stop", c.early_stop,
+            "The metric that decides which weights are best, and when to stop early.");
+  v.section(
+      "memory", c.memory,
+      "Activation checkpointing, offloading, and what happens when memory runs out.");
+  v.section("precision", c.precision, "Mixed precision and loss scaling.");
+  v.section("parallel", c.parallel, "Devices, ranks and the parallel strategy.");
   v.section("planner", c.planner, "How `auto` is filled in.");
-  v.section("comm", c.comm, "How ranks exchange tensors.");
-  v.section("watch", c.watch, "When a rank counts as hanging.");
-  v.section("checkpoint", c.checkpoint, "What outlives the process.");
-  v.section("monitor", c.monitor, "What is shown and recorded.");
-  v.section("profile", c.profile, "Where the time of a step goes.");
+  v.section("comm", c.comm, "Communication between ranks.");
+  v.section("watch", c.watch, "Detection of hanging and slow ranks.");
+  v.section("checkpoint", c.checkpoint,
+            "Checkpoints: what is saved, when, and what is resumed from.");
+  v.section("monitor", c.monitor, "Metrics, sinks and alerts.");
+  v.section("profile", c.profile, "Profiling of steps.");
 }
 
 }  // namespace lockstep::config

@@ -91,14 +91,13 @@ struct DataConfig {
 
 template <typename Visitor>
 void describe_sources(DataConfig& c, Visitor& v) {
-  v.field(
-      "sequence", c.sequence,
-      {.help = "text and tokens: so many make a sample; csv and parquet: of a text at "
-               "most.",
-       .range = between(1, 1 << 24),
-       .needs = "data.name=text|tokens|csv|parquet"});
+  v.field("sequence", c.sequence,
+          {.help = "text and tokens: tokens of a sample; csv and parquet: the most "
+                   "tokens of a text.",
+           .range = between(1, 1 << 24),
+           .needs = "data.name=text|tokens|csv|parquet"});
   v.field("token_type", c.token_type,
-          {.help = "tokens: the numbers of files that have no header.",
+          {.help = "tokens: the integer type of files without a header.",
            .needs = "data.name=tokens"});
   v.field("classes", c.classes,
           {.help = "synthetic: classes (0: 10). tokens: size of the vocabulary (0: the "
@@ -108,14 +107,15 @@ void describe_sources(DataConfig& c, Visitor& v) {
   describe_text(c.text, v);
   describe_table(c.table, v);
   v.field("shape", c.shape,
-          {.help = "synthetic: of a sample, for example [3, 224, 224].",
+          {.help = "synthetic: shape of a sample, for example [3, 224, 224].",
            .range = between(1, 1 << 24),
            .needs = "data.name=synthetic"});
   v.field("dtype", c.dtype,
-          {.help = "synthetic: of samples; int64: tokens, the next is the target.",
+          {.help = "synthetic: dtype of samples; int64: tokens, with the next one as "
+                   "the target.",
            .needs = "data.name=synthetic"});
   v.field("synthetic_samples", c.synthetic_samples,
-          {.help = "synthetic: samples to train on; a tenth more to evaluate on.",
+          {.help = "synthetic: training samples; a tenth as many more for evaluation.",
            .range = count_from(1),
            .needs = "data.name=synthetic"});
 }
@@ -133,57 +133,61 @@ void describe_choice(DataConfig& c, Visitor& v) {
            .unit = Unit::samples,
            .needs = "train.overfit_batches=0"});
   v.field("split", c.split,
-          {.help = "Hold this share of the training samples back, always the same, to "
-                   "evaluate on them; 0: evaluate on the data set's test samples.",
+          {.help = "Validation split: hold out this fraction of the training samples, "
+                   "always the same ones; 0: evaluate on the data set's test samples.",
            .range = from_to_below(0, 1)});
-  v.field(
-      "drop_last", c.drop_last,
-      {.help = "An epoch has no short batch at its end: its samples are left out."});
+  v.field("drop_last", c.drop_last,
+          {.help = "Drop the last incomplete batch of an epoch."});
   v.field("weighted_sampling", c.weighted_sampling,
-          {.help = "Classes come equally often, whatever their sizes are."});
+          {.help = "Weighted sampling: classes are drawn equally often, whatever their "
+                   "sizes."});
   v.field("class_weights", c.class_weights,
-          {.help = "What each class weighs in the training loss, which is divided by "
-                   "the sum of the weights of its samples, as in PyTorch; empty: 1.",
+          {.help = "Weight of each class in the training loss, as PyTorch's "
+                   "CrossEntropyLoss(weight); empty: 1.",
            .range = at_least(0)});
   v.field("balanced_loss", c.balanced_loss,
-          {.help = "Rare classes weigh more in the training loss: by samples / "
-                   "(classes * samples of the class)."});
-  v.field("on_bad_sample", c.on_bad_sample,
-          {.help = "A sample that can not be read: stop, or skip (another is taken)."});
+          {.help = "Balanced class weights: samples / (classes * samples of the "
+                   "class), as scikit-learn's."});
+  v.field(
+      "on_bad_sample", c.on_bad_sample,
+      {.help =
+           "When a sample cannot be read: stop, or skip (another one replaces it)."});
 }
 
 template <typename Visitor>
 void describe(DataConfig& c, Visitor& v) {
   v.field("name", c.name, {.help = "The data set.", .choices = kDatasets});
   v.field("dir", c.dir,
-          {.help = "Folder of its files; empty: where its package puts them.",
+          {.help = "Directory of its files; empty: where its package installs them.",
            .needs = "data.name!=synthetic",
            .is_local = true});
   v.field("shuffle", c.shuffle,
-          {.help = "A new seeded order of the samples in each epoch."});
+          {.help = "Shuffle the samples in each epoch, by the seed."});
   describe_choice(c, v);
   v.field(
       "resize", c.resize,
-      {.help = "Bring images to n x n pixels; 0: none.", .range = between(0, 16384)});
+      {.help = "Resize images to n x n pixels; 0: off.", .range = between(0, 16384)});
   v.field("mean", c.mean,
-          {.help = "Of pixels scaled to 0 ... 1, one number or one for each channel: "
-                   "subtracted from them; empty: the data set's."});
+          {.help = "Normalization: mean of pixels scaled to 0 ... 1, one number or one "
+                   "for each channel; empty: the data set's."});
   v.field("std", c.std,
-          {.help = "Standard deviation of these pixels, by which they are divided.",
+          {.help = "Normalization: standard deviation of these pixels.",
            .range = above(0)});
   describe_sources(c, v);
-  v.field("workers", c.workers,
-          {.help = "Threads that prepare batches while the model computes.",
-           .range = between(1, 64),
-           .unit = Unit::threads,
-           .affects = Affects::speed});
+  v.field(
+      "workers", c.workers,
+      {.help =
+           "Loader threads of a rank, which prepare batches while the model computes.",
+       .range = between(1, 64),
+       .unit = Unit::threads,
+       .affects = Affects::speed});
   v.field("prefetch", c.prefetch,
-          {.help = "Batches that are kept ready ahead of the step.",
+          {.help = "Prefetch: batches that are kept ready ahead of the step.",
            .range = between(1, 1024),
            .unit = Unit::batches,
            .affects = Affects::speed});
   v.field("pin_memory", c.pin_memory,
-          {.help = "Batches are in memory that a GPU fetches from while it computes.",
+          {.help = "Pinned memory: batches are copied to the GPU while it computes.",
            .affects = Affects::speed});
 }
 

@@ -27,24 +27,24 @@ struct EarlyStopConfig {
 template <typename Visitor>
 void describe(EarlyStopConfig& c, Visitor& v) {
   v.field("patience", c.patience,
-          {.help = "Training ends after so many evaluations in a row that were no "
-                   "better than the best; 0: it does not.",
+          {.help = "Patience: stop after this many evaluations in a row without "
+                   "improvement; 0: off.",
            .range = count_from(0)});
   v.field("metric", c.metric,
-          {.help = "What is watched, and what the best weights are the best in: loss, "
-                   "or a metric that an evaluation computes; auto: the task's primary "
-                   "one."});
+          {.help = "The metric that is monitored for early stopping and for the best "
+                   "weights: loss, or one that an evaluation computes; auto: the "
+                   "task's primary metric."});
   v.field("min_delta", c.min_delta,
-          {.help = "An evaluation is better only if it is so by more than this.",
+          {.help = "The least improvement that counts (min_delta).",
            .range = at_least(0),
            .needs = "early_stop.patience>0 or checkpoint.save_best=true"});
   v.field("mode", c.mode,
-          {.help = "What is better: min or max; auto: what is of the metric.",
+          {.help = "Whether lower (min) or higher (max) is better; auto: known from "
+                   "the metric.",
            .task_decides = true});
   v.field("divergence", c.divergence,
-          {.help = "Training ends when its loss, smoothed over the lines of metrics, "
-                   "is so many times its minimum so far, or NaN; 0: "
-                   "it does not.",
+          {.help = "Stop when the smoothed training loss exceeds its minimum by this "
+                   "factor, or is NaN; 0: off.",
            .range = at_least(0)});
 }
 

@@ -20,14 +20,14 @@ template <typename Visitor>
 void describe(EmaConfig& c, Visitor& v) {
   v.field("enabled", c.enabled,
           {.help = "Keep an exponential moving average of the weights."});
-  v.field("decay", c.decay,
-          {.help = "What is left of the average at an update; 0.999 remembers about "
-                   "1000 updates.",
-           .range = from_to_below(0, 1),
-           .needs = "ema.enabled=true"});
+  v.field(
+      "decay", c.decay,
+      {.help =
+           "Decay of the average at an update; 0.999 averages over about 1000 updates.",
+       .range = from_to_below(0, 1),
+       .needs = "ema.enabled=true"});
   v.field("warmup", c.warmup,
-          {.help = "Forget faster at first: the decay of update n is at most "
-                   "(1 + n) / (10 + n).",
+          {.help = "A lower decay at first: at update n at most (1 + n) / (10 + n).",
            .needs = "ema.enabled=true"});
   v.field("every", c.every,
           {.help = "Steps between two updates of the average.",
@@ -35,7 +35,7 @@ void describe(EmaConfig& c, Visitor& v) {
            .unit = Unit::steps,
            .needs = "ema.enabled=true"});
   v.field("evaluate", c.evaluate,
-          {.help = "Evaluate the average, not the last weights.",
+          {.help = "Evaluate the averaged weights instead of the last ones.",
            .needs = "ema.enabled=true"});
 }
 

@@ -41,14 +41,14 @@ Problem problem_with_name(const Node& key, const Entries& before) {
   }
   constexpr std::size_t kLongest = 60;
   if (!is_name(key.text) || key.text.size() > kLongest) {
-    return problem_at(
-        key.mark, str("'", key.text.substr(0, kLongest), "' is no name; write up to ",
-                      kLongest, " letters, digits and _, the first one a letter"));
+    return problem_at(key.mark, str("'", key.text.substr(0, kLongest),
+                                    "' is not a name; write up to ", kLongest,
+                                    " letters, digits and _, the first one a letter"));
   }
   const bool is_new = std::none_of(before.all.begin(), before.all.end(),
                                    [&](auto& e) { return e.first == key.text; });
   if (is_new) return std::nullopt;
-  return problem_at(key.mark, str("'", key.text, "' is there twice; name it once"));
+  return problem_at(key.mark, str("'", key.text, "' appears twice; name it once"));
 }
 
 Entries entries_in(const Node& map) {

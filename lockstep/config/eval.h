@@ -69,7 +69,7 @@ constexpr MetricWords words_of(EvalMetric metric) {
   constexpr std::string_view kF1 = "Harmonic mean of precision and recall";
   switch (metric) {
     case EvalMetric::top_k:
-      return {"_top_", "Share of samples whose class is among the k likeliest"};
+      return {"_top_", "Share of samples whose class is among the k most likely"};
     case EvalMetric::per_class:
       return {"_class_", "Accuracy of one class"};
     case EvalMetric::perplexity:
@@ -124,30 +124,30 @@ void describe(EvalConfig& c, Visitor& v) {
        .word = Word{"epoch", kEachEpoch}});
   v.field(
       "metrics", c.metrics,
-      {.help = "What is computed beside the loss and the metrics that a task always "
-               "has: accuracy of classes and labels, perplexity of tokens, the "
-               "primary one.",
+      {.help =
+           "Metrics in addition to the loss and those that a task always computes: "
+           "accuracy of classes and labels, perplexity of tokens, the primary metric.",
        .affects = Affects::output});
   v.field("top_k", c.top_k,
-          {.help = "Of the metric top_k: an answer is right among the k most likely.",
+          {.help = "k of the metric top_k: a prediction counts as right if it is among "
+                   "the k most likely.",
            .range = count_from(1),
            .affects = Affects::output,
            .needs = "eval.metrics=top_k"});
+  v.field("sanity_batches", c.sanity_batches,
+          {.help = "Sanity check: batches evaluated before the first step, so that an "
+                   "error there shows at once; 0: none.",
+           .range = count_from(0),
+           .unit = Unit::batches,
+           .affects = Affects::output});
   v.field(
-      "sanity_batches", c.sanity_batches,
-      {.help = "Batches that are evaluated before the first step, so that a mistake "
-               "there shows at once; 0: none.",
-       .range = count_from(0),
-       .unit = Unit::batches,
-       .affects = Affects::output});
-  v.field("prompts", c.prompts,
-          {.help = "Texts that the model continues before the first step and at each "
-                   "evaluation; the report shows them side by side. It needs "
-                   "data.tokenizer.",
-           .affects = Affects::output,
-           .needs = "model.name=gpt"});
+      "prompts", c.prompts,
+      {.help = "Prompts that the model continues before the first step and at each "
+               "evaluation; the report shows them side by side. Needs data.tokenizer.",
+       .affects = Affects::output,
+       .needs = "model.name=gpt"});
   v.field("prompt_tokens", c.prompt_tokens,
-          {.help = "New tokens of each of these, the likeliest ones.",
+          {.help = "New tokens for each prompt, decoded greedily.",
            .range = between(1, 1 << 20),
            .affects = Affects::output,
            .needs = "model.name=gpt"});

@@ -113,6 +113,24 @@ std::string unknown_key(const Knobs& knobs, std::string_view section,
   return str(what, "; '", section, "' has ", text::join(names, ", "));
 }
 
+std::string unknown_section_of(const Knobs& knobs, std::string_view key) {
+  const auto dot = key.find('.');
+  const auto section = key.substr(0, dot);
+  const auto name = key.substr(dot + 1);
+  const auto what = str("unknown section '", section, "'");
+  std::vector<std::string> sections;
+  for (const auto& one : knobs.sections) sections.emplace_back(one.name);
+  // A section that is only misspelt has the key that was meant.
+  const auto guess = text::closest(section, sections);
+  if (guess && knobs.find(str(*guess, ".", name)) != nullptr) {
+    return str(what, "; did you mean '", *guess, ".", name, "'?");
+  }
+  const auto keys = namesakes(knobs, name);
+  if (!keys.empty()) return str(what, "; did you mean ", quoted_list(keys), "?");
+  if (const auto hint = foreign_hint(knobs, name); !hint.empty()) return what + hint;
+  return unknown_section(knobs, section);
+}
+
 std::string unknown_section(const Knobs& knobs, std::string_view name) {
   const auto what = str("unknown section '", name, "'");
   if (knobs.find(name) != nullptr) {

@@ -34,7 +34,7 @@ void for_each_entry(const MapInFile& map, Problems& problems, const Visit& visit
     const auto [first, is_new] = first_lines.emplace(key.text, key.mark.line);
     if (!is_new) {
       problems.add(where, "",
-                   str("'", key.text, "' is there twice: in line ", first->second,
+                   str("'", key.text, "' appears twice: in line ", first->second,
                        " and in line ", key.mark.line, "; remove one"));
       continue;
     }
@@ -128,9 +128,8 @@ std::string unknown(const Knobs& knobs, std::string_view key) {
   }
   const auto dot = key.find('.');
   const auto section = key.substr(0, dot);
-  if (dot == std::string_view::npos || !knobs.has_section(section)) {
-    return unknown_section(knobs, section == key ? key : section);
-  }
+  if (dot == std::string_view::npos) return unknown_section(knobs, key);
+  if (!knobs.has_section(section)) return unknown_section_of(knobs, key);
   return unknown_key(knobs, section, key.substr(dot + 1));
 }
 

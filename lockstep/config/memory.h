@@ -31,52 +31,51 @@ struct MemoryConfig {
 template <typename Visitor>
 void describe(MemoryConfig& c, Visitor& v) {
   v.field("recompute_every", c.recompute_every,
-          {.help = "Activations of every n-th block of the model are computed again in "
-                   "the backward pass instead of being kept; 1: of all, 0: of none. "
-                   "The results are the same.",
+          {.help = "Activation (gradient) checkpointing: activations of every n-th "
+                   "block are recomputed in the backward pass instead of kept; 1: "
+                   "every block, 0: off. The results are the same.",
            .range = between(0, 1000),
            .affects = Affects::speed});
   v.field("on_out_of_memory", c.on_out_of_memory,
-          {.help = "retry: the step is done again in smaller pieces; stop: the run "
-                   "ends.",
+          {.help = "On out-of-memory: retry the step with smaller micro-batches, or "
+                   "stop the run.",
            .affects = Affects::speed});
   v.field("grow_after", c.grow_after,
-          {.help = "Of retry: steps after which pieces are tried twice as large again, "
-                   "up to batch.micro; 0: they stay small.",
+          {.help = "Of retry: steps after which micro-batches are doubled again, up to "
+                   "batch.micro; 0: they stay small.",
            .range = count_from(0),
            .unit = Unit::steps,
            .affects = Affects::speed,
            .needs = "memory.on_out_of_memory=retry"});
   v.field("fraction", c.fraction,
-          {.help = "The most of a GPU's memory that a rank may take.",
+          {.help = "The largest fraction of a GPU's memory that a rank may use.",
            .range = between(0.01, 1),
            .affects = Affects::speed,
            .needs = "parallel.device=cuda or memory.find_micro=true"});
   v.field("find_micro", c.find_micro,
           {.help = "Before the first step, find the largest micro-batch that fits by "
-                   "trying, instead of batch.micro.",
+                   "trial steps, instead of batch.micro.",
            .affects = Affects::speed});
   v.field("target", c.target,
-          {.help = "The share of the memory that a step with that micro-batch may "
-                   "take.",
+          {.help = "The fraction of memory that a step with that micro-batch may use.",
            .range = between(0.01, 1),
            .affects = Affects::speed,
            .needs = "memory.find_micro=true"});
   v.field("offload", c.offload,
-          {.help = "Activations wait in the host's memory for the backward pass, not "
-                   "in the GPU's. The results are the same. auto: where nothing else "
-                   "fits.",
+          {.help = "Activation offloading: activations are kept in host memory until "
+                   "the backward pass. The results are the same. auto: only where "
+                   "nothing else fits.",
            .affects = Affects::speed});
   v.field("empty_cache_every", c.empty_cache_every,
-          {.help = "Steps after which unused memory goes back to the GPU, for others "
-                   "that share it; 0: it is kept.",
+          {.help = "Steps between two calls of empty_cache(), for processes that share "
+                   "the GPU; 0: never.",
            .range = count_from(0),
            .unit = Unit::steps,
            .affects = Affects::speed,
            .needs = "parallel.device=cuda"});
   v.field("host_limit", c.host_limit,
-          {.help = "The most bytes that tensors of the host may take in each process, "
-                   "as if there were no more; 0: as many as there are.",
+          {.help = "Limit of the bytes of CPU tensors in each process, as if there "
+                   "were no more memory; 0: no limit.",
            .range = count_from(0),
            .unit = Unit::bytes,
            .affects = Affects::speed});

@@ -48,11 +48,10 @@ struct ModelConfig {
 template <typename Visitor>
 void describe(ModelConfig& c, Visitor& v) {
   v.field("name", c.name, {.help = "The model to train.", .choices = kModels});
-  v.field(
-      "size", c.size,
-      {.help = "gpt: a size by its name, which sets model.hidden, layers and heads.",
-       .choices = kGptSizeNames,
-       .needs = "model.name=gpt"});
+  v.field("size", c.size,
+          {.help = "gpt: a named size, which sets model.hidden, layers and heads.",
+           .choices = kGptSizeNames,
+           .needs = "model.name=gpt"});
   v.field("hidden", c.hidden,
           {.help = "Width of the hidden layers; of the gpt, of its embeddings.",
            .range = between(1, 65536),
@@ -67,48 +66,45 @@ void describe(ModelConfig& c, Visitor& v) {
           {.help = "Heads of the gpt's attention; a divisor of model.hidden.",
            .range = between(1, 1024),
            .needs = "model.name=gpt"});
-  v.field(
-      "context", c.context,
-      {.help = "Positions that the gpt learns: no sample may have more tokens; 0: as "
-               "many as a sample has.",
-       .range = between(0, 1 << 24),
-       .needs = "model.name=gpt"});
+  v.field("context", c.context,
+          {.help = "gpt: context length, the number of positions; no sample may have "
+                   "more tokens; 0: as many as a sample has.",
+           .range = between(0, 1 << 24),
+           .needs = "model.name=gpt"});
   v.field("pad_vocabulary", c.pad_vocabulary,
-          {.help = "gpt: rows of its embedding are filled up with zeros to a multiple, "
-                   "for example 64, which GPUs multiply faster; outputs and exports do "
-                   "not have them.",
+          {.help = "gpt: pad the vocabulary to a multiple, for example 64, which is "
+                   "faster on GPUs; outputs and exports do not have the padding.",
            .range = between(1, 65536),
            .affects = Affects::speed,
            .needs = "model.name=gpt"});
   v.field("dropout", c.dropout,
-          {.help = "Share of activations that training sets to zero.",
+          {.help = "Dropout probability.",
            .range = from_to_below(0, 1),
            .needs = "model.name=cnn|gpt|mlp|resnet9"});
   v.field("own_backward", c.own_backward,
-          {.help = "gpt and mlp: gradients by passes that are written out, instead of "
-                   "autograd's. auto: those of the gpt on a GPU, with "
-                   "precision.mode=bf16_params, where they can be used; decided at "
-                   "start.",
+          {.help = "gpt and mlp: hand-written forward and backward passes instead of "
+                   "autograd. auto: for the gpt on a GPU with "
+                   "precision.mode=bf16_params, where possible; decided at start.",
            .affects = Affects::speed,
            .task_decides = true,
            .needs = "model.name=gpt|mlp"});
-  v.field("weights", c.weights,
-          {.help = "The weights to begin with: a safetensors file, the folder of a "
-                   "Hugging Face GPT-2, or a name of `lockstep models list`; empty: "
-                   "random ones. checkpoint.allow_missing and checkpoint.ignore hold "
-                   "here, too.",
-           .is_local = true});
+  v.field(
+      "weights", c.weights,
+      {.help = "Pretrained weights to start from: a safetensors file, the directory of "
+               "a Hugging Face GPT-2, or a name of `lockstep models list`; empty: "
+               "random ones. checkpoint.allow_missing and checkpoint.ignore apply.",
+       .is_local = true});
   v.field("file", c.file,
           {.help = "torchscript: the file that torch.jit.save has written.",
            .needs = "model.name=torchscript",
            .is_local = true});
-  v.field("inputs", c.inputs,
-          {.help = "torchscript: the tensors of a sample that its forward takes, in "
-                   "their order.",
-           .needs = "model.name=torchscript"});
+  v.field(
+      "inputs", c.inputs,
+      {.help = "torchscript: the tensors of a sample that forward() takes, in order.",
+       .needs = "model.name=torchscript"});
   v.field("outputs", c.outputs,
-          {.help = "torchscript: names of the tensors that it returns, in their order; "
-                   "a dictionary has names of its own.",
+          {.help = "torchscript: names of the tensors that it returns, in order; a "
+                   "dictionary has its own names.",
            .needs = "model.name=torchscript"});
 }
 

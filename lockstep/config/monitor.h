@@ -67,37 +67,42 @@ struct MonitorConfig {
 
 template <typename Visitor>
 void describe_alerts(MonitorConfig& c, Visitor& v) {
-  v.field("alerts", c.alerts,
-          {.help = "Say when something is wrong: an event and a line on the terminal.",
-           .affects = Affects::output});
+  v.field(
+      "alerts", c.alerts,
+      {.help = "Alerts: an event and a line on the terminal when something is wrong.",
+       .affects = Affects::output});
   v.field("alert_after", c.alert_after,
-          {.help = "How long a condition has to last, and to be over, to count.",
+          {.help = "How long a condition has to last before an alert begins or ends.",
            .affects = Affects::output,
            .needs = "monitor.alerts=true"});
+  v.field("alert_temperature", c.alert_temperature,
+          {.help = "Alert at this GPU temperature in degrees Celsius, or 3 below the "
+                   "GPU's own limit if that is lower.",
+           .range = between(0, 200),
+           .affects = Affects::output,
+           .needs = kAlerts});
+  v.field("alert_memory", c.alert_memory,
+          {.help = "Alert when more than this fraction of a GPU's or the host's memory "
+                   "is in use.",
+           .range = between(0, 1),
+           .affects = Affects::output,
+           .needs = kAlerts});
   v.field(
-      "alert_temperature", c.alert_temperature,
-      {.help = "A GPU at this many degrees Celsius; its own limit less 3 if that is "
-               "lower.",
-       .range = between(0, 200),
+      "alert_utilization", c.alert_utilization,
+      {.help =
+           "Alert when a GPU is busy less than this fraction of the time; 0: never.",
+       .range = between(0, 1),
        .affects = Affects::output,
        .needs = kAlerts});
-  v.field("alert_memory", c.alert_memory,
-          {.help = "More than this share of a GPU's memory, or of the host's, in use.",
-           .range = between(0, 1),
-           .affects = Affects::output,
-           .needs = kAlerts});
-  v.field("alert_utilization", c.alert_utilization,
-          {.help = "A GPU that computes less than this share of the time; 0: never.",
-           .range = between(0, 1),
-           .affects = Affects::output,
-           .needs = kAlerts});
-  v.field("alert_data_wait", c.alert_data_wait,
-          {.help = "More than this share of the time spent waiting for data.",
-           .range = between(0, 1),
-           .affects = Affects::output,
-           .needs = "monitor.alerts=true"});
+  v.field(
+      "alert_data_wait", c.alert_data_wait,
+      {.help =
+           "Alert when more than this fraction of the time is spent waiting for data.",
+       .range = between(0, 1),
+       .affects = Affects::output,
+       .needs = "monitor.alerts=true"});
   v.field("alert_no_step", c.alert_no_step,
-          {.help = "No step for this long while training; 0s: never.",
+          {.help = "Alert when no step ends for this long while training; 0s: never.",
            .affects = Affects::output,
            .needs = kAlerts});
 }
@@ -115,7 +120,7 @@ void describe_mlflow(MonitorConfig& c, Visitor& v) {
            .affects = Affects::output,
            .needs = "monitor.sinks=mlflow"});
   v.field("mlflow_sync_every", c.mlflow_sync_every,
-          {.help = "How often it is sent what is new; 0s: only at the end.",
+          {.help = "How often new metrics are sent; 0s: only at the end.",
            .affects = Affects::output,
            .needs = "monitor.sinks=mlflow"});
 }
@@ -123,27 +128,27 @@ void describe_mlflow(MonitorConfig& c, Visitor& v) {
 template <typename Visitor>
 void describe(MonitorConfig& c, Visitor& v) {
   v.field("sinks", c.sinks,
-          {.help = "Where metrics go: the terminal, metrics.jsonl, and files for other "
-                   "programs.",
+          {.help = "Sinks of the metrics: the terminal, metrics.jsonl, and files for "
+                   "other programs.",
            .affects = Affects::output});
   v.field("verbosity", c.verbosity,
-          {.help = "How much is said on the terminal.", .affects = Affects::output});
-  v.field("sample_every", c.sample_every,
-          {.help = "How often GPUs, CPU, memory, disk and network are looked at; 0s: "
-                   "never.",
-           .affects = Affects::output});
+          {.help = "Log level on the terminal.", .affects = Affects::output});
+  v.field(
+      "sample_every", c.sample_every,
+      {.help = "How often GPUs, CPU, memory, disk and network are sampled; 0s: never.",
+       .affects = Affects::output});
   v.field("system_every", c.system_every,
-          {.help = "How often the mean of these goes to the sinks.",
+          {.help = "How often the mean of these samples goes to the sinks.",
            .affects = Affects::output,
            .needs = "monitor.sample_every>0"});
   v.field("prometheus_port", c.prometheus_port,
-          {.help = "Port at which the prometheus sink answers; 0: only the file.",
+          {.help = "Port of the prometheus sink; 0: only the file.",
            .range = between(0, 65535),
            .affects = Affects::output,
            .needs = "monitor.sinks=prometheus",
            .is_local = true});
   v.field("prometheus_address", c.prometheus_address,
-          {.help = "Address that it listens at; 0.0.0.0 for everybody.",
+          {.help = "Address that it listens on; 0.0.0.0: all interfaces.",
            .affects = Affects::output,
            .needs = "monitor.sinks=prometheus and monitor.prometheus_port>0",
            .is_local = true});
@@ -162,16 +167,18 @@ void describe(MonitorConfig& c, Visitor& v) {
           {.help = "The project of the wandb sink.",
            .affects = Affects::output,
            .needs = "monitor.sinks=wandb"});
-  v.field("wandb_entity", c.wandb_entity,
-          {.help = "Its team or user; empty: whoever synchronises the run.",
-           .affects = Affects::output,
-           .needs = "monitor.sinks=wandb"});
-  v.field("wandb_sync_every", c.wandb_sync_every,
-          {.help = "How often `lockstep train` hands the run to `wandb sync` while it "
-                   "goes on, if WANDB_API_KEY is set and that program is there; 0s: "
-                   "only at the end.",
-           .affects = Affects::output,
-           .needs = "monitor.sinks=wandb"});
+  v.field(
+      "wandb_entity", c.wandb_entity,
+      {.help =
+           "The entity (team or user) of the wandb sink; empty: whoever syncs the run.",
+       .affects = Affects::output,
+       .needs = "monitor.sinks=wandb"});
+  v.field(
+      "wandb_sync_every", c.wandb_sync_every,
+      {.help = "How often `lockstep train` runs `wandb sync` while it trains, if "
+               "WANDB_API_KEY is set and that program is there; 0s: only at the end.",
+       .affects = Affects::output,
+       .needs = "monitor.sinks=wandb"});
   describe_mlflow(c, v);
   describe_alerts(c, v);
 }

@@ -65,11 +65,12 @@ void describe_rates(OptimConfig& c, Visitor& v) {
   v.field("name", c.name, {.help = "The optimizer."});
   v.field("lr", c.lr,
           {.help = "Learning rate, before the schedule.", .range = above(0)});
-  v.field("lr_scaling", c.lr_scaling,
-          {.help = "optim.lr is for optim.base_batch: multiply it by "
-                   "batch.global / optim.base_batch (linear), or by its root (sqrt)."});
+  v.field(
+      "lr_scaling", c.lr_scaling,
+      {.help = "Scaling of optim.lr with the batch size: multiply it by batch.global / "
+               "optim.base_batch (linear), or by the square root of that (sqrt)."});
   v.field("base_batch", c.base_batch,
-          {.help = "The global batch that optim.lr is meant for (lr_scaling).",
+          {.help = "The global batch size that optim.lr is meant for (lr_scaling).",
            .range = count_from(1),
            .unit = Unit::samples,
            .needs = "optim.lr_scaling!=none"});
@@ -83,8 +84,8 @@ template <typename Visitor>
 void describe(OptimConfig& c, Visitor& v) {
   describe_rates(c, v);
   v.field("weight_decay", c.weight_decay,
-          {.help = "Decay of the weights: decoupled in adamw and lion, added to the "
-                   "gradient in adam and sgd.",
+          {.help = "Weight decay: decoupled in adamw and lion, added to the gradient "
+                   "in adam and sgd.",
            .range = at_least(0)});
   v.field("no_decay", c.no_decay,
           {.help = "Parameters without weight decay: none, auto (biases and norms: "
@@ -95,14 +96,14 @@ void describe(OptimConfig& c, Visitor& v) {
            .range = from_to_below(0, 1),
            .needs = "optim.name=sgd"});
   v.field("nesterov", c.nesterov,
-          {.help = "Nesterov's form of sgd's momentum.", .needs = "optim.name=sgd"});
+          {.help = "Nesterov momentum of sgd.", .needs = "optim.name=sgd"});
   v.field("beta1", c.beta1,
-          {.help = "Decay of the mean of gradients (adam, adamw, lion).",
+          {.help = "Decay of the running mean of gradients (adam, adamw, lion).",
            .range = from_to_below(0, 1),
            .needs = "optim.name=adamw|adam|lion"});
   v.field("beta2", c.beta2,
-          {.help = "Decay of the mean of squared gradients (adam, adamw), or of lion's "
-                   "mean between steps, where 0.99 is usual.",
+          {.help = "Decay of the running mean of squared gradients (adam, adamw), or "
+                   "of lion's momentum between steps, where 0.99 is usual.",
            .range = from_to_below(0, 1),
            .needs = "optim.name=adamw|adam|lion"});
   v.field("eps", c.eps,
@@ -110,11 +111,11 @@ void describe(OptimConfig& c, Visitor& v) {
            .range = above(0),
            .needs = "optim.name=adamw|adam"});
   v.field("clip_norm", c.clip_norm,
-          {.help = "Scale the gradients down to this norm over all parameters; 0: no.",
+          {.help = "Gradient clipping: the largest norm over all parameters; 0: off.",
            .range = at_least(0)});
   v.field("clip_value", c.clip_value,
-          {.help = "Keep each element of the gradients within this size, after "
-                   "clip_norm; 0: no.",
+          {.help = "Gradient clipping: the largest absolute value of an element, after "
+                   "clip_norm; 0: off.",
            .range = at_least(0)});
 }
 

@@ -75,9 +75,9 @@ inline constexpr double kLargestBucket = 1099511627776;
 
 template <typename Visitor>
 void describe(ParallelConfig& c, Visitor& v) {
-  v.field(
-      "strategy", c.strategy,
-      {.help = "How the model is spread over the ranks.", .affects = Affects::speed});
+  v.field("strategy", c.strategy,
+          {.help = "The parallel strategy: single, DDP, DataParallel or ZeRO.",
+           .affects = Affects::speed});
   v.field("ranks", c.ranks,
           {.help = "Ranks that train together, one for each device: processes, or "
                    "threads of one process with data_parallel.",
@@ -85,115 +85,116 @@ void describe(ParallelConfig& c, Visitor& v) {
            .affects = Affects::speed});
   v.field("device_ids", c.device_ids,
           {.help = "The GPUs of data_parallel's replicas; one may be named twice. "
-                   "Empty: the first of this machine, one for each rank.",
+                   "Empty: the first ones, one for each rank.",
            .range = between(0, 1023),
            .affects = Affects::speed,
            .needs = "parallel.device=cuda"});
   v.field("zero_stage", c.zero_stage,
-          {.help = "What zero shards: 1 the optimizer's state, 2 gradients as well, 3 "
-                   "parameters as well, which are gathered block by block.",
+          {.help = "ZeRO stage: 1 shards the optimizer state, 2 also gradients, 3 also "
+                   "parameters, which are gathered block by block.",
            .range = between(1, 3),
            .affects = Affects::speed,
            .needs = "parallel.strategy=zero"});
   v.field(
       "shard_group", c.shard_group,
-      {.help = "zero shards within groups of so many ranks that follow each other, "
-               "and every group has the whole; the number of ranks is a multiple of "
-               "it. 0: all ranks. auto: those of one node, or all where that does "
-               "not fit.",
+      {.help = "Hybrid sharding: zero shards within groups of this many consecutive "
+               "ranks and replicates across groups; must divide the number of ranks. "
+               "0: all ranks. auto: those of one node, or all where that does not fit.",
        .range = between(0, 1024),
        .affects = Affects::speed,
        .needs = "parallel.strategy=zero"});
   v.field("live_buckets", c.live_buckets,
-          {.help = "Buckets of gradients that a rank has memory for at a time, from "
-                   "zero_stage 2 on: more hide more of their sums, and take more.",
+          {.help = "Gradient buckets in memory at a time, from zero_stage 2 on: more "
+                   "overlap more communication, and take more memory.",
            .range = between(1, 1024),
            .affects = Affects::speed,
            .needs = "parallel.zero_stage>1"});
   v.field("prefetch_units", c.prefetch_units,
-          {.help = "Blocks whose parameters are gathered ahead of their use at "
-                   "zero_stage 3: more hide more, and take more memory.",
+          {.help = "Blocks whose parameters are prefetched at zero_stage 3: more "
+                   "overlap more communication, and take more memory.",
            .range = between(0, 1024),
            .affects = Affects::speed,
            .needs = "parallel.zero_stage>2"});
   v.field("persist_below", c.persist_below,
-          {.help = "Blocks with fewer bytes of parameters stay whole for a pass at "
-                   "zero_stage 3.",
+          {.help = "Blocks with fewer bytes of parameters stay gathered during a pass "
+                   "at zero_stage 3.",
            .range = between(0, kLargestBucket),
            .unit = Unit::bytes,
            .affects = Affects::speed,
            .needs = "parallel.zero_stage>2"});
   v.field("reshard_after_forward", c.reshard_after_forward,
-          {.help = "A block is freed after its forward pass and gathered again for its "
-                   "backward pass, at zero_stage 3; false: it stays whole in between, "
-                   "which is faster and takes more memory.",
+          {.help = "Reshard after forward, at zero_stage 3: free a block's parameters "
+                   "after its forward pass and gather them again for its backward "
+                   "pass; false: keep them, which is faster and takes more memory.",
            .affects = Affects::speed,
            .needs = "parallel.zero_stage>2"});
-  v.field(
-      "bucket_bytes", c.bucket_bytes,
-      {.help = "The most gradient bytes that are sent in one collective; small models "
-               "are sent in smaller pieces, so that sending starts early.",
-       .range = between(1, kLargestBucket),
-       .unit = Unit::bytes,
-       .affects = Affects::speed,
-       .needs = kPeers});
-  v.field("bucket_cap_mb", c.bucket_cap_mb,
-          {.help = "The same in MiB, as PyTorch's DDP calls it.",
-           .range = between(1 / kMebibyte, kLargestBucket / kMebibyte),
-           .affects = Affects::speed,
-           .needs = kPeers});
-  v.field("first_bucket_bytes", c.first_bucket_bytes,
-          {.help = "The first bucket is smaller, so that sending starts early.",
+  v.field("bucket_bytes", c.bucket_bytes,
+          {.help = "The largest gradient bucket, sent in one collective; small models "
+                   "use smaller buckets, so that communication starts early.",
            .range = between(1, kLargestBucket),
            .unit = Unit::bytes,
            .affects = Affects::speed,
            .needs = kPeers});
-  v.field("gradient_as_bucket_view", c.gradient_as_bucket_view,
-          {.help = "Gradients live in the buckets; false: they are copied in and out.",
-           .affects = Affects::speed});
+  v.field("bucket_cap_mb", c.bucket_cap_mb,
+          {.help = "The same in MiB, as in PyTorch's DDP.",
+           .range = between(1 / kMebibyte, kLargestBucket / kMebibyte),
+           .affects = Affects::speed,
+           .needs = kPeers});
+  v.field("first_bucket_bytes", c.first_bucket_bytes,
+          {.help = "Size of the first bucket, which is smaller so that communication "
+                   "starts early.",
+           .range = between(1, kLargestBucket),
+           .unit = Unit::bytes,
+           .affects = Affects::speed,
+           .needs = kPeers});
+  v.field(
+      "gradient_as_bucket_view", c.gradient_as_bucket_view,
+      {.help =
+           "Gradients are views into the buckets; false: they are copied in and out.",
+       .affects = Affects::speed});
   v.field("find_unused_parameters", c.find_unused_parameters,
-          {.help = "Parameters may take no part in a step; they are left as they are "
-                   "when no rank used them. false: that is an error which names them.",
+          {.help = "Allow parameters that take no part in a step; they are left "
+                   "unchanged if no rank used them. false: an error names them.",
            .needs = "parallel.strategy!=single"});
   v.field("static_graph", c.static_graph,
-          {.help = "Every step uses the same parameters: only the first is checked.",
+          {.help = "Static graph: every step uses the same parameters, so only the "
+                   "first is checked.",
            .affects = Affects::speed,
            .needs = kPeers});
   v.field("broadcast_buffers", c.broadcast_buffers,
-          {.help = "All ranks get rank 0's buffers (running statistics) before each "
-                   "step; false: before they are evaluated or saved only.",
+          {.help = "Broadcast rank 0's buffers (running statistics) before each step; "
+                   "false: only before they are evaluated or saved.",
            .needs = kPeers});
   v.field("sync_batch_norm", c.sync_batch_norm,
-          {.help = "Batch normalisation over the samples of all ranks.",
+          {.help = "SyncBatchNorm: batch normalization over the samples of all ranks.",
            .needs = "parallel.ranks>1"});
   v.field("compression", c.compression,
-          {.help = "Gradients travel as: none (as they are), fp16 or bf16 (half the "
-                   "bytes; each is rounded to 11 or 8 bits before it is summed).",
+          {.help = "Gradient compression: none, fp16 or bf16 (half the bytes; each "
+                   "gradient is rounded to 11 or 8 bits before the sum).",
            .needs = kPeers});
   v.field("shard_update", c.shard_update,
-          {.help = "Each rank changes its shard of the parameters and gives it to the "
-                   "others; off: every rank changes all. shm: where ranks share "
-                   "memory, since that is faster there.",
+          {.help = "Sharded optimizer step of ddp: each rank updates its shard of the "
+                   "parameters and sends it to the others; off: every rank updates "
+                   "all. shm: only where ranks share memory, where it is faster.",
            .affects = Affects::speed,
            .needs = kPeers});
   v.field("balance", c.balance,
-          {.help = "Shares of the batch follow the measured speed of the ranks.",
+          {.help = "Load balancing: shares of the batch follow the measured speed of "
+                   "the ranks.",
            .affects = Affects::speed,
            .needs = "parallel.ranks>1"});
   v.field("device", c.device,
-          {.help = "Where the model computes.", .affects = Affects::speed});
-  v.field(
-      "threads", c.threads,
-      {.help = "CPU threads inside an operation. Sums are split by it: the last bits "
-               "of the results depend on it.",
-       .range = between(1, 1024),
-       .unit = Unit::threads,
-       .affects = Affects::speed});
-  v.field(
-      "on_setup_failure", c.on_setup_failure,
-      {.help = "When ranks can not find each other: stop, or continue with a single "
-               "one. auto: stop if parallel.ranks or parallel.strategy is set.",
-       .needs = "parallel.ranks>1"});
+          {.help = "The device that the model runs on.", .affects = Affects::speed});
+  v.field("threads", c.threads,
+          {.help = "CPU threads of an operation (intra-op). Sums are split by it, so "
+                   "the last bits of the results depend on it.",
+           .range = between(1, 1024),
+           .unit = Unit::threads,
+           .affects = Affects::speed});
+  v.field("on_setup_failure", c.on_setup_failure,
+          {.help = "When ranks cannot find each other: stop, or continue with a single "
+                   "one. auto: stop if parallel.ranks or parallel.strategy is set.",
+           .needs = "parallel.ranks>1"});
 }
 
 }  // namespace lockstep::config

@@ -31,14 +31,15 @@ struct PlannerConfig {
 
 template <typename Visitor>
 void describe(PlannerConfig& c, Visitor& v) {
-  v.field("policy", c.policy,
-          {.help = "How `auto` is filled in. measured: what fits, then the fastest by "
-                   "prediction; table: batches by the memory of a GPU; simple: "
-                   "data_parallel up to 4 GPUs, then ddp; flags: by the two knobs "
-                   "below; zero2: ZeRO-2 from 2 GPUs on. What is named is kept."});
+  v.field(
+      "policy", c.policy,
+      {.help = "How `auto` is filled in. measured: of what fits, the fastest by "
+               "prediction; table: batches by the memory of a GPU; simple: "
+               "data_parallel up to 4 GPUs, then ddp; flags: by the two knobs below; "
+               "zero2: ZeRO-2 from 2 GPUs on. Knobs that are set are kept."});
   v.field("learn", c.learn,
-          {.help = "What a run took corrects the next prediction. idle: not if other "
-                   "processes had more than a quarter of the cores.",
+          {.help = "Whether measured runs correct later predictions. idle: not if "
+                   "other processes used more than a quarter of the cores.",
            .affects = Affects::output});
   v.field("enable_distributed", c.enable_distributed,
           {.help = "Of flags: several GPUs train with ddp.",

@@ -53,33 +53,34 @@ struct PrecisionConfig {
 template <typename Visitor>
 void describe_scale(PrecisionConfig& c, Visitor& v) {
   v.field("loss_scale", c.loss_scale,
-          {.help = "Of fp16: a fixed factor on the loss; 0: found as it goes.",
+          {.help = "Of fp16: a static loss scale; 0: dynamic.",
            .range = at_least(0),
            .needs = kScales});
   v.field("initial_scale", c.initial_scale,
-          {.help = "Of fp16: the first factor on the loss.",
+          {.help = "Of fp16: the initial loss scale.",
            .range = above(0),
            .needs = kScaling});
   v.field("growth_factor", c.growth_factor,
-          {.help = "Of fp16: how much the factor grows at a time.",
+          {.help = "Of fp16: the growth factor of the loss scale.",
            .range = above(1),
            .needs = kScaling});
   v.field("growth_interval", c.growth_interval,
-          {.help = "Of fp16: steps without an overflow before the factor grows.",
+          {.help = "Of fp16: the growth interval: steps without an overflow before the "
+                   "loss scale grows.",
            .range = count_from(1),
            .unit = Unit::steps,
            .needs = kScaling});
   v.field("backoff_factor", c.backoff_factor,
-          {.help = "Of fp16: what is left of the factor after an overflow.",
+          {.help = "Of fp16: the backoff factor of the loss scale after an overflow.",
            .range = {.low = 0, .high = 1, .low_is_open = true, .high_is_open = true},
            .needs = kScaling});
   v.field("hysteresis", c.hysteresis,
-          {.help = "Of fp16: the factor falls at the n-th overflow since it last grew; "
-                   "1: at every one.",
+          {.help = "Of fp16: the loss scale falls at the n-th overflow since it last "
+                   "grew; 1: at every one.",
            .range = count_from(1),
            .needs = kScaling});
   v.field("min_scale", c.min_scale,
-          {.help = "Of fp16: an overflow with a factor no larger ends the run.",
+          {.help = "Of fp16: an overflow at this loss scale or below ends the run.",
            .range = above(0),
            .needs = kScaling});
 }
@@ -87,10 +88,10 @@ void describe_scale(PrecisionConfig& c, Visitor& v) {
 template <typename Visitor>
 void describe(PrecisionConfig& c, Visitor& v) {
   v.field("mode", c.mode,
-          {.help = "Arithmetic of the model. The weights stay in fp32, but in "
-                   "bf16_params and fp16_params (of 16 bits, with fp32 copies in the "
-                   "optimizer) and in fp64, which is slow: to tell mistakes from "
-                   "rounding."});
+          {.help = "Precision of the model: fp32, tf32, bf16 and fp16 keep fp32 "
+                   "weights (autocast); bf16_params and fp16_params have 16-bit "
+                   "weights with fp32 master copies in the optimizer; fp64 is slow, to "
+                   "tell errors from rounding."});
   describe_scale(c, v);
 }
 

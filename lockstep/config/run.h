@@ -24,9 +24,9 @@ void describe(RunConfig& c, Visitor& v) {
   v.field("name", c.name,
           {.help = "Name of the run directory; empty: the next free number.",
            .affects = Affects::output});
-  v.field("tags", c.tags,
-          {.help = "Words to find the run by (lockstep runs --tag).",
-           .affects = Affects::output});
+  v.field(
+      "tags", c.tags,
+      {.help = "Tags of the run (lockstep runs --tag).", .affects = Affects::output});
   v.field("seed", c.seed,
           {.help = "Seed of the weights, the sample order and dropout."});
 }

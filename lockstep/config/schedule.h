@@ -66,7 +66,7 @@ struct ScheduleConfig {
 template <typename Visitor>
 void describe_shapes(ScheduleConfig& c, Visitor& v) {
   v.field("power", c.power,
-          {.help = "Exponent of polynomial; 1 is linear.",
+          {.help = "Power of polynomial; 1 is linear.",
            .range = above(0),
            .needs = "schedule.name=polynomial"});
   v.field("step_size", c.step_size,
@@ -83,7 +83,7 @@ void describe_shapes(ScheduleConfig& c, Visitor& v) {
            .range = {.low = 0, .high = 1, .low_is_open = true},
            .needs = "schedule.name=step|multi_step|plateau|exponential"});
   v.field("rise", c.rise,
-          {.help = "Of one_cycle: share of the steps in which the rate rises.",
+          {.help = "Of one_cycle: share of the steps in which the learning rate rises.",
            .range = {.low = 0, .high = 1, .low_is_open = true, .high_is_open = true},
            .needs = "schedule.name=one_cycle"});
   v.field("start_ratio", c.start_ratio,
@@ -91,53 +91,61 @@ void describe_shapes(ScheduleConfig& c, Visitor& v) {
                    "optim.lr.",
            .range = between(0, 1),
            .needs = "schedule.name=one_cycle|sweep"});
-  v.field("decay_share", c.decay_share,
-          {.help = "Of wsd: share of the run, at its end, in which the rate falls.",
-           .range = between(0, 1),
-           .needs = "schedule.name=wsd"});
+  v.field(
+      "decay_share", c.decay_share,
+      {.help =
+           "Of wsd: share of the run, at its end, in which the learning rate falls.",
+       .range = between(0, 1),
+       .needs = "schedule.name=wsd"});
 }
 
 template <typename Visitor>
 void describe(ScheduleConfig& c, Visitor& v) {
   v.field("name", c.name,
-          {.help = "How the learning rate goes from optim.lr to its end; sweep: up to "
-                   "optim.lr, by the same factor at every step (`lockstep find-lr`)."});
-  v.field("unit", c.unit,
-          {.help = "The rate moves at every step, or at the start of every epoch.",
-           .needs = "schedule.name!=constant|plateau"});
-  v.field("warmup_steps", c.warmup_steps,
-          {.help = "Steps in which the rate first rises from 0 to optim.lr.",
-           .range = count_from(0),
-           .unit = Unit::steps});
+          {.help = "The learning-rate schedule, after warm-up; sweep: up to optim.lr, "
+                   "by a constant factor at every step (`lockstep find-lr`)."});
+  v.field(
+      "unit", c.unit,
+      {.help =
+           "The learning rate changes at every step, or at the start of every epoch.",
+       .needs = "schedule.name!=constant|plateau"});
+  v.field(
+      "warmup_steps", c.warmup_steps,
+      {.help = "Warm-up steps, in which the learning rate rises from 0 to optim.lr.",
+       .range = count_from(0),
+       .unit = Unit::steps});
   v.field("warmup_epochs", c.warmup_epochs,
-          {.help = "The same in epochs; it still rises at every step.",
+          {.help = "Warm-up in epochs; the learning rate still rises at every step.",
            .range = count_from(0),
            .unit = Unit::epochs});
-  v.field("final_ratio", c.final_ratio,
-          {.help = "Learning rate at the end, relative to optim.lr; the least of those "
-                   "schedules that have no end (step, multi_step, exponential, "
-                   "inverse_sqrt, plateau).",
-           .range = between(0, 1),
-           .needs = "schedule.name!=constant|sweep"});
+  v.field(
+      "final_ratio", c.final_ratio,
+      {.help =
+           "Learning rate at the end, relative to optim.lr; the minimum of schedules "
+           "without an end (step, multi_step, exponential, inverse_sqrt, plateau).",
+       .range = between(0, 1),
+       .needs = "schedule.name!=constant|sweep"});
   describe_shapes(c, v);
   v.field("goal", c.goal,
-          {.help = "Of plateau: what is observed; auto: the task's primary metric, "
-                   "which gets better; min: the loss, which falls; max: the primary "
-                   "one, which rises.",
+          {.help = "Of plateau: what is monitored; auto: the task's primary metric; "
+                   "min: the loss, which falls; max: the primary metric, which rises.",
            .task_decides = true,
            .needs = "schedule.name=plateau"});
-  v.field("patience", c.patience,
-          {.help = "Of plateau: evaluations without progress that are borne.",
-           .range = count_from(0),
-           .needs = "schedule.name=plateau"});
+  v.field(
+      "patience", c.patience,
+      {.help =
+           "Of plateau: patience, the evaluations without improvement before a drop.",
+       .range = count_from(0),
+       .needs = "schedule.name=plateau"});
   v.field("threshold", c.threshold,
-          {.help = "Of plateau: progress, relative to the best, that counts.",
+          {.help = "Of plateau: threshold, the relative improvement that counts.",
            .range = from_to_below(0, 1),
            .needs = "schedule.name=plateau"});
-  v.field("cooldown", c.cooldown,
-          {.help = "Of plateau: evaluations after a drop that do not count.",
-           .range = count_from(0),
-           .needs = "schedule.name=plateau"});
+  v.field(
+      "cooldown", c.cooldown,
+      {.help = "Of plateau: cooldown, the evaluations after a drop that do not count.",
+       .range = count_from(0),
+       .needs = "schedule.name=plateau"});
 }
 
 }  // namespace lockstep::config

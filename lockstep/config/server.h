@@ -53,17 +53,16 @@ void describe(HttpConfig& c, Visitor& v) {
           {.help = "A proxy in front of the server ends TLS: plain HTTP is accepted on "
                    "any address."});
   v.field("threads", c.threads,
-          {.help = "Threads that answer; connections do not have one each.",
+          {.help = "Threads that answer requests; connections do not have one each.",
            .range = between(1, 64),
            .unit = Unit::threads});
   v.field("max_connections", c.max_connections,
-          {.help = "Connections that are open at a time; further ones wait.",
+          {.help = "The most open connections; further ones wait.",
            .range = between(1, 100000)});
   v.field("idle_timeout", c.idle_timeout,
-          {.help = "A connection without a request is closed after this time."});
+          {.help = "Keep-alive: an idle connection is closed after this time."});
   v.field("request_timeout", c.request_timeout,
-          {.help = "A request has to be whole, and an answer taken, within this "
-                   "time."});
+          {.help = "Timeout of reading a request and of sending an answer."});
 }
 
 struct LimitsConfig {
@@ -82,39 +81,42 @@ struct LimitsConfig {
 template <typename Visitor>
 void describe(LimitsConfig& c, Visitor& v) {
   v.field("header_bytes", c.header_bytes,
-          {.help = "Line and headers of a request.",
+          {.help = "The most bytes of the request line and headers.",
            .range = between(1024, 1 << 20),
            .unit = Unit::bytes});
   v.field("body_bytes", c.body_bytes,
-          {.help = "Body of a request, parts of files aside.",
+          {.help = "The most bytes of a request's body, except parts of uploads.",
            .range = between(1024, 1 << 30),
            .unit = Unit::bytes});
   v.field("json_depth", c.json_depth,
-          {.help = "Levels of lists and objects in a body.", .range = between(4, 256)});
+          {.help = "The deepest nesting of lists and objects in a body.",
+           .range = between(4, 256)});
   v.field("part_bytes", c.part_bytes,
-          {.help = "One part of a file that is uploaded.",
+          {.help = "The most bytes of one part of an upload.",
            .range = between(1024, 1 << 30),
            .unit = Unit::bytes});
   v.field("bodies_bytes", c.bodies_bytes,
-          {.help = "Bodies above 64 KiB that are on their way at a time, all together; "
-                   "one that comes beyond is answered with 503.",
+          {.help = "The most bytes of bodies above 64 KiB in flight, all together; one "
+                   "beyond that is answered with 503.",
            .range = at_least(1024),
            .unit = Unit::bytes});
-  v.field(
-      "upload_bytes", c.upload_bytes,
-      {.help = "A whole uploaded file.", .range = at_least(1024), .unit = Unit::bytes});
+  v.field("upload_bytes", c.upload_bytes,
+          {.help = "The most bytes of an uploaded file.",
+           .range = at_least(1024),
+           .unit = Unit::bytes});
   v.field("requests_per_minute", c.requests_per_minute,
-          {.help = "Requests of a token, for each route; more are answered with 429.",
+          {.help = "Rate limit of a token, for each route; more requests are answered "
+                   "with 429.",
            .range = between(1, 10'000'000)});
   v.field("changes_per_minute", c.changes_per_minute,
-          {.help = "The same for requests that change something.",
+          {.help = "Rate limit of a token, for requests that change something.",
            .range = between(1, 10'000'000)});
-  v.field("streams_per_token", c.streams_per_token,
-          {.help = "Streams of events that a token has open at a time.",
-           .range = between(1, 100000)});
+  v.field(
+      "streams_per_token", c.streams_per_token,
+      {.help = "The most open event streams of a token.", .range = between(1, 100000)});
   v.field("failed_logins_per_minute", c.failed_logins_per_minute,
-          {.help = "Requests of an address with a wrong token; then all of its "
-                   "requests without a good one are answered with 429.",
+          {.help = "Rate limit of an address for requests with a wrong token; beyond "
+                   "it all its requests without a valid one are answered with 429.",
            .range = between(1, 1'000'000)});
 }
 
@@ -144,21 +146,24 @@ void describe(QueueConfig& c, Visitor& v) {
           {.help = "GPUs that jobs share, as CUDA counts them; empty: all."});
   v.field("use_gpus", c.use_gpus, {.help = "false: jobs run on CPUs only."});
   v.field("grace", c.grace,
-          {.help = "Time for a checkpoint when a job is cancelled or paused; then it "
-                   "is killed."});
+          {.help = "Grace period for a checkpoint when a job is cancelled or paused; "
+                   "then it is killed."});
   v.field("retry_delay", c.retry_delay,
           {.help = "Wait before the first retry of a failed job; it doubles, up to 32 "
                    "times this."});
-  v.field("resume_after_reboot", c.resume_after_reboot,
-          {.help = "Jobs that ran when the machine went down go on by themselves; "
-                   "false: they stay interrupted until somebody resumes them."});
+  v.field(
+      "resume_after_reboot", c.resume_after_reboot,
+      {.help = "Jobs that ran when the machine went down are resumed automatically; "
+               "false: they stay interrupted until somebody resumes them."});
   v.field("max_gpu_celsius", c.max_gpu_celsius,
-          {.help = "A hotter GPU gets no job.", .range = between(30, 120)});
+          {.help = "GPUs hotter than this (in degrees Celsius) get no job.",
+           .range = between(30, 120)});
   v.field("slurm_partition", c.slurm_partition,
           {.help = "Partition for sbatch; empty: Slurm's default.", .is_local = true});
-  v.field("slurm_interval", c.slurm_interval,
-          {.help = "Slurm is asked so often what became of jobs: one question about "
-                   "all."});
+  v.field(
+      "slurm_interval", c.slurm_interval,
+      {.help =
+           "How often Slurm is polled for the state of jobs, in one query for all."});
   v.field(
       "unix_users", c.unix_users,
       {.help = "Unix users that jobs run as, by the user who submits them; \"*\" is "
@@ -179,20 +184,21 @@ struct QuotaConfig {
 template <typename Visitor>
 void describe(QuotaConfig& c, Visitor& v) {
   v.field("jobs_per_user", c.jobs_per_user,
-          {.help = "Jobs of a user that are not over.", .range = at_least(1)});
+          {.help = "The most unfinished jobs of a user.", .range = at_least(1)});
   v.field("highest_priority", c.highest_priority,
           {.help = "Highest priority that users may give to their jobs; admins may "
                    "give any up to 100.",
            .range = between(-100, 100)});
   v.field("running_per_user", c.running_per_user,
-          {.help = "Jobs of a user that run at a time; 0: no limit.",
+          {.help = "The most jobs of a user that run at a time; 0: no limit.",
            .range = at_least(0)});
   v.field("gpu_hours_per_user", c.gpu_hours_per_user,
-          {.help = "Hours times GPUs over the last 30 days; then jobs wait. 0: no "
-                   "limit.",
+          {.help = "The most GPU-hours of a user over the last 30 days; beyond it jobs "
+                   "wait. 0: no limit.",
            .range = at_least(0)});
   v.field("disk_bytes_per_user", c.disk_bytes_per_user,
-          {.help = "Bytes of runs and uploads; then neither is taken. 0: no limit.",
+          {.help = "The most bytes of runs and uploads of a user; beyond it neither is "
+                   "accepted. 0: no limit.",
            .range = at_least(0),
            .unit = Unit::bytes});
 }
@@ -212,8 +218,8 @@ void describe(StoreConfig& c, Visitor& v) {
                    "in the state directory of the user.",
            .is_local = true});
   v.field("keep_runs", c.keep_runs,
-          {.help = "A job that is over is removed after this time, its run directory "
-                   "with it; 0s: never."});
+          {.help = "A finished job is removed after this time, with its run directory; "
+                   "0s: never."});
   v.field("keep_uploads", c.keep_uploads,
           {.help = "An uploaded file that no job uses is removed after this time; 0s: "
                    "never."});
@@ -252,7 +258,7 @@ struct WebhookConfig {
 template <typename Visitor>
 void describe(WebhookConfig& c, Visitor& v) {
   v.field("url", c.url,
-          {.help = "Address that is told of changes of jobs (POST, JSON); empty: none.",
+          {.help = "URL that changes of jobs are posted to (JSON); empty: none.",
            .is_local = true});
   v.field(
       "secret_file", c.secret_file,
@@ -273,12 +279,12 @@ struct ServerConfig {
 template <typename Visitor>
 void describe(ServerConfig& c, Visitor& v) {
   v.section("http", c.http, "Where the server listens, and how.");
-  v.section("limits", c.limits, "What a client may ask for.");
-  v.section("queue", c.queue, "What jobs run on, and how they end.");
-  v.section("quota", c.quota, "What a user may have.");
-  v.section("store", c.store, "What is kept, where and for how long.");
-  v.section("provided", c.provided, "What the machine offers to jobs by name.");
-  v.section("webhook", c.webhook, "Who is told of changes.");
+  v.section("limits", c.limits, "Limits on requests.");
+  v.section("queue", c.queue, "The queue: what jobs run on, and how they end.");
+  v.section("quota", c.quota, "Quotas of users.");
+  v.section("store", c.store, "Storage: what is kept, where and for how long.");
+  v.section("provided", c.provided, "Files of this machine that jobs may use by name.");
+  v.section("webhook", c.webhook, "Notifications of changes.");
 }
 
 struct LoadedServer {

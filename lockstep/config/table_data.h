@@ -30,8 +30,7 @@ struct TableData {
 template <typename Visitor>
 void describe_table(TableData& c, Visitor& v) {
   v.field("input", c.input,
-          {.help = "csv and parquet: the columns of the input; empty: all that nothing "
-                   "else is. "
+          {.help = "csv and parquet: the columns of the input; empty: all others. "
                    "arrays: the array; empty: input, x or images. webdataset: the "
                    "ending of its files; empty: any image.",
            .needs = "data.name=csv|parquet|arrays|webdataset"});
@@ -42,19 +41,18 @@ void describe_table(TableData& c, Visitor& v) {
                    "empty: cls.",
            .needs = "data.name=csv|parquet|arrays|webdataset"});
   v.field("weight", c.weight,
-          {.help = "csv, parquet and arrays: the column or array that says what a "
-                   "sample weighs "
-                   "in the loss; empty: 1.",
+          {.help = "csv, parquet and arrays: the column or array with the weight of a "
+                   "sample in the loss; empty: 1.",
            .needs = "data.name=csv|parquet|arrays"});
-  v.field("columns", c.columns,
-          {.help = "csv and parquet: what columns are, where their cells do not say "
-                   "it: number, "
-                   "category, image (a file) or text, for example {rooms: category}.",
-           .needs = "data.name=csv|parquet"});
+  v.field(
+      "columns", c.columns,
+      {.help =
+           "csv and parquet: the type of columns, where their cells do not show it: "
+           "number, category, image (a file) or text, for example {rooms: category}.",
+       .needs = "data.name=csv|parquet"});
   v.field("standardize", c.standardize,
-          {.help = "csv and parquet: numbers of the input are brought to mean 0 and "
-                   "deviation 1 of "
-                   "the training rows.",
+          {.help = "csv and parquet: standardize numbers of the input to mean 0 and "
+                   "standard deviation 1 of the training rows.",
            .needs = "data.name=csv|parquet"});
 }
 

@@ -87,66 +87,69 @@ void describe_parts(TaskConfig& c, Visitor& v) {
                    "same name.",
            .needs = "task.name=multi_task|auto"});
   v.field("loss", c.loss,
-          {.help = "Of multi_task: by what the loss of a part is multiplied in what "
-                   "is trained; 1 where it is not named.",
+          {.help = "Of multi_task: the weight of each part's loss in the training loss "
+                   "(default: 1).",
            .range = at_least(0),
            .needs = "task.name=multi_task|auto"});
   v.field("loss_final", c.loss_final,
-          {.help = "Of multi_task: the same at the end of task.loss_ramp_steps; it "
-                   "stays what it is where it is not named.",
+          {.help = "Of multi_task: the weights at the end of task.loss_ramp_steps "
+                   "(default: unchanged).",
            .range = at_least(0),
            .needs = "task.name=multi_task|auto and task.loss_ramp_steps>0"});
-  v.field("loss_ramp_steps", c.loss_ramp_steps,
-          {.help = "Of multi_task: steps in which task.loss goes to task.loss_final "
-                   "on a straight line.",
-           .range = count_from(0),
-           .unit = Unit::steps,
-           .needs = "task.name=multi_task|auto and task.loss_final!={}"});
+  v.field(
+      "loss_ramp_steps", c.loss_ramp_steps,
+      {.help =
+           "Of multi_task: steps of the linear ramp from task.loss to task.loss_final.",
+       .range = count_from(0),
+       .unit = Unit::steps,
+       .needs = "task.name=multi_task|auto and task.loss_final!={}"});
 }
 
 template <typename Visitor>
 void describe(TaskConfig& c, Visitor& v) {
   v.field("name", c.name,
           {.help = "What the model learns; auto: multi_task if task.parts has any, "
-                   "language_model for tokens, regression for targets that are no "
+                   "language_model for tokens, regression for targets that are not "
                    "whole numbers, else classification.",
            .task_decides = true});
   v.field("criterion", c.criterion,
           {.help = "The loss; auto: cross_entropy for classes and tokens, "
                    "binary_cross_entropy for labels, mse for regression. With several "
-                   "parts it is that of those which it fits.",
+                   "parts it applies to those that it fits.",
            .task_decides = true});
   v.field("primary", c.primary,
           {.help = "The metric that best checkpoint, early stopping, plateau and "
                    "reports follow: loss, or one that an evaluation computes; empty: "
                    "the task's own."});
   v.field("label_smoothing", c.label_smoothing,
-          {.help = "Share of a class that is given to all alike while training.",
+          {.help = "Label smoothing: share of the target's probability that is spread "
+                   "over all classes while training.",
            .range = from_to_below(0, 1),
            .needs = "task.criterion=auto|cross_entropy"});
   v.field("focal_gamma", c.focal_gamma,
-          {.help = "Of focal: how much less a target weighs that is answered well; 0: "
-                   "as much as the others.",
+          {.help = "Focal loss: gamma, which lowers the weight of well-classified "
+                   "targets; 0: cross-entropy.",
            .range = at_least(0),
            .needs = "task.criterion=focal"});
   v.field("huber_delta", c.huber_delta,
-          {.help = "Of huber: errors above it count by their size, not its square.",
+          {.help = "Huber loss: delta, above which errors count linearly, not squared.",
            .range = above(0),
            .needs = "task.criterion=huber"});
   v.field("ignore_index", c.ignore_index,
-          {.help = "Targets of this class do not count; auto: the data set's, if it "
-                   "has one.",
+          {.help = "Targets of this class are ignored, as PyTorch's ignore_index; "
+                   "auto: the data set's, if it has one.",
            .task_decides = true,
            .needs = "task.criterion=auto|cross_entropy|focal"});
-  v.field(
-      "positive_weights", c.positive_weights,
-      {.help = "Of labels: by what the loss of one that is there is multiplied, one "
-               "number for each label; empty: 1.",
-       .range = above(0),
-       .needs = kLabels});
-  v.field("uncertain", c.uncertain,
-          {.help = "Of labels: one of -1 does not count, or is taken for 0 or for 1.",
+  v.field("positive_weights", c.positive_weights,
+          {.help = "Of multi_label: weight of the positive examples of each label, as "
+                   "PyTorch's pos_weight; empty: 1.",
+           .range = above(0),
            .needs = kLabels});
+  v.field(
+      "uncertain", c.uncertain,
+      {.help =
+           "Of multi_label: an uncertain label (-1) is ignored, or taken as 0 or as 1.",
+       .needs = kLabels});
   describe_parts(c, v);
 }
 

@@ -28,10 +28,9 @@ template <typename Visitor>
 void describe_text(TextData& c, Visitor& v) {
   v.field("tokenizer", c.tokenizer,
           {.help = "text: folder or file of the tokenizer (tokenizer.json, vocab.json "
-                   "with merges.txt, or *.tiktoken). tokens: with it, losses are told "
-                   "in bits per byte, too. csv and parquet: of a column of text. "
-                   "Empty: that of "
-                   "model.weights.",
+                   "with merges.txt, or *.tiktoken). tokens: with it, losses are also "
+                   "reported in bits per byte. csv and parquet: of a column of text. "
+                   "Empty: that of model.weights.",
            .needs = "data.name=text|tokens|csv|parquet",
            .is_local = true});
   v.field(
@@ -40,13 +39,16 @@ void describe_text(TextData& c, Visitor& v) {
                "without seeing each other; false: each has a row, filled up.",
        .affects = Affects::speed,
        .needs = "data.name=text"});
-  v.field("loss_on", c.loss_on,
-          {.help = "text: what is learnt of a prompt and its completion, or of a chat: "
-                   "the completion (the assistant's messages), or all of it.",
-           .needs = "data.name=text"});
+  v.field(
+      "loss_on", c.loss_on,
+      {.help =
+           "text: the tokens that count in the loss, of a prompt with its completion "
+           "or of a chat: the completion (the assistant's messages), or all.",
+       .needs = "data.name=text"});
   v.field("chat_template", c.chat_template,
-          {.help = "text: how a message of a chat is written; {role} and {content} "
-                   "stand for its parts, \\n for a new line.",
+          {.help = "text: the template of a chat message; {role} and {content} stand "
+                   "for its parts, \\n"
+                   " for a new line.",
            .needs = "data.name=text"});
 }
 

@@ -53,17 +53,17 @@ void describe(TrainConfig& c, Visitor& v) {
            .range = count_from(0),
            .unit = Unit::steps});
   v.field("epochs", c.epochs,
-          {.help = "Passes over the training samples; 0: train.steps decides.",
+          {.help = "Epochs to train for; 0: as set by train.steps.",
            .range = count_from(0),
            .unit = Unit::epochs});
   v.field("max_time", c.max_time,
-          {.help = "Stop at the next step after this time; 0s: no limit."});
+          {.help = "Time limit: stop at the next step after this time; 0s: no limit."});
   v.field("limit_train_batches", c.limit_train_batches,
-          {.help = "An epoch ends after so many batches; 0: with its samples.",
+          {.help = "Limit of training batches of an epoch; 0: all samples.",
            .range = count_from(0),
            .unit = Unit::batches});
   v.field("limit_eval_batches", c.limit_eval_batches,
-          {.help = "An evaluation ends after so many batches; 0: with its samples.",
+          {.help = "Limit of batches of an evaluation; 0: all samples.",
            .range = count_from(0),
            .unit = Unit::batches});
   v.field("log_every", c.log_every,
@@ -73,43 +73,41 @@ void describe(TrainConfig& c, Visitor& v) {
            .affects = Affects::output});
   v.field(
       "metrics", c.metrics,
-      {.help = "Measure more than the loss while training, such as accuracy: a step "
-               "then looks for the most likely answers.",
+      {.help = "Compute metrics while training, such as accuracy, not only the loss.",
        .affects = Affects::output});
-  v.field("anomaly", c.anomaly,
-          {.help = "Name the operation whose gradient is not finite; slow.",
-           .affects = Affects::speed});
   v.field(
-      "deterministic", c.deterministic,
-      {.help = "On a GPU: only algorithms that give the same bits on every run, not "
-               "the fastest of those that were tried. A CPU always does.",
-       .affects = Affects::speed,
-       .needs = "parallel.device=cuda"});
-  v.field("graph", c.graph,
-          {.help = "On a GPU: launch a step as a whole (CUDA graphs) instead of one "
-                   "kernel after the other; the same bits. if_possible: where shapes "
-                   "stay the same and nobody looks inside a step; on: that, or an "
-                   "error that says why not.",
+      "anomaly", c.anomaly,
+      {.help =
+           "Anomaly detection: name the operation whose gradient is not finite; slow.",
+       .affects = Affects::speed});
+  v.field("deterministic", c.deterministic,
+          {.help = "Deterministic algorithms on a GPU: the same bits on every run, "
+                   "instead of the fastest algorithms. A CPU is always deterministic.",
            .affects = Affects::speed,
            .needs = "parallel.device=cuda"});
-  v.field(
-      "on_nonfinite", c.on_nonfinite,
-      {.help = "A loss or gradient that is a NaN or an infinity: stop, and say "
-               "where; skip: leave the weights as they are and continue (every step "
-               "that no graph holds waits for its gradients then)."});
+  v.field("graph", c.graph,
+          {.help = "CUDA graphs: launch a step as a whole instead of kernel by kernel; "
+                   "the same bits. if_possible: where shapes are static and nothing "
+                   "looks inside a step; on: the same, or an error that says why not.",
+           .affects = Affects::speed,
+           .needs = "parallel.device=cuda"});
+  v.field("on_nonfinite", c.on_nonfinite,
+          {.help = "When a loss or gradient is NaN or infinite: stop, and say where; "
+                   "or skip the update and continue (each step outside a CUDA graph "
+                   "then waits for its gradients)."});
   v.field("max_skipped", c.max_skipped,
-          {.help = "Of skip: stop after so many skipped steps in a row; 0: never.",
+          {.help = "Of skip: stop after this many skipped steps in a row; 0: never.",
            .range = count_from(0),
            .unit = Unit::steps,
            .needs = "train.on_nonfinite=skip"});
   v.field("fast_dev_run", c.fast_dev_run,
-          {.help = "Train and evaluate so many batches only, to see that all works; "
-                   "0: the whole run.",
+          {.help = "Fast dev run: train and evaluate on this many batches only, to see "
+                   "that everything works; 0: off.",
            .range = count_from(0),
            .unit = Unit::batches});
   v.field("overfit_batches", c.overfit_batches,
-          {.help = "Train on the first n batches only and evaluate on them: a model "
-                   "that can not learn these by heart has a mistake. 0: on all.",
+          {.help = "Overfit the first n batches, and evaluate on them: a model that "
+                   "cannot learn these by heart has a bug; 0: off.",
            .range = count_from(0),
            .unit = Unit::batches});
 }

@@ -42,8 +42,7 @@ void check_names(Checker& check, const std::string& key,
   }
   for (auto name = names.begin(); name != names.end(); ++name) {
     if (std::find(names.begin(), name, *name) == name) continue;
-    check.refuse(key,
-                 str("'", *name, "' is there twice; each tensor has its own name"));
+    check.refuse(key, str("'", *name, "' appears twice; each tensor has its own name"));
     return;
   }
 }
@@ -115,7 +114,7 @@ void check_data(Checker& check, const DataConfig& data) {
   for (const auto weight : data.class_weights) sum += weight;
   if (!data.class_weights.empty() && sum <= 0) {
     check.refuse("data.class_weights",
-                 "are all 0: nothing would be learnt; give a class a weight above 0");
+                 "are all 0: nothing would be learned; give a class a weight above 0");
   }
 }
 
@@ -194,10 +193,10 @@ void check_length(Checker& check, const Config& config) {
 void check_zero(Checker& check, const ParallelConfig& parallel) {
   if (parallel.strategy != Strategy::zero) return;
   if (!parallel.gradient_as_bucket_view) {
-    check.refuse("parallel.gradient_as_bucket_view",
-                 "false promises whole gradients, but with parallel.strategy=zero each "
-                 "rank has sums of its shard only; leave it true, or set "
-                 "parallel.strategy=ddp");
+    check.refuse(
+        "parallel.gradient_as_bucket_view",
+        "false keeps full gradients, but with parallel.strategy=zero each rank has "
+        "sums of its shard only; leave it true, or set parallel.strategy=ddp");
   }
   if (parallel.shard_update == ShardUpdate::off) {
     check.refuse("parallel.shard_update",
@@ -220,13 +219,13 @@ void check_strategy(Checker& check, const ParallelConfig& parallel) {
   if (parallel.balance && parallel.sync_batch_norm) {
     check.refuse("parallel.balance",
                  "true, but with parallel.sync_batch_norm ranks wait for each other in "
-                 "every layer, so that none looks faster; switch one of them off");
+                 "every layer, so none looks faster; switch one of them off");
   }
   if (parallel.shard_update == ShardUpdate::on && !parallel.gradient_as_bucket_view) {
     check.refuse("parallel.shard_update",
-                 "on, so that gradients are sums in a rank's shard only, but "
-                 "parallel.gradient_as_bucket_view=false promises whole ones; switch "
-                 "one of them off");
+                 "on, so that only a rank's shard of the gradients is summed, but "
+                 "parallel.gradient_as_bucket_view=false keeps full ones; switch one "
+                 "of them off");
   }
   check_zero(check, parallel);
   const auto ids = static_cast<std::int64_t>(parallel.device_ids.size());
@@ -285,8 +284,8 @@ void check_early_stop(Checker& check, const EarlyStopConfig& early_stop) {
   if (ratio == 0 || ratio > 1) return;
   check.refuse("early_stop.divergence",
                str(ratio,
-                   " times the least loss is no more than that, so that training "
-                   "would end at once; set it above 1, for example to 4"));
+                   " times the minimum loss is no more than the minimum, so that "
+                   "training would stop at once; set it above 1, for example to 4"));
 }
 
 void check_profile(Checker& check, const Config& config) {

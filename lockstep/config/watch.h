@@ -22,49 +22,50 @@ struct WatchConfig {
 template <typename Visitor>
 void describe(WatchConfig& c, Visitor& v) {
   v.field("step_floor", c.step_floor,
-          {.help = "A rank whose step takes longer is named as slow, and ended if it "
-                   "does nothing: no CPU time, no I/O, no work of its GPU. 0s: ranks "
-                   "are not watched.",
+          {.help = "Timeout of a step: a rank whose step takes longer is reported as "
+                   "slow, and killed if it is idle (no CPU time, no I/O, no GPU work). "
+                   "0s: ranks are not watched.",
            .affects = Affects::speed});
-  v.field("step_factor", c.step_factor,
-          {.help = "The same for a step of this many times the usual one, where that "
-                   "is longer.",
-           .range = at_least(2),
-           .affects = Affects::speed,
-           .needs = "watch.step_floor>0"});
+  v.field(
+      "step_factor", c.step_factor,
+      {.help = "The same as a multiple of the usual step time, where that is longer.",
+       .range = at_least(2),
+       .affects = Affects::speed,
+       .needs = "watch.step_floor>0"});
   v.field("step_timeout", c.step_timeout,
-          {.help = "A step of a rank that does something is ended after this time, or "
-                   "step_factor times the longest step of the run, where that is "
+          {.help = "A rank that is busy in one step is killed after this time, or "
+                   "after step_factor times the longest step of the run, where that is "
                    "longer; 0s: never.",
            .affects = Affects::speed,
            .needs = "watch.step_floor>0"});
   v.field("startup", c.startup,
-          {.help = "From the start of a rank to its first step.",
+          {.help = "Timeout from the start of a rank to its first step.",
            .affects = Affects::speed,
            .needs = "watch.step_floor>0"});
   v.field("first_step", c.first_step,
-          {.help = "The first step, and the first one of every new shape: libraries "
-                   "tune themselves in it.",
+          {.help = "Timeout of the first step, and of the first one of every new "
+                   "shape, in which libraries tune themselves.",
            .affects = Affects::speed,
            .needs = "watch.step_floor>0"});
   v.field("evaluation", c.evaluation,
-          {.help = "One batch of an evaluation.",
+          {.help = "Timeout of one batch of an evaluation.",
            .affects = Affects::speed,
            .needs = "watch.step_floor>0"});
   v.field("saving", c.saving,
-          {.help = "Writing weights or a checkpoint.",
+          {.help = "Timeout of writing weights or a checkpoint.",
            .affects = Affects::speed,
            .needs = "watch.step_floor>0"});
   v.field("loading", c.loading,
-          {.help = "Waiting for one batch of data.",
+          {.help = "Timeout of waiting for one batch of data.",
            .affects = Affects::speed,
            .needs = "watch.step_floor>0"});
-  v.field("straggler", c.straggler,
-          {.help = "A rank that the others waited for during more than this share of "
-                   "the time since the last report is named; 1: never.",
-           .range = between(0, 1),
-           .affects = Affects::output,
-           .needs = "parallel.ranks>1"});
+  v.field(
+      "straggler", c.straggler,
+      {.help = "Straggler threshold: report a rank that the others waited for during "
+               "more than this fraction of the time since the last report; 1: never.",
+       .range = between(0, 1),
+       .affects = Affects::output,
+       .needs = "parallel.ranks>1"});
 }
 
 }  // namespace lockstep::config

@@ -123,7 +123,7 @@ class Builder : public YAML::EventHandler {
   Node* add(Node node) {
     if (++num_nodes_ > kMaxNodes) {
       throw SyntaxError{node.mark,
-                        str("more than ", kMaxNodes, " values; this is no recipe")};
+                        str("more than ", kMaxNodes, " values; this is not a recipe")};
     }
     if (open_.empty()) {
       root_ = std::move(node);
@@ -144,7 +144,7 @@ class Builder : public YAML::EventHandler {
 struct Remedies {
   std::string_view not_utf8, control;
 };
-constexpr Remedies kOfAFile{"save the file as UTF-8 text", "this is no text file"};
+constexpr Remedies kOfAFile{"save the file as UTF-8 text", "this is not a text file"};
 constexpr Remedies kOfAValue{"write the value in UTF-8", "leave it out"};
 
 void refuse_odd_bytes(std::string_view text, const Remedies& remedies) {

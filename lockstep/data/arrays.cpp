@@ -93,7 +93,7 @@ class ArrayFinder {
     }
     if (error) {
       throw Error(Fault::io, "data: '", folder_.string(),
-                  "' can not be read: ", error.message());
+                  "' cannot be read: ", error.message());
     }
     if (files.empty()) {
       throw Error(Fault::io, "data: '", folder_.string(),
@@ -223,6 +223,20 @@ void check_classes(const FoundArray& array, std::int64_t classes) {
               ", the training samples have 0 to ", classes - 1);
 }
 
+// Row i of every array is of sample i.
+void check_rows(const Arrays& arrays, const std::string& input) {
+  const auto rows = [](const FoundArray& array) {
+    return array.tensor.dim() == 0 ? 0 : array.tensor.size(0);
+  };
+  const auto& first = arrays.at(input);
+  for (const auto& [name, array] : arrays) {
+    if (rows(array) == rows(first)) continue;
+    throw Error(Fault::io, "data: '", array.where, "' has ", rows(array),
+                " rows, but '", first.where, "' has ", rows(first),
+                "; row i of every array belongs to sample i");
+  }
+}
+
 }  // namespace
 
 Opened open_arrays(const config::DataConfig& config, Split split) {
@@ -241,6 +255,7 @@ Opened open_arrays(const config::DataConfig& config, Split split) {
                 "evaluate on; add some, or hold samples back with data.split=0.1");
   }
   roles.require_in(arrays, "to evaluate on");
+  check_rows(arrays, roles.input());
   const auto classes = classes_of(as_target(parts.train.at(roles.target()).tensor));
   check_classes(arrays.at(roles.target()), classes);
   Named tensors;

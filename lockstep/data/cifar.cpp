@@ -82,13 +82,13 @@ class Cifar : public Dataset {
   void add_file(const Path& path, std::int64_t limit) {
     std::ifstream file(path, std::ios::binary | std::ios::ate);
     if (!file) {
-      throw Error(Fault::io, "data: can not read '", path.string(),
+      throw Error(Fault::io, "data: cannot read '", path.string(),
                   "'; copy all files of the data set into data.dir");
     }
     const auto bytes = static_cast<std::int64_t>(file.tellg());
     if (bytes <= 0 || bytes % record_ != 0) {
       throw Error(Fault::io, "data: '", path.string(), "' has ", bytes,
-                  " bytes, which is no multiple of ", record_,
+                  " bytes, which is not a multiple of ", record_,
                   ", the size of a sample; it is truncated or of another data set: "
                   "copy it again");
     }
@@ -98,7 +98,7 @@ class Cifar : public Dataset {
     records_.resize(static_cast<std::size_t>((had + count) * record_));
     file.seekg(0);
     file.read(records_.data() + had * record_, count * record_);
-    if (!file) throw Error(Fault::io, "data: '", path.string(), "' can not be read");
+    if (!file) throw Error(Fault::io, "data: '", path.string(), "' cannot be read");
     check_labels(path, had, count);
   }
 

@@ -37,7 +37,7 @@ std::string file_of(const config::DataConfig& config, Split split) {
   }
   if (error) {
     throw Error(Fault::io, "data: '", folder.string(),
-                "' can not be read: ", error.message());
+                "' cannot be read: ", error.message());
   }
   if (files.size() == 1) return files[0];
   std::sort(files.begin(), files.end());

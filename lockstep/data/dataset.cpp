@@ -86,7 +86,7 @@ std::int64_t Dataset::class_of(std::int64_t index) const {
   if (!detail::is_whole(spec().target_dtype) || spec().num_targets() == 0) {
     throw Error(Fault::config, "data: targets of ", c10::toString(spec().target_dtype),
                 " of shape ", c10::IntArrayRef(spec().target_shape),
-                " are no classes; give samples whole numbers as targets");
+                " are not classes; give samples whole numbers as targets");
   }
   detail::Sample sample(*this);
   sample.read(index);

@@ -95,7 +95,7 @@ Example parse_example(std::string_view line, const config::TextData& config) {
   try {
     object = json::parse(line);
   } catch (const json::parse_error& error) {
-    throw Error(Fault::io, "it is no JSON (at byte ", error.byte,
+    throw Error(Fault::io, "it is not JSON (at byte ", error.byte,
                 " of the line); write one object a line");
   }
   if (!object.is_object()) {

@@ -31,7 +31,7 @@ void check_mixing(const SampleSpec& spec, const Mixing& mixing) {
   if (!spec.is_image() || !classes) {
     throw Error(Fault::config, knob, ": samples of shape ",
                 c10::IntArrayRef(spec.shape), " with ", spec.num_classes,
-                " classes can not be mixed; it is for images (C, H, W) of uint8 or "
+                " classes cannot be mixed; it is for images (C, H, W) of uint8 or "
                 "float32 with a class each, of which none is ignored; set it to 0");
   }
 }
@@ -105,7 +105,7 @@ void Filler::read(const Visit& visit, const SampleBuffer& room) {
       if (error.fault() != Fault::io) throw;
       if (!options_.skip_bad) {
         throw Error(Fault::io, "data: sample ", wanted.index, ": ", error.what(),
-                    "; repair it, or set data.on_bad_sample=skip to go on without it");
+                    "; repair it, or set data.on_bad_sample=skip to skip it");
       }
       note_skipped(wanted.index, error);
     }

@@ -26,7 +26,7 @@ class Input {
   explicit Input(Path path)
       : path_(std::move(path)), file_(::gzopen(path_.c_str(), "rb")) {
     if (file_ == nullptr) {
-      throw Error(Fault::io, "data: can not read '", path_.string(),
+      throw Error(Fault::io, "data: cannot read '", path_.string(),
                   "': ", std::strerror(errno));
     }
     ::gzbuffer(file_, 1 << 18);
@@ -120,7 +120,7 @@ Images read_images(const IdxFiles& files) {
   if (!sane) {
     throw Error(Fault::io, "data: '", files.images.string(), "' says that it holds ",
                 images.count, " images of ", images.height, " x ", images.width,
-                " pixels, which can not be", kAgain);
+                " pixels, which cannot be", kAgain);
   }
   const auto num_bytes =
       limited(images.count, files.limit) * images.height * images.width;

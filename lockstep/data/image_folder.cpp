@@ -30,7 +30,7 @@ std::vector<Path> sorted_entries(const Path& folder, bool folders) {
     if (fits) entries.push_back(entry.path());
   }
   if (error) {
-    throw Error(Fault::io, "data: can not list '", folder.string(),
+    throw Error(Fault::io, "data: cannot list '", folder.string(),
                 "': ", error.message(), "; check data.dir");
   }
   std::sort(entries.begin(), entries.end());
@@ -129,7 +129,7 @@ std::vector<ImageFile> list_samples(const Path& folder,
   for (const auto& path : sorted_entries(folder, /*folders=*/true)) {
     const auto found = classes.find(path.filename().string());
     if (found == classes.end()) {
-      throw Error(Fault::io, "data: '", path.string(), "' is no class of '",
+      throw Error(Fault::io, "data: '", path.string(), "' is not a class of '",
                   train.string(), "'; add it there, or remove it");
     }
     const auto images = sorted_entries(path, /*folders=*/false);

@@ -17,7 +17,7 @@ namespace lockstep::data::detail {
 namespace {
 
 [[noreturn]] void fail(const std::string& path, int error) {
-  throw Error(Fault::io, "'", path, "' can not be read: ", std::strerror(error));
+  throw Error(Fault::io, "'", path, "' cannot be read: ", std::strerror(error));
 }
 
 Pixels<std::uint8_t> middle_square(Pixels<std::uint8_t> pixels) {

@@ -17,7 +17,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   const files::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat about {};
   if (!file || ::fstat(file.get(), &about) != 0) {
-    throw Error(Fault::io, "data: can not read '", path.string(),
+    throw Error(Fault::io, "data: cannot read '", path.string(),
                 "': ", std::strerror(errno));
   }
   if (about.st_size == 0) {
@@ -26,7 +26,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   const auto size = static_cast<std::size_t>(about.st_size);
   void* memory = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
   if (memory == MAP_FAILED) {  // NOLINT: the system's own cast
-    throw Error(Fault::io, "data: can not map '", path.string(),
+    throw Error(Fault::io, "data: cannot map '", path.string(),
                 "': ", std::strerror(errno));
   }
   bytes_ = {static_cast<const std::byte*>(memory), size};

@@ -31,7 +31,7 @@ Path find_file(const Path& folder, std::string_view name, std::string_view remed
   if (std::filesystem::is_regular_file(packed, ignored)) return packed;
   if (std::filesystem::is_regular_file(plain, ignored)) return plain;
   throw Error(Fault::io, "data: '", packed.string(),
-              "' is missing (nor is it there without .gz); ", remedy);
+              "' is missing (and so is the file without .gz); ", remedy);
 }
 
 // The folder of the four files, and what to do if one is missing.

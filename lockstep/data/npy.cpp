@@ -146,7 +146,7 @@ std::shared_ptr<std::vector<std::byte>> inflated(const Place& packed,
   constexpr std::int64_t kMostRatio = 1032;
   if (record.full < 0 || record.full / kMostRatio > record.size + 1) {
     refuse(packed, "says that it has ", record.full, " bytes, which ", record.size,
-           " can not hold; copy it again");
+           " cannot hold; copy it again");
   }
   auto bytes =
       std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(record.full));
@@ -172,7 +172,7 @@ std::shared_ptr<std::vector<std::byte>> inflated(const Place& packed,
   ::inflateEnd(&stream);
   const auto sum = ::crc32_z(0, reinterpret_cast<const Bytef*>(bytes->data()), out);
   if (status != Z_STREAM_END || out != bytes->size() || sum != record.crc32) {
-    refuse(packed, "is damaged: it can not be decompressed; copy it again");
+    refuse(packed, "is damaged: it cannot be decompressed; copy it again");
   }
   return bytes;
 }

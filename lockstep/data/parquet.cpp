@@ -32,7 +32,7 @@ std::vector<Path> files_in(const Path& folder) {
   }
   if (error) {
     throw Error(Fault::io, "data: '", folder.string(),
-                "' can not be read: ", error.message());
+                "' cannot be read: ", error.message());
   }
   std::sort(files.begin(), files.end());
   return files;

@@ -115,7 +115,7 @@ class RowReader {
       auto tokens = words_->encode(words != nullptr ? *words : text_of(cell.cell));
       if (!tokens.empty()) return tokens;
     } catch (const Error& error) {
-      refuse_cell(cell, str("can not be made tokens: ", error.what()));
+      refuse_cell(cell, str("cannot be made tokens: ", error.what()));
     }
     refuse_cell(cell, "has no text");
   }

@@ -230,10 +230,9 @@ class Finder {
                     "which is a number or a category");
       }
       if (target.size() > 1 && column.type != ColumnType::number) {
-        throw Error(Fault::config, "data.target: '", column.name, "' of ",
-                    train_.path(),
-                    " has cells that are no numbers; several targets are labels or "
-                    "numbers");
+        throw Error(
+            Fault::config, "data.target: '", column.name, "' of ", train_.path(),
+            " has cells that are not numbers; several targets are labels or numbers");
       }
     }
     const auto& only = target[0];

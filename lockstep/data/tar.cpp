@@ -73,7 +73,7 @@ class TarReader {
                   "' is compressed; samples are read in any order, which needs a plain "
                   "tar file: decompress it");
     }
-    if (all_.size() < kBlock) refuse("is no tar file");
+    if (all_.size() < kBlock) refuse("is not a tar file");
   }
 
   // Two blocks of zeros stand at the end; one is enough.
@@ -91,7 +91,7 @@ class TarReader {
       if (!is_sum) sum += static_cast<unsigned char>(all_[at_ + i]);
     }
     if (sum != number(kChecksumAt, 8)) {
-      refuse(at_ == 0 ? "is no tar file" : "is damaged", " at byte ", at_);
+      refuse(at_ == 0 ? "is not a tar file" : "is damaged", " at byte ", at_);
     }
   }
 

@@ -162,7 +162,7 @@ std::vector<Path> files_in(const config::DataConfig& config, Split split) {
   }
   if (error) {
     throw Error(Fault::io, "data: '", folder.string(),
-                "' can not be read: ", error.message());
+                "' cannot be read: ", error.message());
   }
   if (files.empty()) {
     throw Error(Fault::io, "data: '", folder.string(), "' has no .txt or .jsonl file ",

@@ -40,7 +40,7 @@ class Shard {
     count_ = (bytes - begin_) / width_;
     if ((bytes - begin_) % width_ != 0) {
       throw Error(Fault::io, "data: '", path.string(), "' has ", bytes - begin_,
-                  " bytes of tokens, which is no multiple of ", width_,
+                  " bytes of tokens, which is not a multiple of ", width_,
                   "; it is truncated, or data.token_type (now ", name_of(type),
                   ") is not its type");
     }

@@ -93,7 +93,7 @@ std::vector<Path> shards_in(const config::DataConfig& config, Split split) {
   }
   if (error) {
     throw Error(Fault::io, "data: '", folder.string(),
-                "' can not be read: ", error.message());
+                "' cannot be read: ", error.message());
   }
   if (shards.empty()) {
     throw Error(Fault::io, "data: '", folder.string(), "' has no .tar file ",

@@ -65,9 +65,10 @@ void complete_cores(const Json& json, const std::string& origin, Machine& machin
   const bool physical = json.contains("physical_cores");
   const bool logical = json.contains("logical_cores");
   if (!physical && !logical && machine.gpus.empty()) {
-    throw Error(Fault::config, origin,
-                ": neither physical_cores nor gpus: that is no machine; `lockstep "
-                "hardware --json` makes such a file (docs/hardware.md)");
+    throw Error(
+        Fault::config, origin,
+        ": neither physical_cores nor gpus, so this does not describe a machine; "
+        "`lockstep hardware --json` makes such a file (docs/hardware.md)");
   }
   if (!logical) machine.logical_cores = machine.physical_cores;
   if (!physical) machine.physical_cores = machine.logical_cores;

@@ -148,7 +148,7 @@ std::string why_none(const std::vector<GpuFamily>& all, const Machine& machine,
   if (!all.empty()) return "they are in MIG mode and have no instance";
   if (machine.unusable_gpus.empty()) return "the NVIDIA driver shows no GPU";
   const auto& first = machine.unusable_gpus.front();
-  return str("GPU ", first.nvml_index, " can not be used: ", first.reason,
+  return str("GPU ", first.nvml_index, " cannot be used: ", first.reason,
              machine.unusable_gpus.size() > 1 ? ", nor can the others" : "");
 }
 

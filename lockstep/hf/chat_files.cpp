@@ -31,7 +31,8 @@ Json read_tokenizer_config(const Path& folder) {
     throw Error(Fault::io, file.string(), ": ", json_problem(error),
                 "; copy it again from where the tokenizer is from");
   }
-  throw Error(Fault::io, file.string(), ": it is no JSON object; copy it again from ",
+  throw Error(Fault::io, file.string(),
+              ": it is not a JSON object; copy it again from ",
               "where the tokenizer is from");
 }
 

@@ -108,7 +108,7 @@ Gpt2 describe_model(const Export& job) {
   const auto positions = find_tensor(job, "wpe.weight");
   if (embedding.shape.size() != 2 || positions.shape.size() != 2) {
     throw Error(Fault::config, "checkpoint export: ", kEmbedding,
-                " and wpe.weight are no matrices; the model is no gpt of ours");
+                " and wpe.weight are not matrices; this is not a gpt of ours");
   }
   const auto dropout = job.config.model.dropout;
   Gpt2 model{.vocabulary = find_vocabulary(job, embedding.shape[0]),
@@ -129,7 +129,7 @@ void check_shape(const Stored& has, const ModelTensor& wanted) {
   if (shape == wanted.shape) return;
   throw Error(Fault::config, "checkpoint export: '", wanted.name, "' has the shape ",
               storage::to_text(has.shape), " instead of ",
-              storage::to_text(wanted.shape), "; the model is no gpt of ours");
+              storage::to_text(wanted.shape), "; this is not a gpt of ours");
 }
 
 void give_adapted(const Export& job, const ModelTensor& wanted,

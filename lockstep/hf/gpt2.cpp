@@ -133,7 +133,7 @@ void check_computation(const Fields& fields, const Gpt2& model) {
   }
   if (model.hidden % model.heads != 0) {
     fields.refuse("n_embd is ", model.hidden,
-                  ", which is no multiple of n_head=", model.heads,
+                  ", which is not a multiple of n_head=", model.heads,
                   "; the file is not the model's");
   }
 }
@@ -159,7 +159,7 @@ Gpt2 gpt2_from_json(std::string_view text, const std::string& place) {
     throw Error(Fault::config, place, ": ", json_problem(error),
                 "; copy it again from where the weights are from");
   }
-  if (!json.is_object()) throw Error(Fault::config, place, ": it is no JSON object");
+  if (!json.is_object()) throw Error(Fault::config, place, ": it is not a JSON object");
   const Fields fields(json, place);
   check_type(fields);
   Gpt2 model{.vocabulary = fields.size({"vocab_size"}, kMostTokens),

@@ -57,7 +57,7 @@ std::string how_to_get(const std::string& name) {
 
 void check_free(const Path& models, const std::string& name) {
   if (!is_plain(name)) {
-    throw Error(Fault::config, "models add: '", name, "' is no plain name; take ",
+    throw Error(Fault::config, "models add: '", name, "' is not a plain name; use ",
                 "letters, digits, '.', '_' and '-', at most ", kLongestName);
   }
   std::error_code ignored;

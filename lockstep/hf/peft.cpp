@@ -80,7 +80,8 @@ Adapter adapter_from_json(std::string_view text, const std::string& place) {
   Json json;
   try {
     json = Json::parse(text);
-    if (!json.is_object()) throw Error(Fault::config, place, ": it is no JSON object");
+    if (!json.is_object())
+      throw Error(Fault::config, place, ": it is not a JSON object");
     refuse_other_kinds(json, place);
     Adapter adapter{.rank = json.at("r").get<std::int64_t>(),
                     .alpha = json.at("lora_alpha").get<double>(),

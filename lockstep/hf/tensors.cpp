@@ -102,7 +102,7 @@ void transpose(const Matrix& matrix, std::span<std::byte> out) {
       return transpose_tiles<8>(matrix, out.data());
     default:
       throw Error(Fault::config, "hf: elements of ", matrix.width,
-                  " bytes can not be transposed; convert the weights to float32");
+                  " bytes cannot be transposed; convert the weights to float32");
   }
 }
 

@@ -47,7 +47,7 @@ void check_shard_name(const Path& index, const std::string& name) {
                         name.find('/') == name.npos && name.find('\0') == name.npos;
   if (is_plain) return;
   throw Error(Fault::io, index.string(), ": '", name,
-              "' is no name of a file beside it; the index is not to be trusted");
+              "' is not the name of a file beside it; the index is not to be trusted");
 }
 
 std::vector<Path> find_shards(const Path& index) {
@@ -238,8 +238,9 @@ void Weights::check(const Exceptions& exceptions) const {
     if (!fits && !text::matches_any(exceptions.ignore, name)) {
       const auto file = impl_->file_of(i).string();
       if (!is_known) {
-        throw Error(Fault::config, file, ": '", name, "' is no tensor of the GPT-2 of ",
-                    config, " (n_layer=", impl_->model.layers,
+        throw Error(Fault::config, file, ": '", name,
+                    "' is not a tensor of the GPT-2 of ", config,
+                    " (n_layer=", impl_->model.layers,
                     "); leave it out by checkpoint.ignore, or name other weights");
       }
       throw Error(Fault::config, file, ": '", name, "' has the shape ",

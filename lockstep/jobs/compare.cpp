@@ -189,8 +189,8 @@ std::optional<run::Comparison> compare_with_plan(const FinishedRun& run,
     if (learning == config::Learn::never) return comparison;
     if (learning == config::Learn::idle && comparison->is_busy()) {
       caller.say(
-          fmt::format("other processes took {:.0f} % of the cores during the run: it "
-                      "does not correct the next prediction (planner.learn)",
+          fmt::format("other processes took {:.0f} % of the cores during the run, so "
+                      "it is not used to correct predictions (planner.learn)",
                       100 * run.others_share));
       return comparison;
     }

@@ -116,7 +116,8 @@ process::Output run_worker(const process::ProcessOptions& command,
   const bool late = output.wait_for(kSilence) == std::future_status::timeout;
   if (late && monitor.verbosity != config::Verbosity::quiet) {
     caller.say(
-        str("finding out what the model takes (lockstep_worker --describe, at most ",
+        str("measuring the model's memory and compute (lockstep_worker --describe, at "
+            "most ",
             kPatienceWithTheWorker.count(), " s) ..."));
   }
   return output.get();
@@ -140,7 +141,7 @@ std::string ask(const fs::path& worker, const config::Loaded& wanted,
   throw WorkerDied(
       Fault::hardware, text, "; ",
       too_long ? str("it took longer than ", kPatienceWithTheWorker.count(), " s")
-               : "the kernel may have been out of memory (dmesg says so)",
+               : "the kernel's OOM killer may have ended it (see dmesg)",
       ", try a smaller model or `plan --describe FILE`");
 }
 
@@ -158,7 +159,7 @@ run::ModelDescription describe_model(const config::Loaded& wanted,
   }
   const OtherLoad others;
   const auto text = ask(worker, wanted, caller);
-  auto model = run::model_from_json(text, "what lockstep_worker --describe said");
+  auto model = run::model_from_json(text, "the output of lockstep_worker --describe");
   const double share = others.share();
   if (is_of_busy_machine(model, share) &&
       wanted.config.monitor.verbosity != config::Verbosity::quiet) {

@@ -96,10 +96,10 @@ MlflowSync::MlflowSync(const std::filesystem::path& run,
              ? config.mlflow_uri
              : caller.variable("MLFLOW_TRACKING_URI").value_or("");
   if (!text::starts_with(uri_, "http://") && !text::starts_with(uri_, "https://")) {
-    throw Error(Fault::config, "monitor.mlflow_uri: '", uri_,
-                "' is no address of a tracking server; set it, or "
-                "MLFLOW_TRACKING_URI, to http://HOST:PORT, or take mlflow out of "
-                "monitor.sinks");
+    throw Error(
+        Fault::config, "monitor.mlflow_uri: '", uri_,
+        "' is not the address of a tracking server; set it, or MLFLOW_TRACKING_URI, to "
+        "http://HOST:PORT, or take mlflow out of monitor.sinks");
   }
   if (uri_.find('@') != std::string::npos) {
     throw Error(
@@ -157,7 +157,7 @@ std::string MlflowSync::finish(bool failed) {
     return "";
   } catch (const std::exception& error) {
     return str(error.what(), "; the rest is in ", (run_ / "mlflow.jsonl").string(),
-               " and is sent when the run is taken up again");
+               " and is sent when the run resumes");
   }
 }
 

@@ -77,13 +77,13 @@ void refuse_what_is_over(const run::RunDirectory& run, std::int64_t steps,
   if (resume == "auto") return;
   if (resume == "never") {
     throw Error(Fault::config, "train: the run in '", run.path().string(),
-                "' is over after step ", steps,
+                "' finished at step ", steps,
                 " and does not start over (checkpoint.resume=never); name another "
                 "--run-dir, or remove it");
   }
   if (names_the_end_of(run, resume) || began_with(run, resume)) return;
   throw Error(Fault::config, "checkpoint.resume: the run in '", run.path().string(),
-              "' is over after step ", steps,
+              "' finished at step ", steps,
               " and resumes from its own last checkpoint only; to resume from '",
               resume, "', name it with another --run-dir");
 }
@@ -103,8 +103,8 @@ std::optional<OverRun> find_over(const config::Loaded& wanted) {
   if (asks_for_less || asks_for_the_same(*run, wanted)) return OverRun{*run, *done};
   if (!storage::list_steps(run->checkpoints()).empty()) return std::nullopt;
   throw Error(
-      Fault::config, "train: the run in '", run->path().string(),
-      "' is over after step ", done->steps,
+      Fault::config, "train: the run in '", run->path().string(), "' finished at step ",
+      done->steps,
       " and has no checkpoint to resume from (checkpoint.save_last=false); name "
       "another --run-dir to start over");
 }

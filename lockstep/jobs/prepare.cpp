@@ -26,8 +26,9 @@ void refuse_damaged(std::string_view what, const std::filesystem::path& checkpoi
     list += str("\n  ", one.path.filename().string(), ": ", one.reason);
   }
   throw Error(Fault::io, what, ": none of the ", damaged.size(), " in '",
-              checkpoints.string(), "' is good:", list,
-              "\nput back a copy of one, name a run that has a good one, or train from "
+              checkpoints.string(), "' is valid:", list,
+              "\n"
+              "put back a copy of one, name a run that has a valid one, or train from "
               "the beginning (--resume never)");
 }
 
@@ -43,8 +44,8 @@ void check_resume(const std::string& resume) {
     return;
   }
   throw Error(Fault::config, "checkpoint.resume: '", resume,
-              "' is no checkpoint, and none is in it; `lockstep checkpoint list RUN` "
-              "shows those of a run");
+              "' is not a checkpoint, and none is in it; `lockstep checkpoint list "
+              "RUN` shows those of a run");
 }
 
 }  // namespace lockstep::jobs

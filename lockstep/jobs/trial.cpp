@@ -38,9 +38,9 @@ void only_steps(Settings& settings, const config::Config& config, std::int64_t s
   if (config.schedule.warmup_steps > steps) {
     settings.set("schedule.warmup_steps", str(steps), "there are no more steps");
   }
-  settings.set("eval.every", "0", "nothing is evaluated");
-  settings.set("data.eval_samples", "16", "nothing is evaluated");
-  settings.set("checkpoint.final_weights", "false", "the weights are of no use");
+  settings.set("eval.every", "0", "evaluation is off");
+  settings.set("data.eval_samples", "16", "evaluation is off");
+  settings.set("checkpoint.final_weights", "false", "the weights are not needed");
   settings.set("checkpoint.save_last", "false", "nobody resumes from there");
 }
 

@@ -10,7 +10,7 @@ std::filesystem::path find_worker(const Caller& caller) {
   if (std::filesystem::exists(path)) return path;
   throw Error(
       Fault::hardware, "train: '", path.string(),
-      "' is not there; build it (./scripts/setup.sh) or copy it beside lockstep");
+      "' does not exist; build it (./scripts/setup.sh) or copy it beside lockstep");
 }
 
 int processes(const config::ParallelConfig& parallel) {

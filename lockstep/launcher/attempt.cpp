@@ -292,7 +292,7 @@ void Attempt::abandon() {
     rank.child.leave();
     finish(rank, {.exit_status = 0, .signal = SIGKILL}, time);
     scene_.notes.say(str("rank ", rank.end.rank, " (pid ", rank.end.pid,
-                         ") can not be killed (state ", rank.end.left,
+                         ") cannot be killed (state ", rank.end.left,
                          "); it is left behind, and ends when the kernel lets it go"));
   }
 }
@@ -321,7 +321,7 @@ void Attempt::sweep_up() {
     std::vector<std::string> left;
     for (const auto pid : processes_with(scene_.mark)) left.push_back(str(pid));
     if (!left.empty()) {
-      scene_.notes.say(str("processes of the job that can not be killed are left: ",
+      scene_.notes.say(str("processes of the job that cannot be killed are left: ",
                            text::join(left, ", ")));
     }
   }

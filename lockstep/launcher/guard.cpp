@@ -58,13 +58,13 @@ void keep_only(int pipe_end, int lock) noexcept {
 Guard::Guard(const std::string& mark, int lock) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-    throw Error(Fault::io, "launcher: can not make a pipe: ", std::strerror(errno));
+    throw Error(Fault::io, "launcher: cannot make a pipe: ", std::strerror(errno));
   }
   const files::Descriptor reading(ends[0]);
   life_ = files::Descriptor(ends[1]);
   pid_ = ::fork();
   if (pid_ < 0) {
-    throw Error(Fault::io, "launcher: can not start its guard: ", std::strerror(errno));
+    throw Error(Fault::io, "launcher: cannot start its guard: ", std::strerror(errno));
   }
   if (pid_ == 0) watch(reading.get(), mark, lock);
 }

@@ -34,7 +34,7 @@ void check(const Job& job) {
   const bool is_path = program.find('/') != std::string::npos;
   if (is_path && !std::filesystem::exists(program)) {
     throw Error(Fault::hardware, "launcher: '", program,
-                "' is not there; build it, or check its path");
+                "' does not exist; build it, or check its path");
   }
 }
 

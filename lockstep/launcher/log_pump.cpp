@@ -114,7 +114,7 @@ class Outlets {
     end_open_line(nullptr);
     console_joint_ = {};
     console_.push(StdStreams::err,
-                  str("launcher: can not write '", rank.log_path.string(),
+                  str("launcher: cannot write '", rank.log_path.string(),
                       "': ", rank.log.problem(),
                       "; the ranks keep running, and logs will say what they lack\n"));
   }

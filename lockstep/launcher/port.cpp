@@ -66,7 +66,7 @@ int port_of(const Descriptor& socket) {
     throw Error(Fault::config, "port: ", port, " is for root only (",
                 std::strerror(code), "); choose one of 1024 to 65535");
   }
-  throw Error(Fault::io, "port: can not bind ", port, ": ", std::strerror(code));
+  throw Error(Fault::io, "port: cannot bind ", port, ": ", std::strerror(code));
 }
 
 }  // namespace

@@ -73,8 +73,7 @@ bool is_alone(const Job& job) {
 }
 
 std::string how_it_ended(const RankEnd& end) {
-  const auto left =
-      end.left == 0 ? "" : str("can not be killed (state ", end.left, ")");
+  const auto left = end.left == 0 ? "" : str("cannot be killed (state ", end.left, ")");
   if (!end.hang.empty()) {
     return str("hangs: ", end.hang, left.empty() ? "" : ", and ", left);
   }

@@ -53,8 +53,9 @@ int call(const std::function<void(const run::RankEnvironment&)>& function) {
   } catch (const std::exception& error) {
     return fail(rank, Error(Fault::internal, error.what()), kExitFailed);
   } catch (...) {
-    const Error error(Fault::internal,
-                      "spawn: the function threw something that is no std::exception");
+    const Error error(
+        Fault::internal,
+        "spawn: the function threw something that is not a std::exception");
     return fail(rank, error, kExitFailed);
   }
 }
@@ -133,7 +134,7 @@ int spawn(int world_size,
   if (is_rank(state)) return call(function);
   if (has_called(state)) {
     throw Error(Fault::config,
-                "spawn: a rank has come to spawn() a second time; write `return "
+                "spawn: a rank has called spawn() a second time; write `return "
                 "spawn(...)`, since it returns in the ranks too");
   }
   if (world_size < 1) {

@@ -26,8 +26,8 @@ class Cnn : public Model {
             "hidden", nn::Linear(kSecond * (shape.input[1] / 4) * (shape.input[2] / 4),
                                  config.hidden))),
         dropout_(register_module("dropout", Dropout(config.dropout))),
-        output_(
-            register_module("output", nn::Linear(config.hidden, shape.num_classes))) {}
+        output_(register_module("output",
+                                nn::Linear(config.hidden, shape.num_outputs()))) {}
 
   // B batch, C channels, H height, W width
   torch::Tensor forward(const torch::Tensor& input) override {

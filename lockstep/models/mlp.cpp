@@ -25,7 +25,7 @@ class Mlp : public Model, public OwnBackward {
           register_module(str("hidden", i + 1), nn::Linear(width, config.hidden)));
       width = config.hidden;
     }
-    output_ = register_module("output", nn::Linear(width, shape.num_classes));
+    output_ = register_module("output", nn::Linear(width, shape.num_outputs()));
     register_module("dropout", dropout_);
   }
 

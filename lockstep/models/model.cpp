@@ -1,8 +1,18 @@
 #include "lockstep/models/model.h"
 
+#include <c10/util/accumulate.h>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep::models {
+
+std::int64_t Shape::num_outputs() const {
+  if (num_classes > 0) return num_classes;
+  for (const auto& tensor : tensors) {
+    if (tensor.name == "target") return c10::multiply_integers(tensor.shape);
+  }
+  return num_classes;
+}
 
 torch::Tensor Model::forward(const torch::Tensor&) {
   throw Error(Fault::internal,

@@ -21,6 +21,10 @@ struct Shape {
   std::int64_t num_classes = 0;
   std::vector<data::FieldSpec> tensors =
       {};  // all that a sample has, these two as well
+
+  // Returns how many numbers a model predicts for a sample: one for each class, or one
+  // for each number of a target that has none (regression, labels).
+  std::int64_t num_outputs() const;
 };
 
 // The module to train: named tensors in, named tensors out. Knows nothing of ranks,

@@ -108,7 +108,7 @@ class ResNet : public Model {
       }
       register_module("layer" + std::to_string(stage + 1), list);
     }
-    fc_ = register_module("fc", nn::Linear(in, shape.num_classes));
+    fc_ = register_module("fc", nn::Linear(in, shape.num_outputs()));
     initialize(*this);
   }
 
@@ -174,7 +174,7 @@ class ResNet9 : public Model {
     add("layer3", std::make_shared<Layer>(256, 512, true));
     add("residual3", std::make_shared<Residual>(512));
     dropout_ = register_module("dropout", Dropout(config.dropout));
-    output_ = register_module("output", nn::Linear(512, shape.num_classes));
+    output_ = register_module("output", nn::Linear(512, shape.num_outputs()));
     initialize(*this);
   }
 

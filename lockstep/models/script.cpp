@@ -141,7 +141,7 @@ bool is_close(const IValue& value, const Named& outputs) {
 
 [[noreturn]] void refuse(const std::string& reason) {
   throw Error(Fault::config,
-              "torchscript: this model can not be written as a program: ", reason,
+              "torchscript: this model cannot be written as a program: ", reason,
               "; --format safetensors and --format pt write its weights");
 }
 

@@ -173,7 +173,8 @@ class TorchScript : public Model {
       if (is_of_the_device(error)) throw;
       throw Error(Fault::config, "model.file: '", file_,
                   "' failed in forward: ", gist_of(text_of(error)), "; it got ",
-                  shown(inputs), "; let model.inputs and the data be what it takes");
+                  shown(inputs),
+                  "; make model.inputs and the data match what it takes");
     }
   }
 
@@ -264,7 +265,7 @@ torch::jit::Module load(const std::string& file) {
         "; write it with torch.jit.save(torch.jit.script(model), path)";
     // The reader of archives has a paragraph for each way in which a file is none.
     if (text.find("PytorchStreamReader") != std::string::npos) {
-      throw Error(Fault::io, "model.file: '", file, "' is no TorchScript file",
+      throw Error(Fault::io, "model.file: '", file, "' is not a TorchScript file",
                   kRemedy);
     }
     for (const auto* name : {"aten::from_file", "aten::save"}) {
@@ -273,7 +274,7 @@ torch::jit::Module load(const std::string& file) {
                   ", which opens files by name; keep what it needs in buffers of the "
                   "model");
     }
-    throw Error(Fault::io, "model.file: '", file, "' is no TorchScript file that ",
+    throw Error(Fault::io, "model.file: '", file, "' is not a TorchScript file that ",
                 "this LibTorch can load: ", first_line(text), kRemedy);
   }
 }

@@ -190,7 +190,7 @@ Timeline read_chrome_trace(const files::Path& path) {
     return timeline_of(nlohmann::json::parse(text));
   } catch (const std::exception& error) {
     throw Error(Fault::io, path.string(),
-                ": is no trace of a training run: ", json_problem(error));
+                ": is not a trace of a training run: ", json_problem(error));
   }
 }
 

@@ -46,7 +46,7 @@ class TensorBoardSink : public Sink {
           ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
       if (!file_ && (errno != EEXIST || number > 1000)) {
         throw Error(Fault::io, "tensorboard: '", path_.string(),
-                    "' can not be made: ", ::strerror(errno));
+                    "' cannot be made: ", ::strerror(errno));
       }
     }
     write(Message()

@@ -40,8 +40,7 @@ files::Descriptor listen_at(const std::string& address, int port) {
     const auto why = error == EADDRINUSE ? "it is taken by " + describe_holder(port)
                                          : std::string(::strerror(error));
     throw Error(Fault::io, "prometheus: port ", port, " of ", address,
-                " can not be had: ", why,
-                "; set monitor.prometheus_port to a free one");
+                " cannot be had: ", why, "; set monitor.prometheus_port to a free one");
   }
   return socket;
 }

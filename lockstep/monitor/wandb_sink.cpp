@@ -33,7 +33,7 @@ class RecordLog {
         ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
     if (!file_) {
       throw Error(Fault::io, "wandb: '", path_.string(),
-                  "' can not be made: ", ::strerror(errno));
+                  "' cannot be made: ", ::strerror(errno));
     }
     append(":W&B" + little_endian(std::uint16_t{0xBEE1}) + '\0');
   }

@@ -75,7 +75,7 @@ void check_point(const ScheduleConfig& config, const RunLength& run,
   if (point.at < schedule_end(config, run)) return;
   throw Error(Fault::config, point.knob, ": the rate would drop at ",
               name_of(config.unit), " ", point.at, ", counted from 0, but ",
-              arithmetic(run), "; drop it earlier or train longer");
+              arithmetic(run), "; leave it out earlier or train longer");
 }
 
 void check_fits(const ScheduleConfig& config, const RunLength& run,

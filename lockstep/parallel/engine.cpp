@@ -246,7 +246,7 @@ void Engine::refuse_second_pass() const {
       ended_ ? "a backward pass began before finish() of the one before; ranks that "
                "are threads and share a GPU call it after each"
              : "the backward pass before this one failed; call finish(), which lets "
-               "the other ranks go on, and zero_gradients()";
+               "the other ranks continue, and zero_gradients()";
   throw Error(Fault::internal, "parallel: ", why);
 }
 

@@ -47,12 +47,13 @@ LoaderWorkers loader_workers(const CostInputs& inputs, const Candidate& candidat
   const double needed = step_seconds > 0 ? std::ceil(kSpare * one / step_seconds) : 0;
   const auto each = candidate.ranks > 1 ? " on each rank" : "";
   if (needed <= usual) {
-    return {usual, str("enough to load batches behind the step", each)};
+    return {usual, str("enough to hide data loading behind the step", each)};
   }
   const int count = static_cast<int>(std::min<double>(needed, most));
-  return {count, str(needed <= most ? "hide the loading of " : "all cores for loading ",
-                     share, " samples a step", each, ", ",
-                     std::round(1e4 * load_seconds(inputs)) / 10, " ms each")};
+  return {count,
+          str(needed <= most ? "hides the loading of " : "all cores for loading ",
+              share, " samples a step", each, ", ",
+              std::round(1e4 * load_seconds(inputs)) / 10, " ms each")};
 }
 
 namespace detail {

@@ -83,13 +83,13 @@ std::string why_slower_with_all(const Prediction& now, const Prediction& all) {
       : exchanged >= kMuch
           ? str("all-reduce is ", std::round(100 * exchanged), " % of it")
       : all.time.host_bound ? "launching kernels takes longer than they run"
-                            : "each does too little";
+                            : "too little work for each";
   return str("with batch.global ", c.global(), " each of ", c.ranks, " would get ",
              c.micro * c.accumulation,
              c.micro * c.accumulation == 1 ? " sample" : " samples",
              " and a step take ", seconds_text(all.time.step()), ", not ",
              seconds_text(now.time.step()), " (", cause, ")",
-             ratio < 1 ? ", a gain that is not worth it" : "");
+             ratio < 1 ? ", too small a gain" : "");
 }
 
 std::string cause_and_remedy(const Plan& plan, const CostInputs& inputs,

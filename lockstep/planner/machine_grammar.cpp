@@ -165,6 +165,19 @@ int take_count(std::string_view& text) {
   return *count;
 }
 
+// Hosts with several GPUs each, as most people would write them: "2x4xh100",
+// "2x(4xh100".
+void refuse_hosts_without_parentheses(std::string_view rest, std::string_view words) {
+  std::string plain(rest);
+  std::erase_if(plain, [](char c) { return c == '(' || c == ')'; });
+  std::string_view inner = plain;
+  const auto count = take_number(inner);
+  if (!count || !inner.starts_with('x')) return;
+  const auto hosts = words.substr(0, words.find(rest));
+  throw Error(Fault::config, "--hardware: '", words, "': did you mean '", hosts, "(",
+              plain, ")'?");
+}
+
 }  // namespace
 
 std::vector<std::string> grammar_gpus() {
@@ -190,6 +203,7 @@ std::optional<Machine> machine_by_grammar(const std::string& words) {
                                  [&](const KnownGpu& gpu) { return gpu.word == text; });
   // A word without a count may be a machine's name with a mistake in it.
   if (!counted && !known && with_memory(text).empty()) return std::nullopt;
+  refuse_hosts_without_parentheses(text, lower);
   const auto before = lower.substr(0, lower.find(text));
   const auto& gpu = find_gpu(std::string(text), before);
   if (per_host < 1 || hosts < 1 || per_host > kMostGpus || hosts > kMostGpus ||

@@ -48,12 +48,12 @@ void note_own_passes(Plan& plan, const CostInputs& inputs) {
   if (!inputs.model.own_passes.exist || !decides || !inputs.on_gpu()) return;
   if (takes_own_passes(inputs)) {
     plan.notes.push_back(str("model.own_backward: the ", inputs.model.name,
-                             "'s own passes are taken, with fused kernels"));
+                             "'s hand-written passes are used, with fused kernels"));
     return;
   }
-  plan.notes.push_back(str("model.own_backward: autograd's passes are taken, not the ",
-                           inputs.model.name,
-                           "'s own, which are faster: ", obstacle_to(inputs)));
+  plan.notes.push_back(
+      str("model.own_backward: autograd is used, not the ", inputs.model.name,
+          "'s hand-written passes, which are faster: ", obstacle_to(inputs)));
 }
 
 }  // namespace detail

@@ -74,9 +74,12 @@ Machine with_more_gpus(Machine machine, int more) {
   return machine;
 }
 
-// Returns the time of one step's terms that is the largest.
+constexpr double kMuchWaiting = 0.05;  // of a step
+
+// Returns the term of a step that decides how long it takes. Loading runs behind all
+// others, so that a device waits only where loading takes longer than these together.
 std::string bottleneck_of(const TimeCost& time) {
-  if (time.data_wait > 0 && time.data_wait >= time.exposed) return "data loading";
+  if (time.data_wait >= kMuchWaiting * time.step()) return "data loading";
   if (time.exposed > time.compute) return "communication";
   if (time.offload > time.compute) return "offloading";
   return time.host_bound ? "kernel launches" : "compute";
@@ -84,18 +87,17 @@ std::string bottleneck_of(const TimeCost& time) {
 
 // A run that waits for its data is told what would change that.
 void note_what_waits(Plan& plan, const CostInputs& inputs) {
-  constexpr double kMuch = 0.05;  // of a step
   const auto& [candidate, memory, time, limit, rate] = *plan.prediction;
-  if (time.data_wait < kMuch * time.step()) return;
+  if (time.data_wait < kMuchWaiting * time.step()) return;
   const int ranks = candidate.ranks;
   const double loaded = ranks * time.workers / load_seconds(inputs);
   const double without = rate * time.step() / (time.step() - time.data_wait);
   const bool chosen =
       plan.config.sources.at("data.workers").origin == config::Origin::planner;
   plan.notes.push_back(str(
-      "data loading is the bottleneck: ", ranks * time.workers, " loader threads make ",
-      units::format_rate(loaded), " samples/s, the ", ranks == 1 ? "device" : "devices",
-      " could take ", units::format_rate(without),
+      "data loading is the bottleneck: ", ranks * time.workers,
+      " loader threads deliver ", units::format_rate(loaded), " samples/s, the ",
+      ranks == 1 ? "device" : "devices", " could process ", units::format_rate(without),
       chosen ? "; more cores, or samples that need less decoding, would help"
              : str("; raise data.workers (now ", time.workers, ")")));
 }
@@ -200,7 +202,7 @@ void mark_taken(Plan& plan) {
     if (taken) {
       lost = "";
     } else if (lost.empty()) {
-      lost = str("policy ", policy, " decides otherwise");
+      lost = str("policy ", policy, " rules it out");
     }
   }
 }
@@ -237,7 +239,7 @@ void add_predictions(Plan& plan, const Situation& situation) {
   check_state(inputs, now, plan.candidates);
   if (const auto& why = knowledge.model->assumed_data; !why.empty()) {
     plan.notes.push_back(
-        str("the data is not here; predicted from the shape that the recipe says (",
+        str("the dataset is not here; predicted from the sample shape in the recipe (",
             why, ")"));
   }
   plan.model = knowledge.model->name;

@@ -65,7 +65,7 @@ std::string barred(const CostInputs& inputs, const Constraints& constraints,
                    const Candidate& candidate) {
   auto why = excluded(constraints, candidate);
   if (why.empty() && spans_hosts(inputs, candidate)) {
-    why = "threads of one process are on one host";
+    why = "one process cannot span hosts";
   }
   return why.empty() && candidate.offload ? host_lacks(inputs, candidate) : why;
 }
@@ -82,7 +82,7 @@ namespace {
 // Returns why the first was taken before one that is as fast.
 std::string why_equal(const Candidate& taken, const Candidate& other) {
   if (other.micro < taken.micro) return "as fast, with smaller micro-batches";
-  if (stage_of(other.method) > 0) return "as fast: shards are for memory";
+  if (stage_of(other.method) > 0) return "as fast; sharding only saves memory";
   return "as fast, and more complex";
 }
 
@@ -91,11 +91,11 @@ std::string why_slower(const Prediction& taken, const Prediction& other) {
   const auto percent = [](double share) { return std::round(1000 * share) / 10; };
   if (other.candidate.offload && !taken.candidate.offload &&
       ratio < 1 + kEqualSpeeds / 2) {
-    return "offloading is for what fits in no other way";
+    return "offloading is used only where nothing else fits";
   }
   if (ratio < 1 - kEqualSpeeds) {
-    return str(percent(1 / ratio - 1), " % faster, but shards for less than ",
-               percent(1 - kClearGain), " % are not worth it");
+    return str(percent(1 / ratio - 1), " % faster, but sharding for less than ",
+               percent(1 - kClearGain), " % is not worth it");
   }
   if (ratio < 1 + kEqualSpeeds / 2) return why_equal(taken.candidate, other.candidate);
   constexpr double kTwice = 2;
@@ -162,11 +162,28 @@ std::vector<std::pair<std::string, config::OptimConfig>> smaller_optimizers(
   return list;
 }
 
+// Returns what a batch that gives each GPU a sample would do: shards need ranks, and
+// ranks need samples. "" if the batch is large enough already, or does not help.
+std::string what_a_larger_batch_does(const CostInputs& inputs) {
+  const auto gpus = static_cast<std::int64_t>(inputs.machine.gpus.size());
+  if (!inputs.on_gpu() || gpus < 2) return "";
+  auto constraints = constraints_of(inputs.config);
+  if (!constraints.global) return "";
+  constraints.global = (*constraints.global + gpus - 1) / gpus * gpus;
+  const auto list = outcomes(inputs, constraints);
+  const auto best = fastest_that_fits(inputs, list);
+  if (!best) return "";
+  return str("nothing fits with batch.global=", *constraints_of(inputs.config).global,
+             "; batch.global=", *constraints.global, " would: ", short_text(*best));
+}
+
 std::string what_would_fit(const CostInputs& inputs,
                            const std::vector<CandidateOutcome>& list) {
   if (const auto best = fastest_that_fits(inputs, list)) {
     return "what would fit: " + short_text(*best);
   }
+  const auto larger = what_a_larger_batch_does(inputs);
+  if (!larger.empty()) return larger;
   for (const auto& [words, optim] : smaller_optimizers(inputs.config.optim)) {
     auto config = inputs.config;
     config.optim = optim;
@@ -218,7 +235,7 @@ std::string why_recompute(const CostInputs& inputs, const Constraints& constrain
   const auto limit = memory_limit(inputs, other).because;
   if (other.recompute) {
     if (p.fits() && p.candidate.offload) {
-      return "activations go to the host instead (memory.offload)";
+      return "activations are offloaded to host memory instead (memory.offload)";
     }
     if (p.fits()) return str("all activations fit: ", peak_text(inputs, p));
     if (!inputs.model.can_recompute()) return "the model has no blocks to checkpoint";
@@ -241,7 +258,7 @@ std::string why_offload(const CostInputs& inputs, const Prediction& p) {
   const auto peak = units::format_bytes(predict(inputs, other).memory.peak());
   if (!other.offload) return str("without it ", peak, " > ", limit);
   if (p.fits()) return "activations fit without it";
-  if (!inputs.on_gpu()) return "activations are in the host's memory already";
+  if (!inputs.on_gpu()) return "activations are in host memory already";
   const auto lacks = host_lacks(inputs, other);
   return lacks.empty() ? str("does not save enough: with it ", peak, " > ", limit)
                        : "it " + lacks;
@@ -273,7 +290,7 @@ std::string why_taken(const CostInputs& inputs, const Constraints& constraints,
   }
   return str(rate_text(taken), "; of ", fitting, " that fit ",
              name_of(fastest->candidate.method), " is ", std::round(1000 * gain) / 10,
-             " % faster, too little to shard for");
+             " % faster, too little to be worth sharding");
 }
 
 // Returns "with micro-batches of 1 and recomputing".
@@ -341,7 +358,7 @@ void check_state(const CostInputs& inputs, const Prediction& p,
               units::format_bytes(p.memory.peak()), " a rank > ",
               memory_limit(inputs, c).because, " = ", units::format_bytes(p.limit),
               ": ", terms_of(p.memory), "; ", units::format_bytes(p.memory.state()),
-              " of it are there whatever the batch; ", what_would_fit(inputs, list));
+              " of it do not depend on the batch; ", what_would_fit(inputs, list));
 }
 
 Preference measured_policy(const CostInputs& inputs, const Constraints& constraints,
@@ -370,7 +387,7 @@ Preference measured_policy(const CostInputs& inputs, const Constraints& constrai
   preference.micro = c.micro;
   preference.accumulation = c.accumulation;
   preference.batch_because =
-      peak_text(inputs, p) + (p.fits() ? "" : ", and tried all the same");
+      peak_text(inputs, p) + (p.fits() ? "" : ", and tried anyway");
   preference.micro_is_guess = true;
   preference.recompute = c.recompute;
   preference.recompute_because = why_recompute(inputs, constraints, p);

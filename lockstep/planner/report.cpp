@@ -56,9 +56,8 @@ std::string choices_text(const Plan& plan) {
 
 std::string error_text(const Correction& correction, const TimeCost& time) {
   if (correction.runs == 0 && !correction.trials.empty()) {
-    return "unknown: no measured run of this model on this machine yet; compute is "
-           "that "
-           "of passes that were tried on it";
+    return "unknown: no measured run of this model on this machine yet; compute time "
+           "is from a short trial on it";
   }
   if (correction.runs == 0) {
     return "unknown: no measured run of this model on this machine yet";
@@ -154,8 +153,8 @@ std::string seconds_text(double seconds) {
 }
 
 std::string candidate_table(const std::vector<CandidateOutcome>& candidates, bool all) {
-  Rows rows{{"", "strategy", "ranks", "micro", "x", "recompute", "offload", "memory",
-             "step", "samples/s", "why not"}};
+  Rows rows{{"", "strategy", "ranks", "micro", "accum", "recompute", "offload",
+             "memory", "step", "samples/s", "why not"}};
   std::set<std::tuple<Method, int, int>> seen;
   for (const auto& [prediction, lost] : candidates) {
     const auto& c = prediction.candidate;

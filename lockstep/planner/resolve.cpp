@@ -142,7 +142,8 @@ void offer_ranks(Resolver& r, const Machine& machine, const Preference& preferen
   } else if (cuda && gpus > 1) {
     r.offer("parallel.ranks", gpus, str("one for each of ", gpus, " GPUs"));
   } else {
-    r.offer("parallel.ranks", 1, cuda ? "there is 1 GPU" : "one rank uses all cores");
+    r.offer("parallel.ranks", 1,
+            cuda ? "there is 1 GPU" : "one process uses all cores");
   }
 }
 
@@ -187,6 +188,21 @@ void resolve_ranks(Resolver& r, const Machine& machine,
                : "CPU tensors: shm on one host, else gloo; decided at start");
 }
 
+// Returns who updates which parameters, as far as a plan can tell.
+std::string shard_update_because(const config::ParallelConfig& parallel) {
+  switch (parallel.strategy) {
+    case config::Strategy::zero:
+      return "not used: parallel.strategy is zero, which shards the optimizer anyway";
+    case config::Strategy::single:
+      return "not used: parallel.strategy is single";
+    default:
+      break;
+  }
+  return parallel.device == config::Device::cuda
+             ? "not used on GPUs: every rank updates all parameters"
+             : "sharded optimizer step over shared memory; decided at start";
+}
+
 void resolve_buckets(Resolver& r) {
   const auto& parallel = r.config().parallel;
   if (!parallel.gradient_as_bucket_view) {
@@ -194,8 +210,7 @@ void resolve_buckets(Resolver& r) {
         "parallel.shard_update", "off",
         "parallel.gradient_as_bucket_view=false keeps full gradients on every rank");
   }
-  r.offer("parallel.shard_update", "shm",
-          "sharded optimizer step over shared memory; decided at start");
+  r.offer("parallel.shard_update", "shm", shard_update_because(parallel));
   if (!parallel.bucket_cap_mb.is_auto()) {
     const auto cap = parallel.bucket_cap_mb.value();
     r.offer("parallel.bucket_bytes", std::llround(cap * config::kMebibyte),
@@ -248,8 +263,8 @@ void resolve_memory(Resolver& r, const Preference& preference) {
   if (!r.config().memory.offload.value()) return;
   if (r.config().parallel.device == config::Device::cuda) return;
   r.refuse(Fault::config, "memory.offload",
-           "true, but parallel.device is cpu: activations are in the host's memory "
-           "already; set memory.offload=false");
+           "true, but parallel.device is cpu: activations are in host memory already; "
+           "set memory.offload=false");
 }
 
 void resolve_graph(Resolver& r) {

@@ -55,14 +55,14 @@ void offer_search(Resolver& r, bool open) {
   const bool fails_alone = !config.parallel.sync_batch_norm;
   if (open && limited && fails_alone) {
     r.offer("memory.find_micro", "true",
-            str("trial runs find the largest within memory.target ",
+            str("trial steps find the largest that fits memory.target ",
                 text::from_double(config.memory.target)));
   }
   r.offer(
       "memory.find_micro", "false",
       !open ? "batch.micro or batch.accumulation is set"
       : !fails_alone
-          ? "parallel.sync_batch_norm: an out-of-memory on one rank can not be retried"
+          ? "parallel.sync_batch_norm: an out-of-memory on one rank cannot be retried"
       : config.batch.micro.value_or(0) < config.batch.per_rank.value()
           ? "CPU memory has no limit to search against; memory.host_limit sets one"
           : "the whole batch.per_rank fits");
@@ -128,12 +128,14 @@ void resolve_batch(Resolver& r, const Preference& preference) {
   const auto micro = batch.micro.value();
   const std::int64_t usual = cuda ? 1024 : 256;
   if (preference.eval && *preference.eval < usual) {
-    r.offer("batch.eval", std::max(micro, *preference.eval),
-            str("no more memory than a training step; batch.micro ", micro,
-                " if that were more"));
+    r.offer(
+        "batch.eval", std::max(micro, *preference.eval),
+        str("as large as fits in the memory of a training step, at least batch.micro ",
+            micro, " if that were more"));
   }
-  r.offer("batch.eval", std::max(micro, usual),
-          str("no gradients to keep; batch.micro ", micro, " if that were more"));
+  r.offer(
+      "batch.eval", std::max(micro, usual),
+      str("no gradients are kept; at least batch.micro ", micro, " if that were more"));
 }
 
 }  // namespace lockstep::planner::detail

@@ -33,7 +33,7 @@ ShardGroup usual_group(const config::Config& config, const ZeroFacts& facts) {
   const bool takes_node = facts.preference.shard_group.value_or(node) == node && fits;
   const auto holds = str(units::format_bytes(state), " of state a rank");
   if (takes_node) {
-    return {node, str(within, ": ", holds, "; only sums of shards pass the network")};
+    return {node, str(within, ": ", holds, "; only reduced shards cross the network")};
   }
   return {ranks,
           fits ? str("all ranks: within ", within, " it does not fit")
@@ -56,7 +56,7 @@ void resolve_zero(Resolver& r, const ZeroFacts& facts) {
   r.offer("parallel.zero_stage", wished > 0 ? wished : 2,
           wished > 0 && !wish.shards_because.empty()
               ? wish.shards_because
-              : "shards gradients and optimizer state; parameters are not gathered "
+              : "shards gradients and optimizer state, without gathering parameters "
                 "twice a step");
   const int ranks = parallel.ranks.value();
   if (!r.is_open("parallel.shard_group")) {

@@ -212,7 +212,8 @@ std::optional<monitor::PhaseSplit> save_profile(Profiler& profiler, comm::World&
   const auto timeline = profiler.gather(world);
   if (!timeline) {
     if (profiler.is_wanted()) {
-      log::warning("train", "no step of profile.steps was reached: there is no trace");
+      log::warning("train",
+                   "no step of profile.steps was reached, so there is no trace");
     }
     return std::nullopt;
   }

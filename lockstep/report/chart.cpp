@@ -203,6 +203,21 @@ class Drawing {
         "<path fill=\"none\" stroke=\"{}\"{} d=\"{}\" data-name=\"{}\"/>",
         color_of(which), chart_.lines[which].dashed ? " stroke-dasharray=\"6 4\"" : "",
         path, html_text(chart_.lines[which].name));
+    draw_points(which);
+  }
+
+  // Evaluations are few beside steps: a line alone would hide them, and a single one
+  // altogether.
+  void draw_points(std::size_t which) {
+    constexpr std::size_t kFew = 40;
+    std::size_t longest = 0;
+    for (const auto& line : lines_) longest = std::max(longest, line.size());
+    if (lines_[which].size() > std::min(kFew, longest / 2)) return;
+    for (const auto& [x, y] : lines_[which]) {
+      if (!std::isfinite(x) || !std::isfinite(y)) continue;
+      out_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>",
+                          at_x(x), at_y(y), color_of(which));
+    }
   }
 
   // Draws it below the axis, in as many rows as it takes.

@@ -208,13 +208,13 @@ std::string charts(const std::vector<Loaded>& runs) {
         runs, title, {{monitor::Split::train, name}, {monitor::Split::eval, name}}));
   }
   svgs += svg_of(over_steps(runs, "Learning rate", {{monitor::Split::train, "lr"}}));
-  svgs += svg_of(over_steps(runs, "Samples a second",
+  svgs += svg_of(over_steps(runs, "Samples per second",
                             {{monitor::Split::train, "samples_per_second"}}));
-  svgs += svg_of(over_steps(runs, "Tokens a second",
+  svgs += svg_of(over_steps(runs, "Tokens per second",
                             {{monitor::Split::train, "tokens_per_second"}}));
-  svgs += svg_of(
-      over_steps(runs, "Seconds of a step", {{monitor::Split::train, "step_seconds"}}));
-  svgs += svg_of(over_steps(runs, "Share of the peak (MFU)",
+  svgs += svg_of(over_steps(runs, "Step time, seconds",
+                            {{monitor::Split::train, "step_seconds"}}));
+  svgs += svg_of(over_steps(runs, "MFU, share of peak FLOPs",
                             {{monitor::Split::train, "mfu_ratio"}}));
   svgs += svg_of(
       over_steps(runs, "Gradient norm", {{monitor::Split::train, "gradient_norm"}}));
@@ -222,20 +222,32 @@ std::string charts(const std::vector<Loaded>& runs) {
                             {{monitor::Split::train, "memory_bytes"}}));
   for (const auto& [title, metric] :
        std::initializer_list<std::pair<const char*, const char*>>{
-           {"GPU busy", "gpu_utilization_ratio"},
+           {"GPU utilization", "gpu_utilization_ratio"},
            {"GPU memory", "gpu_memory_used_bytes"},
            {"GPU power", "gpu_power_watts"},
            {"GPU temperature", "gpu_temperature_celsius"},
-           {"CPU busy", "cpu_utilization_ratio"},
-           {"Memory of the host", "host_memory_used_bytes"}}) {
+           {"CPU utilization", "cpu_utilization_ratio"},
+           {"Host memory", "host_memory_used_bytes"}}) {
     svgs += svg_of(over_time(runs, title, metric));
   }
   return svgs.empty() ? "" : "<div class=\"charts\">" + svgs + "</div>\n";
 }
 
+// Returns "2026-11-19 18:55:23" of "2026-11-19T18:55:23.156Z".
+std::string readable_time(const std::string& iso) {
+  auto text = iso.substr(0, iso.find_first_of(".Z"));
+  std::replace(text.begin(), text.end(), 'T', ' ');
+  return text;
+}
+
 std::string run_table(const std::vector<Loaded>& runs) {
-  Rows rows{{"run", "state", "recipe", "started", "finished", "host", "step", "loss",
-             "last evaluation", "energy"}};
+  Rows rows{{"run", "state", "recipe", "started (UTC)", "finished", "host", "step",
+             "loss", "last evaluation"}};
+  const bool any_energy = std::any_of(runs.begin(), runs.end(), [](const Loaded& run) {
+    return run.summary.is_object() &&
+           run.summary.value("energy_kwh", Json()).is_number();
+  });
+  if (any_energy) rows[0].emplace_back("energy");
   for (const auto& run : runs) {
     std::string step = "-", loss = "-", primary = "-", energy = "-";
     for (const auto& one : run.metrics) {
@@ -251,8 +263,9 @@ std::string run_table(const std::vector<Loaded>& runs) {
     }
     const auto& record = run.record;
     rows.push_back({record.id, std::string(name_of(record.state)), record.recipe,
-                    record.started, record.finished, record.host, step, loss, primary,
-                    energy});
+                    readable_time(record.started), readable_time(record.finished),
+                    record.host, step, loss, primary});
+    if (any_energy) rows.back().push_back(energy);
   }
   return table(rows, true);
 }

@@ -44,7 +44,7 @@ off_t slot_offset(int rank) {
 }
 
 [[noreturn]] void fail(const files::Path& path, std::string_view what, int error) {
-  throw Error(Fault::io, "heartbeat: can not ", what, " '", path.string(),
+  throw Error(Fault::io, "heartbeat: cannot ", what, " '", path.string(),
               "': ", std::strerror(error));
 }
 

@@ -106,8 +106,7 @@ void check_loopback(const RankEnvironment& environment) {
     return;
   }
   throw Error(Fault::hardware,
-              "launcher: 127.0.0.1, where the ranks meet, can not be "
-              "reached: ",
+              "launcher: 127.0.0.1, where ranks rendezvous, cannot be reached: ",
               std::strerror(errno),
               "; bring the loopback interface up "
               "(ip link set lo up)");

@@ -63,8 +63,8 @@ Descriptor open_lock(const Path& path, int flags) {
   const bool odd = file ? ::fstat(file.get(), &info) == 0 && !S_ISREG(info.st_mode)
                         : error == EISDIR || error == ENXIO;
   if (odd) {
-    throw Error(Fault::io, "can not lock the run: '", path.string(),
-                "' is no regular file; remove it");
+    throw Error(Fault::io, "cannot lock the run: '", path.string(),
+                "' is not a regular file; remove it");
   }
   if (!file) files::fail("open", path, error);
   return file;

@@ -37,7 +37,7 @@ void take_local(const VariableReader& reader, const RankAndSize& world,
     require_below({"LOCAL_RANK", found.local_rank}, *size);
     if (size->value > found.world_size) {
       throw Error(Fault::config, "rank: ", shown(*size), " is more than ",
-                  shown(world.size), "; a node can not have more ranks than the job");
+                  shown(world.size), "; a node cannot have more ranks than the job");
     }
   } else if (one_node) {
     found.local_world_size = found.world_size;

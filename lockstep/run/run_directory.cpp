@@ -28,8 +28,8 @@ void check_name(const std::string& name) {
   if (name.empty()) return;
   if (name.front() != '.' && name.find('/') == std::string::npos) return;
   throw Error(Fault::config, "run.name: '", name,
-              "' can not name a directory; leave out slashes and a leading dot "
-              "(run.dir names the parent)");
+              "' cannot name a directory; leave out slashes and a leading dot (run.dir "
+              "names the parent)");
 }
 
 // Makes the parent directory, with all that was missing on the way to it; removes it
@@ -45,7 +45,7 @@ class Parent {
     std::filesystem::create_directories(path, error);
     if (error) {
       remove();
-      throw Error(Fault::io, "can not make the directory: ", error.message(),
+      throw Error(Fault::io, "cannot make the directory: ", error.message(),
                   "; choose another place with run.dir or --run-dir");
     }
   }
@@ -99,7 +99,7 @@ class Staging {
     }
     const int error = errno;
     if (error == ENOTEMPTY || error == EEXIST || error == ENOTDIR) return false;
-    throw Error(Fault::io, "can not make '", target.string(),
+    throw Error(Fault::io, "cannot make '", target.string(),
                 "': ", std::strerror(error));
   }
 
@@ -115,7 +115,7 @@ std::vector<Path> list_entries(const Path& directory) {
     paths.push_back(at->path());
   }
   if (!error) return paths;
-  throw Error(Fault::io, "can not read the directory '", directory.string(),
+  throw Error(Fault::io, "cannot read the directory '", directory.string(),
               "': ", error.message());
 }
 
@@ -152,7 +152,7 @@ Path move_into_place(Staging& staging, const Path& parent, RunRecord record) {
     throw Error(Fault::config, "the run directory '", target.string(), "' ",
                 std::filesystem::is_directory(target, ignored)
                     ? "exists already"
-                    : "can not be made: there is a file of that name",
+                    : "cannot be made: there is a file of that name",
                 "; choose another run.name (or --run-dir), or remove it");
   }
 }

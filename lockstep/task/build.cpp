@@ -94,7 +94,7 @@ Target find_target(const SampleSpec& spec, const std::string& part) {
 
 [[noreturn]] void refuse_target(const Plan& plan, PartKind kind,
                                 std::string_view remedy) {
-  throw Error(Fault::config, "task.name: ", name_of(kind), " can not learn target '",
+  throw Error(Fault::config, "task.name: ", name_of(kind), " cannot learn target '",
               plan.target.name, "', which is ", c10::toString(plan.target.dtype),
               " of shape ", at::IntArrayRef(plan.target.shape), "; ", remedy);
 }

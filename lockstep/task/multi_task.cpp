@@ -154,9 +154,9 @@ class MultiTask : public Task {
 
 std::shared_ptr<Task> make_multi_task(MultiTaskOptions options) {
   if (options.parts.empty()) {
-    throw Error(Fault::config,
-                "task: several tasks were asked for, but there is no "
-                "part; name at least one");
+    throw Error(
+        Fault::config,
+        "task: several tasks were requested, but there is no part; name at least one");
   }
   std::set<std::string> names;
   for (const auto& part : options.parts) {

@@ -121,8 +121,8 @@ std::string text_of_line(std::string_view line, const std::string& field,
     throw Error(Fault::io, place, ": ", json_problem(error), "; correct the line");
   }
   if (!json.is_object()) {
-    throw Error(Fault::io, place, ": the line is no JSON object but ", json.type_name(),
-                "; write {\"", field, "\": \"...\"}");
+    throw Error(Fault::io, place, ": the line is not a JSON object but ",
+                json.type_name(), "; write {\"", field, "\": \"...\"}");
   }
   const auto found = json.find(field);
   if (found == json.end()) {

@@ -114,8 +114,8 @@ nlohmann::json parse_json(std::string_view text, const std::string& path) {
 void read_tokens(const nlohmann::json& vocab, LetterTables& tables) {
   if (!vocab.is_object()) {
     throw Error(Fault::io, tables.vocab_path,
-                ": the vocabulary is no JSON object of tokens and ids; fetch the file "
-                "again");
+                ": the vocabulary is not a JSON object of tokens and ids; fetch the "
+                "file again");
   }
   for (const auto& [token, id] : vocab.items()) {
     const bool fits = id.is_number_integer() && id.get<double>() >= 0 &&

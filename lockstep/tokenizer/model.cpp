@@ -22,7 +22,7 @@ void check_merges(const Vocabulary& vocabulary, std::string_view place) {
     if (!fits || !table.insert(merge, static_cast<std::uint32_t>(i))) {
       throw Error(Fault::io, place, ": merge ", i + 1, " (", merge.left, " and ",
                   merge.right, " to ", merge.result,
-                  fits ? ") is there twice" : ") does not fit the tokens",
+                  fits ? ") appears twice" : ") does not fit the tokens",
                   "; fetch the file again");
     }
   }

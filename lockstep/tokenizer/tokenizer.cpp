@@ -33,7 +33,7 @@ const std::string& Tokenizer::token_bytes(Token token) const {
   const auto& bytes = model_->vocabulary.bytes;
   if (token >= bytes.size() || bytes[token].empty()) {
     throw Error(Fault::config, "tokenizer: ", token,
-                " is no token of this vocabulary, which has ", bytes.size(),
+                " is not a token of this vocabulary, which has ", bytes.size(),
                 "; decode with the tokenizer that encoded");
   }
   return bytes[token];

@@ -57,7 +57,7 @@ AddedToken parse_added(const json& entry, const std::string& path) {
   const auto id = entry.at("id").get<std::int64_t>();
   if (token.text.empty() || id < 0 || id > 0x7FFFFFFF) {
     throw Error(Fault::io, path, ": the added token '", token.text, "' with the id ",
-                id, " can not be; fetch the file again");
+                id, " cannot be; fetch the file again");
   }
   token.id = static_cast<Token>(id);
   return token;
@@ -73,7 +73,7 @@ LetterTables::Pair parse_pair(const json& merge, std::size_t number,
   const auto blank = text.find(' ');
   if (blank == text.npos || text.find(' ', blank + 1) != text.npos) {
     throw Error(
-        Fault::io, path, ": merge ", number, " is no pair of tokens: ",
+        Fault::io, path, ": merge ", number, " is not a pair of tokens: ",
         merge.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 80),
         "; fetch the file again");
   }
@@ -111,7 +111,7 @@ Vocabulary parse_tokenizer_json(std::string_view text, const std::string& path) 
   try {
     return assemble(read_tables(file, text, path));
   } catch (const json::exception& error) {
-    throw Error(Fault::io, path, ": is no tokenizer: ", json_problem(error),
+    throw Error(Fault::io, path, ": is not a tokenizer: ", json_problem(error),
                 "; fetch the file again");
   }
 }

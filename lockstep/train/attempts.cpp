@@ -71,7 +71,7 @@ const std::vector<comm::Ballot>& Attempts::compute(const data::Batch& batch,
         if (parts_.world.rank() == 0) {
           log::warning("train",
                        "CUDA graphs released their memory: kernels are launched "
-                       "eagerly from now on");
+                       "eagerly from here on");
         }
       } else {
         recover(ballots, steps);

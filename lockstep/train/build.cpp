@@ -40,7 +40,7 @@ void check_recompute(const config::Config& config, const models::Model& model) {
   // BatchNorm would exchange statistics once more, in the middle of a backward pass.
   if (config.parallel.sync_batch_norm) {
     throw Error(Fault::config,
-                "memory.recompute_every: blocks with parallel.sync_batch_norm can not "
+                "memory.recompute_every: blocks with parallel.sync_batch_norm cannot "
                 "be computed again; switch one of them off");
   }
 }
@@ -53,7 +53,7 @@ void check_torchscript(const config::Config& config) {
   throw Error(
       Fault::config,
       config.parallel.sync_batch_norm ? "parallel.sync_batch_norm" : "precision.mode",
-      ": batch norms of a torchscript model can not be told from its other "
+      ": batch norms of a torchscript model cannot be told apart from its other "
       "layers; leave it at its default, or train a model of LibTorch's layers");
 }
 
@@ -323,8 +323,10 @@ bool may_capture(const config::Config& config) {
 void log_start(const StartFacts& start) {
   const auto& [config, shared, built, strategy, last_step, seconds] = start;
   const auto& hooks = shared.hooks;
-  const auto data = hooks.train_data ? "samples of the program" : config.data.name;
-  const auto model = hooks.build_model ? "a model of the program" : config.model.name;
+  const auto data =
+      hooks.train_data ? "samples given by the program" : config.data.name;
+  const auto model =
+      hooks.build_model ? "a model given by the program" : config.model.name;
   const auto samples = shared.train_data->size();
   log::info("train", fmt::format("{}, {}, {}, {} threads, seed {}", strategy.name(),
                                  built.policy.device.str(),
@@ -335,13 +337,12 @@ void log_start(const StartFacts& start) {
   log::info("train",
             fmt::format("{}: {} parameters; {} steps", model,
                         parallel::count_elements(strategy.parameters()), last_step));
-  log::info("task", fmt::format("{}, the metric that counts is {}", built.task->name(),
+  log::info("task", fmt::format("{}, primary metric: {}", built.task->name(),
                                 built.task->primary().name));
   if (config.batch.global.value() > samples) {
-    log::warning("train",
-                 fmt::format("batch.global is {}, but there are only {} samples: "
-                             "every step takes all of them",
-                             config.batch.global.value(), samples));
+    log::warning("train", fmt::format("batch.global is {}, but there are only {} "
+                                      "samples: every step uses all of them",
+                                      config.batch.global.value(), samples));
   }
 }
 

@@ -69,7 +69,7 @@ std::string where_it_stands(const Path& wanted, const Path& folder,
       storage::step_directory(folder, newest), ignored);
   if (place.parent_path() != own || newest < 0 || place == last) return "";
   return fmt::format(
-      "checkpoint.resume: {} is of this run, which has got to step {} since and "
+      "checkpoint.resume: {} belongs to this run, which has reached step {} since and "
       "resumes from there; to go back, name this path with another --run-dir\n",
       wanted.string(), newest);
 }
@@ -125,8 +125,8 @@ std::filesystem::path Checkpoints::look_elsewhere(std::string& said) const {
   const auto found = newest_in(is_run ? path / "checkpoints" : path, said);
   if (found) return *found->path;
   throw Error(Fault::config, "checkpoint.resume: '", path.string(),
-              "' is no checkpoint, and there is none in it", said.empty() ? "" : ": ",
-              text::trim(said),
+              "' is not a checkpoint, and there is none in it",
+              said.empty() ? "" : ": ", text::trim(said),
               "; `lockstep checkpoint list RUN` shows those of a run");
 }
 
@@ -305,8 +305,8 @@ void Checkpoints::save(parallel::Strategy& strategy, const Save& save) {
   if (saver_.is_busy() && parts_.config.on_busy == config::OnBusy::skip) {
     if (parts_.world.rank() == 0) {
       log::warning("checkpoint",
-                   fmt::format("none of step {}: the one before is still being written "
-                               "(checkpoint.on_busy is skip)",
+                   fmt::format("skipped at step {}: the previous one is still being "
+                               "written (checkpoint.on_busy=skip)",
                                save.state.steps));
     }
     return;
@@ -348,8 +348,8 @@ void Checkpoints::finish() {
 
 bool Checkpoints::load_best(parallel::Strategy& strategy, std::int64_t step) {
   std::string path, problem =
-                        "no checkpoint was evaluated (checkpoint.every and "
-                        "eval.every have to meet)";
+                        "no checkpoint was evaluated (checkpoint.every and eval.every "
+                        "never fall on the same step)";
   if (parts_.world.rank() == 0) {
     try {
       const auto best = storage::named(parts_.run.checkpoints(), storage::kBest);
@@ -362,9 +362,9 @@ bool Checkpoints::load_best(parallel::Strategy& strategy, std::int64_t step) {
   path = comm::broadcast_text(path, parts_.world.cpu());
   if (path.empty()) {
     if (parts_.world.rank() != 0) return false;
-    log::warning("checkpoint", fmt::format("checkpoint.load_best: {}; the last weights "
-                                           "stay",
-                                           problem));
+    log::warning(
+        "checkpoint",
+        fmt::format("checkpoint.load_best: {}; keeping the last weights", problem));
     return false;
   }
   const storage::Reader reader{path};

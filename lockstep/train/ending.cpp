@@ -80,7 +80,7 @@ std::string about_schedule(const RunState& at, const RateKnobs& knobs,
     return fmt::format(
         "schedule.name: {} spans the whole run, which was of {} steps so far and is of "
         "{} from here on: the learning rate was {:.4g} in step {} and is {:.4g} in "
-        "step {}. A run of {} steps from its beginning would have come to other "
+        "step {}. A run of {} steps from its beginning would have ended with other "
         "weights",
         config::name_of(knobs.schedule.name), at.last_step, length.steps,
         lr_at(*then, at.steps - 1, length), at.steps, lr_at(*now, at.steps, length),

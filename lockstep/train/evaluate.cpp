@@ -108,11 +108,11 @@ void warn_of_nan(const task::Means& means) {
   names.resize(std::min(all, kMostNamed));
   const auto others =
       all > kMostNamed ? fmt::format(" and {} others", all - kMostNamed) : "";
-  log::warning("eval", fmt::format("{}{}: NaN, and never the best; there is nothing to "
-                                   "measure where no target counts (ignored, masked or "
-                                   "missing) or all are alike, or the model's answers "
-                                   "are no numbers",
-                                   text::join(names, ", "), others));
+  log::warning("eval",
+               fmt::format("{}{}: NaN, and never the best; there is nothing to measure "
+                           "where no target counts (ignored, masked or missing) or all "
+                           "are alike, or the model's outputs are NaN",
+                           text::join(names, ", "), others));
 }
 
 // The forward passes of one rank.
@@ -200,9 +200,10 @@ class Passes {
       if (!retries_ || !memory::is_out_of_memory(error) || count == 1) throw;
       at_once_ = (count + 1) / 2;
       memory::empty_cache(policy_.device);
-      log::warning("eval", fmt::format("out of memory with {} samples at once: {} from "
-                                       "now on (batch.eval)",
-                                       count, at_once_));
+      log::warning(
+          "eval",
+          fmt::format("out of memory with batches of {}: {} from here on (batch.eval)",
+                      count, at_once_));
       return std::nullopt;
     }
   }

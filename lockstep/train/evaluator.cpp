@@ -80,8 +80,8 @@ std::optional<task::Means> Evaluator::check() {
   if (!seen) return seen;
   // Throws now if the watched metric is none of an evaluation's.
   EarlyStop(parts_.knobs.early_stop, parts_.built.task->primary()).observe(*seen);
-  log::info("train", fmt::format("evaluation works: loss {:.4f} before the first "
-                                 "step, over {} samples",
+  log::info("train", fmt::format("sanity check of the evaluation: loss {:.4f} before "
+                                 "the first step, over {} samples",
                                  seen->loss, seen->count));
   return seen;
 }

@@ -52,7 +52,7 @@ std::vector<std::string> gradient_order(const config::Config& config,
     return parallel::backward_order(*model, [&] { pass(*model, spec); });
   } catch (const std::exception& error) {
     log::info("train", str("buckets follow the order of the parameters, last to first: "
-                           "a pass without memory is not possible (",
+                           "a pass on meta tensors is not possible (",
                            first_line_of(error), ")"));
     return {};
   }

@@ -27,7 +27,7 @@ bool is_packed(const models::Shape& shape) {
 
 std::string obstacle_to_own_passes(const config::Config& config,
                                    const models::Shape& shape, bool is_cuda) {
-  if (!is_cuda) return "they are for GPUs";
+  if (!is_cuda) return "they need a GPU";
   const auto of_model = obstacle_in_model(config, shape);
   return of_model.empty() ? config::obstacle_to_own_passes(config) : of_model;
 }
@@ -54,9 +54,9 @@ config::ModelConfig with_passes(const config::Config& config, const PassSite& si
   const auto why = obstacle_to_own_passes(config, site.shape, site.is_cuda);
   model.own_backward = why.empty();
   if (site.tells && site.is_cuda) {
-    log::info("train", why.empty() ? "the gpt's own passes, with fused kernels"
-                                   : str("autograd's passes, not the gpt's own, which "
-                                         "are faster: ",
+    log::info("train", why.empty() ? "the gpt's hand-written passes, with fused kernels"
+                                   : str("autograd's passes, not the gpt's "
+                                         "hand-written passes, which are faster: ",
                                          why));
   }
   return model;

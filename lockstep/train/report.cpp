@@ -107,9 +107,9 @@ double a_step(const Result& result, double seconds) {
 
 std::string nothing_to_do(const Result& result) {
   return fmt::format(
-      "nothing to do: the run is over after step {} ({}), and nothing was changed; "
-      "raise train.steps or train.epochs{} to continue, or name another run directory "
-      "to start over\n",
+      "nothing to do: the run finished at step {} ({}), and nothing was changed; raise "
+      "train.steps or train.epochs{} to continue, or name another run directory to "
+      "start over\n",
       result.steps, result.already_over,
       result.ended_early.empty() ? "" : ", or change early_stop,");
 }

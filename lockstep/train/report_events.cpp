@@ -62,9 +62,10 @@ void Reporter::balance(std::int64_t step, std::int64_t after,
 void Reporter::out_of_memory(const OutOfMemory& what) {
   const auto& [step, rank, remedy, note] = what;
   if (!first_) return;
-  log::warning("train", fmt::format("rank {} was out of memory in step {}: it is done "
-                                    "again with {}{}",
-                                    rank, step, remedy, note));
+  log::warning(
+      "train",
+      fmt::format("rank {} ran out of memory in step {}: retrying it with {}{}", rank,
+                  step, remedy, note));
   events_->write("out_of_memory",
                  {{"step", step}, {"rank", std::int64_t{rank}}, {"remedy", remedy}});
 }
@@ -99,10 +100,9 @@ void Reporter::checkpoint(const CheckpointReport& report) {
                     report.text, report.seconds, units::format_bytes(report.bytes),
                     1e3 * report.blocked_seconds));
   } else if (report.goes_on) {
-    log::warning("checkpoint",
-                 fmt::format("no checkpoint of step {}: {}; training continues, those "
-                             "before it stay",
-                             report.step, report.text));
+    log::warning("checkpoint", fmt::format("no checkpoint of step {}: {}; training "
+                                           "continues, earlier checkpoints are kept",
+                                           report.step, report.text));
   }
   if (!first_) return;
   if (!report.saved) {

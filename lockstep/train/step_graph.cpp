@@ -66,9 +66,9 @@ StepGraph::StepGraph(const Parts& parts)
 StepGraph::~StepGraph() = default;
 
 std::string StepGraph::obstacle() const {
-  if (!parts_.world.data().device().is_cuda()) return "there is no GPU it could run on";
+  if (!parts_.world.data().device().is_cuda()) return "there is no GPU";
   if (!kernels::CudaGraph::is_available() || !kernels::cuda_available()) {
-    return "this build has no device code of its own";
+    return "this build has no CUDA kernels";
   }
   const auto specs = parts_.spec.tensors();
   const auto varies = std::find_if(specs.begin(), specs.end(),
@@ -79,12 +79,12 @@ std::string StepGraph::obstacle() const {
   if (parts_.train.anomaly) return "train.anomaly looks at every operation";
   if (parts_.offloads) return "activations are moved to the host (memory.offload)";
   auto* held = parts_.strategy.held();
-  return held == nullptr ? "its strategy can not be held" : held->obstacle();
+  return held == nullptr ? "its strategy cannot be captured" : held->obstacle();
 }
 
 void StepGraph::refuse(const std::string& why) {
   if (parts_.train.graph == config::Graph::on) {
-    throw Error(Fault::config, "train.graph: on, but a graph can not ",
+    throw Error(Fault::config, "train.graph: on, but a graph cannot ",
                 "hold the steps: ", why,
                 "; leave it at auto to launch kernels eagerly");
   }
@@ -125,8 +125,8 @@ StepGraph::HeldShape* StepGraph::find_shape(const data::Batch& batch) {
   }
   if (entries_.size() == kMostShapes) {
     if (!std::exchange(told_of_shapes_, true) && parts_.world.rank() == 0) {
-      log::info("train", fmt::format("batches have more than {} shapes: those of the "
-                                     "others are launched one kernel after the other",
+      log::info("train", fmt::format("batches have more than {} shapes: kernels of the "
+                                     "others are launched eagerly",
                                      kMostShapes));
     }
     return nullptr;
@@ -178,7 +178,7 @@ StepGraph::Failure StepGraph::try_capture(const std::function<void()>& capture) 
     return {Failure::Of::shape, first_line_of(error)};
   } catch (const std::exception& error) {
     return {Failure::Of::all, memory::is_out_of_memory(error)
-                                  ? "there is no memory for what it would hold"
+                                  ? "there is not enough memory for the graph"
                                   : first_line_of(error)};
   }
 }
@@ -244,8 +244,7 @@ bool StepGraph::capture(HeldShape& entry, const Capture& what) {
     refuse(failure.why);
   } else if (parts_.world.rank() == 0) {
     log::info("train",
-              fmt::format("batches of {} samples are launched one kernel after "
-                          "the other: {}",
+              fmt::format("kernels of batches of {} samples are launched eagerly: {}",
                           batch.global_size, failure.why));
   }
   return false;

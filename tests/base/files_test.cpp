@@ -140,7 +140,7 @@ TEST(Files, AtomicWriteWritesToADeviceAndLeavesItOne) {
   const auto full = test::full_device(directory.path());
   EXPECT_THAT(
       test::error_text(Fault::io, [&] { files::write_atomically(full, "x"); }),
-      HasSubstr("can not write '" + full.string() + "': No space left on device"));
+      HasSubstr("cannot write '" + full.string() + "': No space left on device"));
   EXPECT_TRUE(std::filesystem::is_character_file(full));
 }
 
@@ -200,7 +200,7 @@ TEST(Files, AFullDeviceIsAnErrorWithItsRemedy) {
   ASSERT_TRUE(full);
   EXPECT_THAT(
       test::error_text(Fault::io, [&] { files::write_all(full.get(), "x", "place"); }),
-      HasSubstr("can not write 'place': No space left on device; free some space"));
+      HasSubstr("cannot write 'place': No space left on device; free some space"));
 }
 
 TEST(Files, AnUnwritableDirectoryIsAnErrorWithItsRemedy) {

@@ -62,7 +62,7 @@ TEST(Process, AMissingProgramIsAnError) {
                                                 .environment = {},
                                                 .directory = {}});
                        }),
-      HasSubstr("can not start '/no/such/program': No such file"));
+      HasSubstr("cannot start '/no/such/program': No such file"));
 }
 
 TEST(Process, AMissingWorkingDirectoryIsAnError) {
@@ -203,7 +203,7 @@ TEST(Process, CpusThatAreNotThereAreAnError) {
   auto command = shell("exit 0");
   command.cpus = {100'000};
   EXPECT_THAT(test::error_text(Fault::io, [&] { process::Child::start(command); }),
-              HasSubstr("can not start '/bin/sh' on the CPUs chosen for it: "));
+              HasSubstr("cannot start '/bin/sh' on the CPUs chosen for it: "));
 }
 
 }  // namespace

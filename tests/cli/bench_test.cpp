@@ -34,7 +34,7 @@ TEST(BenchRequest, IsEveryStrategyWithEverySizeThatMakesSense) {
   EXPECT_THAT(ids, ::testing::ElementsAre("single_1", "ddp_1", "ddp_2"));
   EXPECT_THAT(
       request.left_out,
-      ::testing::ElementsAre("single with 2 ranks is left out: single is one rank"));
+      ::testing::ElementsAre("single with 2 ranks skipped: single means one rank"));
   EXPECT_EQ(request.all_steps(), 9);
 }
 

@@ -59,7 +59,7 @@ TEST(Binary, AReaderThatGoesAwayIsNoError) {
 TEST(Binary, AResultThatCanNotBeWrittenIsAnError) {
   const auto output = shell_with_program("\"$L\" version > /dev/full");
   EXPECT_EQ(output.end.exit_status, 3);
-  EXPECT_THAT(output.err, HasSubstr("can not write the result"));
+  EXPECT_THAT(output.err, HasSubstr("cannot write the result"));
 }
 
 TEST(Binary, ErrorsAreOneLineOnStandardError) {

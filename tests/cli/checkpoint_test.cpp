@@ -107,8 +107,9 @@ TEST_F(CheckpointCommand, PruneNamesWhatItCouldNotReadAndLeavesIt) {
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(test::names_in(checkpoints()),
               ::testing::ElementsAre("last", "step_10", "step_30"));
-  EXPECT_THAT(outcome.err,
-              HasSubstr("could not be read, stays and counts for no rule: "));
+  EXPECT_THAT(
+      outcome.err,
+      HasSubstr("could not be read; kept, and not counted by any --keep option: "));
   EXPECT_THAT(outcome.err, HasSubstr("Input/output error"));
   const auto report = json::parse(outcome.out);
   ASSERT_EQ(report["unreadable"].size(), 1u);
@@ -122,7 +123,7 @@ TEST_F(CheckpointCommand, PruneKeepsTheLastOneWhoseBytesAreGood) {
   const auto outcome = run({"prune", "run", "--keep-last", "1"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(test::names_in(checkpoints()), ::testing::ElementsAre("last", "step_20"));
-  EXPECT_THAT(outcome.err, HasSubstr("counts for no rule: "));
+  EXPECT_THAT(outcome.err, HasSubstr("not counted by any --keep option: "));
   EXPECT_THAT(outcome.err, HasSubstr("step_30/rank_1.safetensors"));
 }
 
@@ -155,7 +156,7 @@ TEST_F(CheckpointCommand, OutputsDoNotTakeThePlaceOfDevicesAndPipes) {
       const auto outcome = run(command);
       EXPECT_EQ(outcome.status, 3) << target << outcome.err;
       EXPECT_EQ(outcome.out, "");
-      EXPECT_THAT(outcome.err, HasSubstr("can not write '" + target + "': "));
+      EXPECT_THAT(outcome.err, HasSubstr("cannot write '" + target + "': "));
     }
   }
   EXPECT_TRUE(std::filesystem::is_character_file(full));
@@ -164,7 +165,7 @@ TEST_F(CheckpointCommand, OutputsDoNotTakeThePlaceOfDevicesAndPipes) {
 
 TEST_F(CheckpointCommand, WhatIsNotThereIsSaid) {
   EXPECT_THAT(run({"list"}).err, HasSubstr("no checkpoints in"));
-  EXPECT_THAT(run({"inspect"}).err, HasSubstr("there is no good checkpoint in"));
+  EXPECT_THAT(run({"inspect"}).err, HasSubstr("there is no valid checkpoint in"));
   save({.step = 10});
   EXPECT_THAT(run({"inspect", "rum"}).err, HasSubstr("did you mean 'run'?"));
   EXPECT_THAT(run({"inspect", "run", "--step", "11"}).err, HasSubstr("it has 10"));
@@ -308,6 +309,8 @@ TEST_F(CheckpointCommand, ExportForHuggingFaceHasAConfig) {
       run({"export", "run", "--format", "hf", "--to", folder.string()});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   const auto config = json::parse(test::read_file(folder / "config.json"));
+  EXPECT_THAT(outcome.err, HasSubstr("transformers has no counterpart of model.name="
+                                     "cnn and cannot load this directory"));
   EXPECT_EQ(config["name"], "cnn");
   EXPECT_EQ(config["model_type"], "lockstep");
   EXPECT_THAT(test::names_in(folder),
@@ -366,8 +369,9 @@ TEST_F(CheckpointCommand, WhatToWriteIsCheckedFirst) {
     const auto file = path("nodir/x").string();
     const auto nowhere = run({action, checkpoint, "--to", file});
     EXPECT_EQ(nowhere.status, 3);
-    EXPECT_THAT(nowhere.err, HasSubstr("'" + path("nodir").string() +
-                                       "' is not a folder; make it first (mkdir -p)"));
+    EXPECT_THAT(nowhere.err,
+                HasSubstr("'" + path("nodir").string() +
+                          "' is not a directory; create it first (mkdir -p)"));
   }
 }
 

@@ -55,7 +55,7 @@ TEST(FindLr, SuggestsNothingWhereNothingFalls) {
   EXPECT_FALSE(steepest(lr_points(lines_of(std::vector<double>(40, 2.0)))));
   EXPECT_FALSE(steepest(lr_points(lines_of(fall_after(5, 11))))) << "too few";
   LrFinding finding{.points = lr_points(lines_of({2, 2, 2}))};
-  EXPECT_THAT(lr_text(finding), HasSubstr("no suggestion: the loss falls nowhere"));
+  EXPECT_THAT(lr_text(finding), HasSubstr("no suggestion: the loss never falls"));
   EXPECT_TRUE(nlohmann::json::parse(lr_json(finding))["suggestion"].is_null());
 }
 

@@ -34,11 +34,11 @@ TEST(FinishedRun, RepeatingItsCommandChangesNothingAndSaysHowToGoOn) {
   const auto again = rig.run({"train", "recipe.yaml", "--run-dir", "one"});
   EXPECT_EQ(again.end.exit_status, 0) << again.err;
   EXPECT_EQ(again.out, "");
-  EXPECT_THAT(
-      again.err,
-      HasSubstr("lockstep: the run in ./one is over after step 3 (done); nothing was "
-                "changed\nlockstep: raise train.steps or train.epochs to train on; "
-                "name another --run-dir to start over\n"));
+  EXPECT_THAT(again.err,
+              HasSubstr("lockstep: the run in ./one finished at step 3 (done); "
+                        "nothing was changed\n"
+                        "lockstep: raise train.steps or train.epochs to train further; "
+                        "name another --run-dir to start over\n"));
   EXPECT_EQ(trainings_in(rig), 1);
   EXPECT_EQ(test::read_file(rig.path("one/run.json")), record);
   // What has no say in when a run ends makes it no longer.
@@ -69,9 +69,8 @@ TEST(FinishedRun, MoreStepsWithoutACheckpointAreRefused) {
   const auto more =
       rig.run({"train", "recipe.yaml", "--run-dir", "one", "train.steps=9"});
   EXPECT_EQ(more.end.exit_status, 2);
-  EXPECT_THAT(more.err,
-              HasSubstr("is over after step 3 and has no checkpoint to resume "
-                        "from (checkpoint.save_last=false)"));
+  EXPECT_THAT(more.err, HasSubstr("finished at step 3 and has no checkpoint to resume "
+                                  "from (checkpoint.save_last=false)"));
 }
 
 TEST(FinishedRun, MoreStepsAndACheckpointGoOn) {
@@ -89,7 +88,7 @@ TEST(FinishedRun, DoesNotBeginAnew) {
   const auto anew =
       rig.run({"train", "recipe.yaml", "--run-dir", "one", "--resume", "never"});
   EXPECT_EQ(anew.end.exit_status, 2);
-  EXPECT_THAT(anew.err, HasSubstr("is over after step 3 and does not start over "
+  EXPECT_THAT(anew.err, HasSubstr("finished at step 3 and does not start over "
                                   "(checkpoint.resume=never); name another --run-dir"));
   EXPECT_EQ(trainings_in(rig), 1);
 }
@@ -108,7 +107,7 @@ TEST(FinishedRun, DoesNotGoOnFromElsewhere) {
     EXPECT_EQ(refused.end.exit_status, 2);
     EXPECT_THAT(
         refused.err,
-        HasSubstr("is over after step 3 and resumes from its own last "
+        HasSubstr("finished at step 3 and resumes from its own last "
                   "checkpoint only; to resume from 'other/step_1', name it with "
                   "another --run-dir"));
   }

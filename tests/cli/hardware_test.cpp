@@ -72,7 +72,7 @@ TEST(HardwareCommand, ShowsGpusTheirWorriesAndLinks) {
   EXPECT_THAT(output.out, HasSubstr("GPU 1: slowed down: temperature"));
   EXPECT_THAT(output.out, HasSubstr("GPU 2: a failed row of memory could not be"));
   EXPECT_THAT(output.out, ContainsRegex("GPU 0 +- +switch +system +system"));
-  EXPECT_THAT(output.out, HasSubstr("6 of 6 pairs can not read"));
+  EXPECT_THAT(output.out, HasSubstr("6 of 6 pairs cannot read"));
   EXPECT_THAT(output.out, HasSubstr("plan parallel.ranks = 4"));
 }
 
@@ -164,7 +164,7 @@ TEST(GpusCommand, ALostGpuIsNamedAndTheOthersGoByUuid) {
   state["gpus"][2]["memory"]["used"] = 30'000'000'000;
   const FakeMachine machine(state);
   EXPECT_EQ(on(machine, {"gpus", "--count", "1"}).out, test::fake_uuid(3) + "\n");
-  const auto lost = HasSubstr("the driver's GPU 1 can not be used: GPU is lost\n");
+  const auto lost = HasSubstr("the driver's GPU 1 cannot be used: GPU is lost\n");
   EXPECT_THAT(on(machine, {"gpus"}).err, lost);
   EXPECT_THAT(on(machine, {"gpus", "--count", "4"}).err, lost);
 }

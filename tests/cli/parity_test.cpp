@@ -180,7 +180,8 @@ TEST_F(Traces, ThoseThatAreNotWholeAreRefusedByName) {
                             std::string("\2\0\0\0\0\0\0\0[]", 10)}) {
     test::write_file(file, bytes);
     if (bytes.ends_with("[]")) continue;  // an empty list of tensors: a difference
-    EXPECT_THAT(refused(), HasSubstr("step_000001.safetensors is no whole trace"));
+    EXPECT_THAT(refused(),
+                HasSubstr("step_000001.safetensors is not a complete trace"));
   }
   std::filesystem::remove(file);
   EXPECT_THAT(refused(), HasSubstr("step_000001.safetensors"));
@@ -212,7 +213,7 @@ TEST_F(Traces, AHostileHeaderReadsNothing) {
     const auto path = folder_.path() / "hostile";
     test::write_file(path, bytes + text + "12345678");
     EXPECT_THAT(test::error_text(Fault::io, [&] { TensorFile::read(path); }),
-                HasSubstr("is no whole trace"))
+                HasSubstr("is not a complete trace"))
         << entry;
   }
 }

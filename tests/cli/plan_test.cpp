@@ -66,7 +66,7 @@ TEST(PlanCommand, PlansAShippedModelForAShippedMachine) {
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("plan for gpt2-1.5b on 8 x NVIDIA H100"),
                                  HasSubstr("parallel.strategy = ddp"),
-                                 HasSubstr("% faster, but shards for less than 5 %"),
+                                 HasSubstr("% faster, but sharding for less than 5 %"),
                                  HasSubstr("what if"), HasSubstr("two more GPUs")));
 }
 
@@ -292,8 +292,8 @@ TEST(Plan, AWorkerThatIsKilledOverTheModelIsOneLineAndNoSuccess) {
   EXPECT_THAT(
       output.err,
       HasSubstr("lockstep: error: plan: the model is not known: lockstep_worker "
-                "--describe ended with signal 9 (SIGKILL); the kernel may have "
-                "been out of memory"));
+                "--describe ended with signal 9 (SIGKILL); the kernel's OOM "
+                "killer may have ended it"));
 }
 
 // The recipe is handed over without a file: nothing can be left behind.

@@ -102,7 +102,7 @@ TEST_F(TokenizerCommand, BadInputIsOneLine) {
   test::write_file(path("bad.jsonl"), "{\"text\": \"a\"}\n{\"text\": \n");
   EXPECT_THAT(
       refusal({"tokenize", path("bad.jsonl"), "-o", out, "--tokenizer", mine}, 3),
-      HasSubstr("bad.jsonl:2: it is no JSON from byte"));
+      HasSubstr("bad.jsonl:2: it is not JSON from byte"));
   test::write_file(path("empty.txt"), "");
   EXPECT_THAT(
       refusal({"tokenize", path("empty.txt"), "-o", out, "--tokenizer", mine}, 2),

@@ -214,7 +214,7 @@ TEST(ReportCommand, WritesAPageIntoTheRun) {
   EXPECT_THAT(full.err, HasSubstr("full': No space left"));
   EXPECT_TRUE(std::filesystem::is_character_file(device));
   EXPECT_THAT(rig.run({"report", "0001", "-o", "runs"}).err,
-              HasSubstr("can not write 'runs': it is a directory"));
+              HasSubstr("cannot write 'runs': it is a directory"));
   EXPECT_THAT(rig.run({"report", "0001", "0009"}).err,
               HasSubstr("report: there is no run '0009' in 'runs'"));
 }

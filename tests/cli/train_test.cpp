@@ -164,8 +164,10 @@ TEST(Train, AResumeFromNothingButDamagedOnesNamesThem) {
   std::filesystem::create_directories(rig.path("other/checkpoints/step_4"));
   const auto output = rig.run({"train", "recipe.yaml", "--resume", "other"});
   EXPECT_EQ(output.end.exit_status, 3);
-  EXPECT_THAT(output.err, HasSubstr("checkpoint.resume: none of the 1 in "
-                                    "'other/checkpoints' is good:\n  step_4: "));
+  EXPECT_THAT(
+      output.err,
+      HasSubstr("checkpoint.resume: none of the 1 in 'other/checkpoints' is valid:\n"
+                "  step_4: "));
   EXPECT_THAT(output.err, HasSubstr("or train from the beginning (--resume never)"));
 }
 
@@ -246,7 +248,7 @@ TEST(Train, AMissingWorkerIsOneClearLine) {
   std::filesystem::remove(rig.path("bin/lockstep_worker"));
   const auto output = rig.run({"train", "recipe.yaml"});
   EXPECT_EQ(output.end.exit_status, 3);
-  EXPECT_THAT(output.err, HasSubstr("bin/lockstep_worker' is not there; build it"));
+  EXPECT_THAT(output.err, HasSubstr("bin/lockstep_worker' does not exist; build it"));
   EXPECT_FALSE(std::filesystem::exists(rig.path("runs")));
 }
 

@@ -157,7 +157,7 @@ TEST(Failure, LengthsThatDoNotFitAreAnErrorOnEveryRank) {
   });
   for (const auto& error : errors) {
     ASSERT_TRUE(error);
-    EXPECT_THAT(error->what(), HasSubstr("does not fit together"));
+    EXPECT_THAT(error->what(), HasSubstr("does not match"));
   }
 }
 

@@ -97,7 +97,7 @@ TEST(Rendezvous, TheMissingRankAndItsNodeAreNamed) {
     env.nodes = 2;
     comm::meet(*store, env, {.patience = std::chrono::milliseconds(300)});
   });
-  expect_same_error(errors, Fault::comm, HasSubstr("rank 3 (node 1) did not come"));
+  expect_same_error(errors, Fault::comm, HasSubstr("rank 3 (node 1) did not join"));
 }
 
 TEST(Rendezvous, NobodyAtTheMastersAddressIsSaid) {

@@ -351,7 +351,7 @@ TEST(Shm, NobodyHasItWhenOneRankCanNotMapIt) {
     };
     const auto text =
         error_text(Fault::io, [&] { comm::make_shm({.rank = rank, .size = 2}, tell); });
-    EXPECT_THAT(text, HasSubstr(rank == 1 ? "can not open" : "rank 1 can not map"));
+    EXPECT_THAT(text, HasSubstr(rank == 1 ? "cannot open" : "rank 1 cannot map"));
   });
 }
 

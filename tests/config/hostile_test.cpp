@@ -62,7 +62,7 @@ TEST(Hostile, NotUtf8) {
 
 TEST(Hostile, ControlCharacters) {
   EXPECT_EQ(problem_of(std::string("optim:\n  lr: \0\n", 15)),
-            "x.yaml:2:7: control character 0; this is no text file");
+            "x.yaml:2:7: control character 0; this is not a text file");
   EXPECT_THAT(problem_of("optim:\n  lr: \x1B[31m\n"),
               HasSubstr("control character 27"));
 }

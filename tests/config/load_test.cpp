@@ -76,9 +76,9 @@ TEST(Load, ExplainsThatSectionsNest) {
 
 TEST(Load, NamesBothLinesOfADuplicate) {
   EXPECT_EQ(problem_of("optim:\n  lr: 1\n  lr: 2\n"),
-            "x.yaml:3:3: 'lr' is there twice: in line 2 and in line 3; remove one");
+            "x.yaml:3:3: 'lr' appears twice: in line 2 and in line 3; remove one");
   EXPECT_EQ(problem_of("optim:\n  lr: 1\noptim:\n  eps: 2\n"),
-            "x.yaml:3:1: 'optim' is there twice: in line 1 and in line 3; remove one");
+            "x.yaml:3:1: 'optim' appears twice: in line 1 and in line 3; remove one");
 }
 
 TEST(Load, RefusesTheWrongKindOfNode) {

@@ -44,7 +44,15 @@ TEST(Override, NamesItselfInErrors) {
       problem_with("optim.lrr", "1"),
       "override 'optim.lrr=1': unknown key 'optim.lrr'; did you mean 'optim.lr'?");
   EXPECT_EQ(problem_with("optm.lr", "1"),
-            "override 'optm.lr=1': unknown section 'optm'; did you mean 'optim'?");
+            "override 'optm.lr=1': unknown section 'optm'; did you mean 'optim.lr'?");
+  EXPECT_EQ(problem_with("optm.lrr", "1"),
+            "override 'optm.lrr=1': unknown section 'optm'; did you mean 'optim'?");
+  EXPECT_EQ(problem_with("optimizer.lr", "1"),
+            "override 'optimizer.lr=1': unknown section 'optimizer'; did you mean "
+            "'optim.lr'?");
+  EXPECT_EQ(problem_with("trainer.max_epochs", "1"),
+            "override 'trainer.max_epochs=1': unknown section 'trainer'; that is "
+            "'train.epochs' here");
   EXPECT_EQ(problem_with("lr", "1"),
             "override 'lr=1': unknown section 'lr'; did you mean 'optim.lr'?");
 }

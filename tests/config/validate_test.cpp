@@ -56,9 +56,9 @@ TEST(Validate, ATorchScriptModelHasAFileAndNamesForItsTensors) {
   EXPECT_THAT(problem("outputs: []"), HasSubstr("model.outputs: is empty; name each"));
   EXPECT_THAT(problem("inputs: []"), HasSubstr("model.inputs: is empty; name each"));
   EXPECT_THAT(problem("inputs: [a, b, a]"),
-              HasSubstr("model.inputs: 'a' is there twice"));
+              HasSubstr("model.inputs: 'a' appears twice"));
   EXPECT_THAT(problem("outputs: [a, a]"),
-              HasSubstr("model.outputs: 'a' is there twice"));
+              HasSubstr("model.outputs: 'a' appears twice"));
   EXPECT_NO_THROW(with({{"model.name", "torchscript"}, {"model.file", "a.pt"}}));
 }
 
@@ -78,7 +78,7 @@ TEST(Validate, ASweepBeginsAboveZero) {
 
 TEST(Validate, ALossThatDivergesIsMoreThanTheLeast) {
   EXPECT_THAT(problem_with("early_stop.divergence", "1"),
-              HasSubstr("early_stop.divergence: 1 times the least loss"));
+              HasSubstr("early_stop.divergence: 1 times the minimum loss"));
   EXPECT_NO_THROW(with({{"early_stop.divergence", "4"}}));
 }
 
@@ -377,7 +377,7 @@ TEST(Validate, ShardsOfGradientsAreNotWholeGradients) {
                            with({{"parallel.shard_update", "on"},
                                  {"parallel.gradient_as_bucket_view", "off"}});
                          }),
-              HasSubstr("promises whole ones"));
+              HasSubstr("keeps full ones"));
 }
 
 TEST(Validate, BucketsHaveOneSize) {

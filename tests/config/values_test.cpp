@@ -108,7 +108,7 @@ TEST(Values, ListsHaveTwoForms) {
   EXPECT_THAT(problem_with("monitor.sinks", "consol"),
               HasSubstr("did you mean 'console'?"));
   EXPECT_THAT(problem_with("monitor.sinks", "jsonl,jsonl"),
-              HasSubstr("'jsonl' is there twice"));
+              HasSubstr("'jsonl' appears twice"));
   EXPECT_THAT(problem_with("monitor.sinks", "[[jsonl]]"), HasSubstr("is a list"));
 }
 
@@ -131,7 +131,7 @@ TEST(Values, MapsHaveNamesAndValues) {
   EXPECT_THAT(problem_with("task.parts", "{vqa: classify}"),
               HasSubstr("'vqa': 'classify' is not one of classification, multi_label"));
   EXPECT_THAT(problem_with("task.loss", "{vqa: 1, vqa: 2}"),
-              HasSubstr("'vqa' is there twice"));
+              HasSubstr("'vqa' appears twice"));
   for (const auto* name : {"1a", "a b", "a.b", "\"\"", "é"}) {
     EXPECT_THAT(problem_with("task.loss", str("{", name, ": 1}")),
                 HasSubstr("is no name"))
@@ -143,10 +143,9 @@ TEST(Values, AMapInARecipeIsRefusedWhereItIsWrong) {
   EXPECT_EQ(problem_of("task:\n  loss:\n    vqa: 1\n    x: high\n"),
             "x.yaml:4:8: task.loss: 'x': 'high' is not a number; write one like 0.001 "
             "or 1e-3");
-  EXPECT_EQ(
-      problem_of("task: {loss: {vqa: 1, 2: 3}}\n"),
-      "x.yaml:1:23: task.loss: '2' is no name; write up to 60 letters, digits and "
-      "_, the first one a letter");
+  EXPECT_EQ(problem_of("task: {loss: {vqa: 1, 2: 3}}\n"),
+            "x.yaml:1:23: task.loss: '2' is not a name; write up to 60 letters, digits "
+            "and _, the first one a letter");
   EXPECT_THAT(problem_of("task: {loss: {vqa: }}\n"), HasSubstr("x.yaml:1:15: "));
   EXPECT_THAT(problem_of("task:\n  loss:\n"), HasSubstr("has no value; write a map"));
 }

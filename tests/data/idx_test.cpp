@@ -134,7 +134,7 @@ TEST_F(Idx, ALabelThatIsNoClassIsRefused) {
 TEST_F(Idx, AHeaderThatPromisesTooMuchIsRefused) {
   test::write_file(images_, test::idx_bytes({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, ""));
   test::write_file(labels_, test::idx_labels(7));
-  EXPECT_THAT(failure(), HasSubstr("can not be"));
+  EXPECT_THAT(failure(), HasSubstr("cannot be"));
   test::write_file(images_, test::idx_bytes({0xFFFFFFFF, 20000, 20000}, "short"));
   EXPECT_THAT(failure(), HasSubstr("truncated"));
 }

@@ -200,7 +200,7 @@ TEST(ImageFolder, WhatIsWrongWithTheFoldersIsSaidBeforeTheFirstSample) {
     return test::error_text(Fault::io, [&] { open(tree.config(), split); });
   };
   std::filesystem::create_directories(tree.dir.path() / "val" / "cat");
-  EXPECT_THAT(text(Split::eval), HasSubstr("val/cat' is no class of"));
+  EXPECT_THAT(text(Split::eval), HasSubstr("val/cat' is not a class of"));
   std::filesystem::create_directories(tree.dir.path() / "train" / "cat");
   EXPECT_THAT(text(Split::train), HasSubstr("train/cat' has no JPEG or PNG"));
   std::filesystem::remove_all(tree.dir.path() / "val");
@@ -295,7 +295,7 @@ TEST(Tokens, WhatIsWrongWithAFileIsSaidBeforeTheFirstSample) {
   files.write("train.bin", "");
   EXPECT_THAT(text(), HasSubstr("train.bin' is empty"));
   files.write("train.bin", "abc");
-  EXPECT_THAT(text(), HasSubstr("3 bytes of tokens, which is no multiple of 2"));
+  EXPECT_THAT(text(), HasSubstr("3 bytes of tokens, which is not a multiple of 2"));
   files.write("train.bin", numbers<std::uint16_t>(0, 4));
   EXPECT_THAT(text(), HasSubstr("data.sequence + 1 = 5"));
   files.write("train.bin", header(20240520, 900) + numbers<std::uint16_t>(0, 40));

@@ -153,7 +153,7 @@ TEST(Packed, SequencesStandBehindEachOtherInRows) {
       torch::tensor({2, 3, 0, 102, 103, 104, 0, -100}, torch::kInt64)));
   EXPECT_TRUE(batch->inputs[3].equal(torch::arange(509, 517)));
   EXPECT_TRUE(batch->at("position")[3].equal(torch::arange(0, 8)))
-      << "what is in another row can not be seen";
+      << "what is in another row cannot be seen";
   EXPECT_EQ(batch->at("segment").ne(0).sum().item<int>(), 3 + 4 + 6 + 2 + 19)
       << "every token once";
   EXPECT_THAT(

@@ -79,7 +79,7 @@ TEST_F(WebDatasetTest, DamagedShardsAreNamed) {
   auto damaged = whole;
   damaged[3] = 'x';
   put("train.tar", damaged);
-  EXPECT_THAT(error(), HasSubstr("train.tar' is no tar file"));
+  EXPECT_THAT(error(), HasSubstr("train.tar' is not a tar file"));
   put("train.tar", entry("a.png", image_) + end());
   EXPECT_THAT(error(), HasSubstr("train.tar: a' has no file that ends in .cls"));
   put("train.tar", entry("a.txt", "x") + end());

@@ -78,9 +78,10 @@ TEST(MachineJson, WhatIsWrongIsNamedWithItsPlace) {
 
 TEST(MachineJson, WhatHasNeitherCoresNorGpusIsNoMachine) {
   for (const auto* text : {"{}", R"({"hostname": "a"})", R"({"gpus": []})"}) {
-    EXPECT_THAT(refusal(text),
-                HasSubstr("node.json: neither physical_cores nor gpus: that is no "
-                          "machine; `lockstep hardware --json` makes such a file"));
+    EXPECT_THAT(
+        refusal(text),
+        HasSubstr("node.json: neither physical_cores nor gpus, so this does not "
+                  "describe a machine; `lockstep hardware --json` makes such a file"));
   }
   EXPECT_EQ(from_json(R"({"physical_cores": 8})", "x").logical_cores, 8);
   EXPECT_EQ(from_json(R"({"logical_cores": 4})", "x").physical_cores, 4);

@@ -216,7 +216,7 @@ TEST(Nvml, WithoutPermissionThereIsANote) {
   for (const auto& found : {detect(machine.root()), inspect("/", machine.root())}) {
     EXPECT_THAT(found.gpus, IsEmpty());
     EXPECT_EQ(found.gpu_note,
-              "GPU 0 can not be used: Insufficient Permissions, nor can the others");
+              "GPU 0 cannot be used: Insufficient Permissions, nor can the others");
   }
 }
 

@@ -90,7 +90,7 @@ TEST(Gpt2Config, WhatOurGptDoesNotComputeIsRefusedInOneLine) {
       {"layer_norm_epsilon", "1e-6", "1e-05 only"},
       {"scale_attn_by_inverse_layer_idx", "true", "false only"},
       {"add_cross_attention", "true", "false only"},
-      {"n_head", "3", "no multiple of n_head=3"},
+      {"n_head", "3", "not a multiple of n_head=3"},
       {"n_layer", "0", "not a whole number from 1"},
       {"n_layer", "1e99", "not a whole number from 1"},
       {"n_layer", "18446744073709551615", "not a whole number from 1"},

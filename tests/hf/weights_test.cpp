@@ -162,7 +162,7 @@ std::vector<BadFolder> bad_folders() {
          test::write_file(f.path("model.safetensors.index.json"),
                           R"({"weight_map": {"a": "../../etc/passwd"}})");
        },
-       {"no name of a file beside it"}},
+       {"not the name of a file beside it"}},
       {"an index without a map",
        [=](Gpt2Folder& f) {
          shards(f);

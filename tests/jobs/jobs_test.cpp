@@ -115,7 +115,7 @@ TEST_F(JobsTest, AResumePathWithoutACheckpointIsRefusedBeforeAnythingIsMade) {
   EXPECT_NO_THROW(jobs::check_resume("auto"));
   EXPECT_THAT(
       error_text(Fault::config, [&] { jobs::check_resume(folder_.path().string()); }),
-      HasSubstr("is no checkpoint, and none is in it"));
+      HasSubstr("is not a checkpoint, and none is in it"));
 }
 
 TEST_F(JobsTest, WithoutAWorkerItSaysHowToGetOne) {

@@ -126,7 +126,7 @@ TEST_F(Undying, ARankThatCanNotBeKilledIsLeftAndSaid) {
   EXPECT_EQ(result->state, RunStatus::failed);
   EXPECT_EQ(run_.read_record().state, RunStatus::failed);
   EXPECT_THAT(result->message, AllOf(StartsWith("rank 1 (pid "),
-                                     HasSubstr(") can not be killed (state ")));
+                                     HasSubstr(") cannot be killed (state ")));
   EXPECT_THAT(text::join(said_, "\n"), HasSubstr("it is left behind"));
 }
 
@@ -138,7 +138,7 @@ TEST_F(Undying, TwoInterruptsEndTheLauncherAllTheSame) {
   });
   if (!result) GTEST_SKIP() << "no ptrace here";
   EXPECT_EQ(result->state, RunStatus::failed);
-  EXPECT_THAT(result->message, HasSubstr("can not be killed"));
+  EXPECT_THAT(result->message, HasSubstr("cannot be killed"));
 }
 
 TEST_F(Death, ARankThatExitsWithAStatus) {

@@ -119,7 +119,7 @@ TEST_F(JobOfRanks, ALoopbackThatIsDownIsOneLine) {
     const auto is_there = [&](const char* part) {
       return text.find(part) != std::string::npos;
     };
-    return is_there("127.0.0.1, where the ranks meet, can not be reached") &&
+    return is_there("127.0.0.1, where ranks rendezvous, cannot be reached") &&
                    is_there("ip link set lo up") && !is_there("frame")
                ? 0
                : 1;

@@ -155,9 +155,9 @@ TEST_F(Judge, TheFaultOfTheFirstFailureIsPassedOn) {
 TEST_F(Judge, WithoutAnErrorFileTheErrorInTheLogIsTheReason) {
   test::write_file(run_.log(0),
                    "I 12:03:43.125 r0 train    4 steps\n"
-                   "E 12:03:44.125 r0 train    can not write 'x': no space left\n");
+                   "E 12:03:44.125 r0 train    cannot write 'x': no space left\n");
   EXPECT_THAT(judge(exited(4)).message,
-              ::testing::StartsWith("rank 0 ended with exit status 4: can not write "
+              ::testing::StartsWith("rank 0 ended with exit status 4: cannot write "
                                     "'x': no space left; last lines of its log:\n"));
   EXPECT_THAT(judge(killed(SIGSEGV)).message,
               ::testing::StartsWith("rank 0 ended by signal 11 (SIGSEGV); "

@@ -336,7 +336,7 @@ TEST_F(LogPumpTest, AFullDiskIsSaidOnceAndTheTerminalGoesOn) {
     }
     pump.finish(test::kPatience);
     auto text = console_.text();
-    const auto begin = text.find("launcher: can not write '");
+    const auto begin = text.find("launcher: cannot write '");
     if (begin == std::string::npos) return 2;
     const auto end = text.find('\n', begin) + 1;
     const auto sentence = text.substr(begin, end - begin);

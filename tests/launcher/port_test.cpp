@@ -138,7 +138,7 @@ TEST(HeldPort, AnotherProcessThatListensIsNamed) {
 TEST(HeldPort, TwoDoNotHoldTheSame) {
   const auto first = HeldPort::any();
   EXPECT_THAT(test::error_text(Fault::config, [&] { HeldPort::take(first.port()); }),
-              HasSubstr("is taken by a process that can not be seen from here"));
+              HasSubstr("is taken by a process that cannot be seen from here"));
 }
 
 // What the store of the job before leaves behind: connections that it closed itself.

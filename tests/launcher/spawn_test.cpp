@@ -72,7 +72,7 @@ TEST_F(Spawn, AnyExceptionIsReportedWithItsText) {
   EXPECT_THAT(output.err, HasSubstr("an index of 7"));
   output = run(2, {"throw_number"});
   EXPECT_EQ(output.end.shell_status(), 1);
-  EXPECT_THAT(output.err, HasSubstr("is no std::exception"));
+  EXPECT_THAT(output.err, HasSubstr("is not a std::exception"));
 }
 
 TEST_F(Spawn, CrashesAndExitStatusesAreGathered) {
@@ -97,7 +97,7 @@ TEST_F(Spawn, AfterAFailureTheLogsAreKeptAndNamed) {
 TEST_F(Spawn, InARankASecondSpawnIsAnErrorAndNotAnotherWorld) {
   const auto output = run(2, {"nested"});
   EXPECT_EQ(output.end.shell_status(), 2);
-  EXPECT_THAT(output.err, HasSubstr("come to spawn() a second time"));
+  EXPECT_THAT(output.err, HasSubstr("called spawn() a second time"));
 }
 
 TEST_F(Spawn, AProgramThatARankStartsHasRanksOfItsOwn) {

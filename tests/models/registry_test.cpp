@@ -27,6 +27,21 @@ TEST(Registry, BuildsEachModelForTheShapeOfTheData) {
             105 * 100 + 100 + 2 * (100 * 100 + 100) + 100 * 4 + 4);
 }
 
+TEST(Registry, AModelPredictsEachNumberOfATargetWithoutClasses) {
+  const auto outputs = [](const std::string& name,
+                          const std::vector<std::int64_t>& target) {
+    const Shape shape{
+        {3, 32, 32}, 0, {{.name = "input"}, {.name = "target", .shape = target}}};
+    auto model = build({.name = name}, shape);
+    model->eval();
+    return model->forward(torch::rand({2, 3, 32, 32})).size(1);
+  };
+  for (const auto* name : {"mlp", "cnn", "resnet9", "resnet18"}) {
+    EXPECT_EQ(outputs(name, {}), 1) << name;
+    EXPECT_EQ(outputs(name, {4}), 4) << name;
+  }
+}
+
 TEST(Registry, AnUnknownModelGetsASuggestion) {
   EXPECT_THAT(test::error_text(Fault::config,
                                [] {

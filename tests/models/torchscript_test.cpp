@@ -333,7 +333,8 @@ TEST(TorchScript, AFileThatIsNoneIsNamed) {
   test::write_file(file, "not a model");
   const auto text = test::error_text(
       Fault::io, [&] { build({.name = "torchscript", .file = file.string()}, {}); });
-  EXPECT_THAT(text, HasSubstr("is no TorchScript file; write it with torch.jit.save"));
+  EXPECT_THAT(text,
+              HasSubstr("is not a TorchScript file; write it with torch.jit.save"));
   EXPECT_THAT(text, testing::Not(HasSubstr("miniz")));
   EXPECT_THAT(text, testing::Not(HasSubstr("frame #")));
 }

@@ -267,7 +267,7 @@ TEST_F(Sinks, PrometheusReplacesRegularFilesOnly) {
   for (const auto& path : {fifo.string(), device.string()}) {
     config_.prometheus_file = path;
     EXPECT_THAT(test::error_text(Fault::io, [&] { tell(config::Sink::prometheus); }),
-                HasSubstr("monitor.prometheus_file: can not write '" + path));
+                HasSubstr("monitor.prometheus_file: cannot write '" + path));
   }
   EXPECT_TRUE(std::filesystem::is_fifo(fifo));
   EXPECT_TRUE(std::filesystem::is_character_file(device));

@@ -103,7 +103,7 @@ TEST(Timeline, WhatIsNoTraceIsRefused) {
         R"("traceEvents":[{"ph":"X","pid":0}]})"}) {
     test::write_file(path, text);
     EXPECT_THAT(test::error_text(Fault::io, [&] { read_chrome_trace(path); }),
-                HasSubstr("is no trace of a training run"))
+                HasSubstr("is not a trace of a training run"))
         << text;
   }
 }

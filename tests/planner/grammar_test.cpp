@@ -57,13 +57,16 @@ TEST(Grammar, HostsAreLinkedByANetwork) {
   for (const auto& [prediction, lost] : plan.candidates) {
     const auto& c = prediction.candidate;
     if (c.method != planner::Method::data_parallel || c.ranks <= 4) continue;
-    EXPECT_EQ(lost, "threads of one process are on one host");
+    EXPECT_EQ(lost, "one process cannot span hosts");
   }
 }
 
 TEST(Grammar, NearNamesAreSuggested) {
   EXPECT_THAT(refused_machine("8xa100"),
               HasSubstr("several kinds of 'a100'; write 8xa100-80 or 8xa100-40"));
+  for (const auto* word : {"2x4xh100", "2x(4xh100", "2x4xh100)"}) {
+    EXPECT_THAT(refused_machine(word), HasSubstr("did you mean '2x(4xh100)'?"));
+  }
   EXPECT_THAT(refused_machine("4xrtx409"), HasSubstr("did you mean '4xrtx4090'?"));
   EXPECT_THAT(refused_machine("dgx-h10"), HasSubstr("did you mean 'dgx-h100'?"));
   EXPECT_THAT(refused_machine("dgx-h10"), HasSubstr("2x(4xh100)"));
@@ -79,7 +82,7 @@ TEST(Grammar, NearNamesAreSuggested) {
 TEST(Loading, ImagesForAFastGpuGetMoreThreads) {
   const auto plan = shipped_plan("resnet50", "dgx-b200", {{"batch.global", "2048"}});
   EXPECT_GT(plan.config.config.data.workers.value(), 3);
-  EXPECT_THAT(because(plan, "data.workers"), HasSubstr("hide the loading of 256 "));
+  EXPECT_THAT(because(plan, "data.workers"), HasSubstr("hides the loading of 256 "));
   EXPECT_DOUBLE_EQ(plan.prediction->time.data_wait, 0);
 }
 

@@ -37,9 +37,8 @@ Knobs half_knobs(Knobs more = {}) {
 
 TEST(OwnPassesPlan, SaysThatTheyAreTakenAndCountsWhatTheyKeep) {
   const auto plan = plan_with(half_knobs(), with_own_passes());
-  EXPECT_THAT(plan.notes,
-              Contains("model.own_backward: the gpt2-124m's own passes are taken, with "
-                       "fused kernels"));
+  EXPECT_THAT(plan.notes, Contains("model.own_backward: the gpt2-124m's hand-written "
+                                   "passes are used, with fused kernels"));
   EXPECT_DOUBLE_EQ(plan.prediction->memory.activations, 8.0 * kOfSample + 50);
   const auto plain =
       plan_with(half_knobs({{"model.name", "gpt"}, {"model.own_backward", "false"}}),
@@ -58,8 +57,8 @@ TEST(OwnPassesPlan, SaysWhyTheyAreNotTaken) {
     return std::string();
   };
   EXPECT_EQ(note_of(plan_with({}, with_own_passes())),
-            "model.own_backward: autograd's passes are taken, not the gpt2-124m's own, "
-            "which are faster: they need precision.mode=bf16_params, not bf16");
+            "model.own_backward: autograd is used, not the gpt2-124m's hand-written "
+            "passes, which are faster: they need precision.mode=bf16_params, not bf16");
   EXPECT_THAT(note_of(plan_with(half_knobs(), with_own_passes("no kernels"))),
               HasSubstr("which are faster: no kernels"));
   EXPECT_THAT(note_of(plan_with(half_knobs({{"memory.recompute_every", "1"}}),
@@ -74,7 +73,7 @@ TEST(OwnPassesPlan, SaysWhyTheyAreNotTaken) {
   EXPECT_EQ(note_of(plan_with(half_knobs(), planner::shipped_model("gpt2-124m"))), "")
       << "a model that has none";
   EXPECT_EQ(note_of(plan_with({}, with_own_passes(), "cpu-16")), "")
-      << "they are for GPUs";
+      << "they need a GPU";
 }
 
 // Another time and another memory: neither may teach the other's predictions.

@@ -1,4 +1,4 @@
-// What passes that were tried on this machine say of a first run.
+// What a short trial on this machine says of a first run.
 #include "lockstep/planner/trials.h"
 
 #include "lockstep/planner/report.h"
@@ -68,7 +68,7 @@ TEST(Trials, ThePlanSaysThatItsSpeedIsOfATrial) {
   const auto plan =
       planner::resolve(config::defaults({}, {}), scene.machine, knowledge);
   EXPECT_THAT(planner::report(plan, scene.machine, false),
-              ::testing::HasSubstr("passes that were tried"));
+              ::testing::HasSubstr("a short trial"));
 }
 
 }  // namespace lockstep::test

@@ -94,6 +94,13 @@ TEST(ChartDrawing, TakesWhatIsFlatEmptyOrNoNumber) {
   EXPECT_THAT(gap, Not(HasSubstr("inf")));
 }
 
+TEST(ChartDrawing, FewPointsBesideManyAreMarked) {
+  report::ChartLine train{.name = "train", .points = {}};
+  for (int i = 0; i < 30; ++i) train.points.emplace_back(i, i);
+  const auto svg = svg_of({.title = "T", .lines = {train, {"eval", {{29, 3}}}}});
+  EXPECT_EQ(count_of(svg, "<circle"), 1U);
+}
+
 TEST(ChartDrawing, ALogarithmOfZeroIsNotDrawn) {
   const report::Chart chart{
       .title = "T", .lines = {{"x", {{0, 0}, {1, 10}}}}, .logarithmic = true};

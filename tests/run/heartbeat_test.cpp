@@ -124,7 +124,7 @@ TEST(Heartbeat, OtherFilesAreRefusedAndAShortOneHasNoBeat) {
   const files::TemporaryDirectory directory;
   const auto path = directory.path() / "heartbeat";
   EXPECT_THAT(test::error_text(Fault::io, [&] { HeartbeatReader reader(path); }),
-              HasSubstr("can not open"));
+              HasSubstr("cannot open"));
   test::write_file(path, "something else");
   EXPECT_THAT(test::error_text(Fault::io, [&] { HeartbeatReader reader(path); }),
               HasSubstr("is not a heartbeat file"));

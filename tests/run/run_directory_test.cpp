@@ -186,7 +186,7 @@ TEST(RunDirectory, ANameThatLeavesTheParentIsRefused) {
     EXPECT_THAT(
         test::error_text(Fault::config,
                          [&] { RunDirectory::create(parent.path(), new_run(name)); }),
-        HasSubstr("can not name a directory"))
+        HasSubstr("cannot name a directory"))
         << name;
   }
   EXPECT_THAT(test::names_in(parent.path()), IsEmpty());
@@ -203,7 +203,7 @@ TEST(RunDirectory, AFileInItsPlaceIsSaidToBeOne) {
   test::write_file(place.path() / "mine", "text");
   const auto text = test::error_text(
       Fault::config, [&] { RunDirectory::create(place.path(), new_run("mine")); });
-  EXPECT_THAT(text, HasSubstr("mine' can not be made: there is a file of that name"));
+  EXPECT_THAT(text, HasSubstr("mine' cannot be made: there is a file of that name"));
   EXPECT_EQ(test::read_file(place.path() / "mine"), "text");
 }
 
@@ -365,7 +365,7 @@ TEST(RunDirectory, ANewerFormatIsRefusedAndADamagedRecordIsNamed) {
   }
   test::write_file(place.path() / "run.json", "{\"format\": ");
   EXPECT_THAT(test::error_text(Fault::io, [&] { RunDirectory::open(place.path()); }),
-              ::testing::EndsWith("it is no JSON from byte 12 on"));
+              ::testing::EndsWith("it is not JSON from byte 12 on"));
 }
 
 TEST(RunDirectory, ListIsNewestFirstAndSaysWhatItSkipped) {

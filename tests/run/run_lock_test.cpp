@@ -286,7 +286,7 @@ TEST_F(Lock, ThatIsNoFileIsOneLine) {
   run::RunRecord record = run::record_of_this_process();
   const auto expect_line = [&] {
     EXPECT_THAT(test::error_text(Fault::io, [&] { RunLock::take(path()); }),
-                HasSubstr("lock' is no regular file; remove it"));
+                HasSubstr("lock' is not a regular file; remove it"));
     EXPECT_TRUE(run::may_be_alive(rig_.run, record));  // and does not wait
   };
   ASSERT_EQ(::mkfifo(file().c_str(), 0600), 0);

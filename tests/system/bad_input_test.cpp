@@ -165,7 +165,7 @@ TEST_F(BadInput, EveryMessageNamesWhatIsWrong) {
   const auto recipe = test::quick_recipe();
   const Refused rows[] = {
       {{"train", recipe, "--run-dir", place("file")},
-       "file' can not be made: there is a file of that name"},
+       "file' cannot be made: there is a file of that name"},
       {{"train", recipe, "--run-dir", place("taken")},
        "the run directory '" + place("taken") + "' exists already"},
       {{"train", recipe, "--run-dir", place("a\nb")},
@@ -182,7 +182,9 @@ TEST_F(BadInput, EveryMessageNamesWhatIsWrong) {
       {{"plan", recipe, "batch.global=66", "batch.micro=5", "parallel.ranks=3"},
        "66 / parallel.ranks 3 = 22 is not a multiple of batch.micro=5: 22 = 4 * 5 + 2; "
        "choose 75"},
-      {{"status", place("broken")}, "run.json: is damaged: it is no JSON from byte", 3},
+      {{"status", place("broken")},
+       "run.json: is damaged: it is not JSON from byte",
+       3},
   };
   for (const auto& row : rows) {
     const auto output = test::lockstep_command(row.words);
@@ -215,7 +217,7 @@ TEST_F(BadInput, WeightsThatAreNanSaySo) {
   const auto output = train("second", (folder_.path() / "nan.safetensors").string());
   EXPECT_EQ(output.end.shell_status(), 2) << output.err;
   EXPECT_THAT(output.err, HasSubstr("model.weights: "));
-  EXPECT_THAT(output.err, HasSubstr("are NaN; training can not begin with them"));
+  EXPECT_THAT(output.err, HasSubstr("are NaN; training cannot begin with them"));
 }
 
 TEST_F(BadInput, AFullStandardOutputIsNamedWithTheReason) {

@@ -45,11 +45,11 @@ TEST_F(RunEnding, AFinishedRunIsExportedExtendedAndNotRepeated) {
   const auto before = kept();
   const auto again = train(2, {"train.steps=4"});
   EXPECT_EQ(again.end.shell_status(), 0) << again.err;
-  EXPECT_THAT(again.err, HasSubstr("is over after step 4 (done, test loss "));
+  EXPECT_THAT(again.err, HasSubstr("finished at step 4 (done, test loss "));
   EXPECT_EQ(kept(), before);
   const auto fewer = train(1, {"train.steps=3"});
   EXPECT_EQ(fewer.end.shell_status(), 0) << fewer.err;
-  EXPECT_THAT(fewer.err, HasSubstr("is over after step 4 (done, test loss "));
+  EXPECT_THAT(fewer.err, HasSubstr("finished at step 4 (done, test loss "));
   EXPECT_EQ(kept(), before);
   EXPECT_EQ(test::record_of(run_).state, RunStatus::done);
   EXPECT_EQ(test::read_file(run_ / "metrics.jsonl"), before[0]);
@@ -83,10 +83,11 @@ TEST_F(RunEnding, AResultThatCanNotBePrintedLeavesTheRunDone) {
   const auto output =
       test::run(test::joined({"/bin/sh", "-c", "\"$@\" > /dev/full", "sh"}, words));
   EXPECT_EQ(output.end.shell_status(), 3) << output.err;
-  EXPECT_THAT(output.err,
-              AllOf(HasSubstr("can not write the result to standard output: No space "
-                              "left on device"),
-                    Not(HasSubstr("the run is kept in"))));
+  EXPECT_THAT(
+      output.err,
+      AllOf(HasSubstr(
+                "cannot write the result to standard output: No space left on device"),
+            Not(HasSubstr("the run is kept in"))));
   EXPECT_EQ(test::record_of(run_).state, RunStatus::done);
   EXPECT_TRUE(std::filesystem::exists(run_ / "model.safetensors"));
 }

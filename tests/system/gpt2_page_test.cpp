@@ -139,7 +139,7 @@ TEST_F(Gpt2Page, WhatIsWrongIsOneClearLine) {
           "lockstep chat runs/a --max-tokens 3 --temperature 0");
   EXPECT_TRUE(talk.end.ok()) << talk.err;
   EXPECT_THAT(talk.err, HasSubstr("<|endoftext|>"));
-  EXPECT_THAT(problem("lockstep models make gpt3"), HasSubstr("can not be made"));
+  EXPECT_THAT(problem("lockstep models make gpt3"), HasSubstr("cannot be made"));
 }
 
 }  // namespace

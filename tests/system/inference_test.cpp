@@ -60,7 +60,8 @@ TEST_F(TrainedRun, IsEvaluatedOnOtherDataWithOtherMetrics) {
       {"eval", run().string(), "data.eval_samples=50", "eval.metrics=[confusion]"});
   ASSERT_EQ(output.end.shell_status(), 0) << output.err;
   EXPECT_THAT(output.out, HasSubstr("samples"));
-  EXPECT_THAT(output.out, HasSubstr("confusion_9_9"));
+  EXPECT_THAT(output.out, HasSubstr("true \\ predicted"));
+  EXPECT_THAT(output.out, HasSubstr("Ankle boot"));
 }
 
 TEST_F(TrainedRun, PredictsWhatItsAccuracySays) {

@@ -117,7 +117,7 @@ TEST_F(Nodes, ANodeThatNeverComesIsNamed) {
   const auto end = job->wait_for(test::kJobPatience);
   ASSERT_TRUE(end.has_value()) << job->text();
   EXPECT_NE(end->shell_status(), 0);
-  EXPECT_THAT(job->text(), HasSubstr("rank 1 (node 1) did not come within 2s"));
+  EXPECT_THAT(job->text(), HasSubstr("rank 1 (node 1) did not join within 2s"));
   EXPECT_TRUE(job->is_gone());
 }
 

@@ -81,6 +81,19 @@ TEST_F(OwnTable, IsTrainedOn) {
   EXPECT_THAT(test::read_file(run / "classes.json"), HasSubstr("banana"));
 }
 
+// A number instead of a class: the models that ship predict one for each of the target.
+TEST_F(OwnTable, ANumberIsRegressed) {
+  const auto run = folder_.path() / "run";
+  const auto output =
+      test::lockstep_command({"train", recipe(), "--run-dir", run.string(),
+                              "data.target=[width]", "train.epochs=8"});
+  ASSERT_EQ(output.end.shell_status(), 0) << output.err;
+  EXPECT_THAT(output.err, HasSubstr("output  Linear                   17"));
+  const auto metrics = test::lockstep_command({"eval", run.string(), "--json"});
+  ASSERT_EQ(metrics.end.shell_status(), 0) << metrics.err;
+  EXPECT_LT(Json::parse(metrics.out).at("loss").get<double>(), 1);
+}
+
 TEST(PlanWithoutData, PredictsFromTheShapeThatTheRecipeSays) {
   const auto plan = [](const std::vector<std::string>& knobs) {
     std::vector<std::string> words{
@@ -92,8 +105,9 @@ TEST(PlanWithoutData, PredictsFromTheShapeThatTheRecipeSays) {
     return output.out;
   };
   const auto here = plan({}), elsewhere = plan({"data.dir=/nowhere"});
-  EXPECT_THAT(here, testing::Not(HasSubstr("the data is not here")));
-  EXPECT_THAT(elsewhere, HasSubstr("the data is not here; predicted from the shape"));
+  EXPECT_THAT(here, testing::Not(HasSubstr("the dataset is not here")));
+  EXPECT_THAT(elsewhere,
+              HasSubstr("the dataset is not here; predicted from the sample shape"));
   EXPECT_THAT(elsewhere, HasSubstr("/nowhere/train-images-idx3-ubyte.gz"));
   EXPECT_THAT(elsewhere, HasSubstr("predicted\n  memory"));
   EXPECT_THAT(plan({"data.name=image_folder", "data.dir=/nowhere"}),

@@ -84,9 +84,9 @@ TEST_F(PreparedRun, AMissingRankEndsTheOneThatWaits) {
   const auto end = job.wait_for(test::kPatience);
   ASSERT_TRUE(end.has_value()) << job.text();
   EXPECT_EQ(end->shell_status(), exit_status(Fault::comm)) << job.text();
-  EXPECT_THAT(job.text(), HasSubstr("rank 1 (node 0) did not come within 1s"));
+  EXPECT_THAT(job.text(), HasSubstr("rank 1 (node 0) did not join within 1s"));
   EXPECT_EQ(test::record_of(run_).state, RunStatus::failed);
-  EXPECT_THAT(test::record_of(run_).message, HasSubstr("rank 1 (node 0) did not come"));
+  EXPECT_THAT(test::record_of(run_).message, HasSubstr("rank 1 (node 0) did not join"));
 }
 
 TEST_F(PreparedRun, AMissingRankIsDoneWithoutWhereTheConfigSaysSo) {
@@ -98,7 +98,7 @@ TEST_F(PreparedRun, AMissingRankIsDoneWithoutWhereTheConfigSaysSo) {
   ASSERT_TRUE(end.has_value()) << job.text();
   EXPECT_EQ(end->shell_status(), 0) << job.text();
   EXPECT_THAT(test::read_file(run_ / "logs" / "rank_0.log"),
-              testing::ContainsRegex("rank 1 .node 0. did not come.*; rank 0 continues "
+              testing::ContainsRegex("rank 1 .node 0. did not join.*; rank 0 continues "
                                      "alone .parallel.on_setup_failure=single"));
   EXPECT_EQ(test::record_of(run_).state, RunStatus::done);
 }
@@ -116,7 +116,7 @@ TEST_F(PreparedRun, ARankThatWaitsForOthersStopsWhenAsked) {
     EXPECT_EQ(end->exit_status, 128 + number) << job.text();
     EXPECT_EQ(test::record_of(run_).state, RunStatus::stopped);
     EXPECT_THAT(test::read_file(run_ / "logs" / "rank_0.log"),
-                HasSubstr("before the ranks had met"));
+                HasSubstr("before all ranks had joined"));
   }
 }
 

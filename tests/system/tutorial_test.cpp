@@ -11,7 +11,9 @@ namespace fs = std::filesystem;
 
 TEST(Tutorial, ItsCommandsWork) {
   const files::TemporaryDirectory folder;
-  fs::create_symlink(test::source_root() / "recipes", folder.path() / "recipes");
+  for (const auto* part : {"recipes", "tools"}) {
+    fs::create_symlink(test::source_root() / part, folder.path() / part);
+  }
   fs::create_symlink(test::binary("lockstep").parent_path().parent_path(),
                      folder.path() / "build");
   std::istringstream lines(test::read_file(test::source_root() / "docs/tutorial.md"));

@@ -174,10 +174,9 @@ TEST(MakeTask, WhatDoesNotFitIsRefusedWithKnobAndRemedy) {
 }
 
 TEST(MakeTask, ATargetThatATaskCanNotLearnIsRefused) {
-  EXPECT_THAT(
-      refusal({{"task.name", "multi_label"}}, images()),
-      HasSubstr("task.name: multi_label can not learn target 'target', which is "
-                "Long of shape []"));
+  EXPECT_THAT(refusal({{"task.name", "multi_label"}}, images()),
+              HasSubstr("task.name: multi_label cannot learn target 'target', which is "
+                        "Long of shape []"));
   EXPECT_THAT(refusal({{"task.name", "language_model"}}, floats({4})),
               HasSubstr("tokens are whole numbers"));
   EXPECT_THAT(refusal({{"task.name", "classification"}}, floats({})),

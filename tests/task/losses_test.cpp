@@ -25,7 +25,7 @@ TEST(Losses, WeightsAreUndefinedWhereEveryTargetCountsAsOne) {
   EXPECT_FALSE(regression_weight({}).defined());
   EXPECT_FALSE(
       binary_cross_entropy_weight(torch::zeros({3, 2}, torch::kUInt8), {}).defined())
-      << "bytes can not say that a label is missing";
+      << "bytes cannot say that a label is missing";
   EXPECT_EQ(cross_entropy_weight(classes, {.ignore_index = 1}).item<double>(), 3);
   EXPECT_EQ(binary_cross_entropy_weight(torch::zeros({3, 2}), {}).item<double>(), 6);
 }

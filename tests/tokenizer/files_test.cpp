@@ -109,7 +109,7 @@ TEST_F(TokenizerFiles, DamageIsRefusedWithItsLine) {
   EXPECT_THAT(refusal("vocab.json"), HasSubstr("vocab.json:"));
   edit("vocab.json", "\"\\\"\": 3", "\"\\\"\": 3 3");
   EXPECT_THAT(refusal("vocab.json"),
-              HasSubstr("vocab.json:3: it is no JSON from byte"));
+              HasSubstr("vocab.json:3: it is not JSON from byte"));
 }
 
 TEST_F(TokenizerFiles, DamagedIdsAreRefused) {
@@ -150,7 +150,7 @@ TEST_F(TokenizerFiles, OtherKindsOfTokenizersAreRefused) {
               HasSubstr("\"model.type\" is \"Unigram\""));
   edit("tokenizer.json", "\"model\"", "\"modell\"");
   EXPECT_THAT(refusal("tokenizer.json"),
-              HasSubstr("is no tokenizer: key 'model' not found"));
+              HasSubstr("is not a tokenizer: key 'model' not found"));
 }
 
 TEST_F(TokenizerFiles, APlaceWithoutATokenizerIsRefused) {

@@ -113,10 +113,10 @@ TEST_F(Tokenize, ThreadsAndBatchesDoNotChangeTheFile) {
 TEST_F(Tokenize, ABadLineIsNamed) {
   add("x.jsonl", "{\"text\":\"good\"}\n\n{\"text\":\"bad}\n");
   EXPECT_THAT(refusal(request("x.jsonl"), Fault::io),
-              HasSubstr("x.jsonl:3: it is no JSON from byte"));
+              HasSubstr("x.jsonl:3: it is not JSON from byte"));
   add("x.jsonl", "[1]\n");
   EXPECT_THAT(refusal(request("x.jsonl"), Fault::io),
-              HasSubstr("x.jsonl:1: the line is no JSON object but array"));
+              HasSubstr("x.jsonl:1: the line is not a JSON object but array"));
   add("x.jsonl", "{\"body\":\"a\"}\n");
   EXPECT_THAT(refusal(request("x.jsonl"), Fault::io),
               HasSubstr("x.jsonl:1: there is no field 'text'; --field names"));

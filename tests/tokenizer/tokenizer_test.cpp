@@ -81,7 +81,7 @@ TEST(Tokenizer, ANumberThatIsNoTokenIsRefused) {
   const auto tokenizer = small_tokenizer();
   const std::vector<Token> tokens = {300};
   EXPECT_THAT(error_text(Fault::config, [&] { tokenizer.decode(tokens); }),
-              HasSubstr("300 is no token of this vocabulary, which has 300"));
+              HasSubstr("300 is not a token of this vocabulary, which has 300"));
 }
 
 // The same word by the scan of short words and by the heap of long ones.

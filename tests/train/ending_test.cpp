@@ -122,7 +122,7 @@ TEST(Ending, ARunThatIsOverIsLeftAsItIs) {
   EXPECT_EQ(again.already_over, "all 7 steps are done");
   EXPECT_EQ(again.steps, 7);
   EXPECT_EQ(again.stopped_by, 0);
-  EXPECT_THAT(run.said(), HasSubstr("nothing to do: the run is over after step 7"));
+  EXPECT_THAT(run.said(), HasSubstr("nothing to do: the run finished at step 7"));
   // Nor are fewer steps a reason to train.
   EXPECT_NE(run.train_on(meddling_config(3)).already_over, "");
   EXPECT_EQ(run.files(), before);

@@ -195,7 +195,7 @@ TEST_F(OwnPasses, OnAGpuLossesAreThoseOfThePlainModel) {
 
 TEST_F(OwnPasses, AreTakenOnAGpuWhereTheyCanBeUsed) {
   const models::Shape shape{.input = {48}, .num_classes = 257};
-  EXPECT_EQ(obstacle_to_own_passes(config_, shape, false), "they are for GPUs");
+  EXPECT_EQ(obstacle_to_own_passes(config_, shape, false), "they need a GPU");
   if (!kernels::gemms_available()) {
     EXPECT_THAT(obstacle_to_own_passes(config_, shape, true), HasSubstr("this build"));
     return;

@@ -268,7 +268,7 @@ TEST(StepGraphGpu, GatheredParametersAreLaunchedByHandAndSaidOnce) {
   EXPECT_THAT(said, testing::HasSubstr(words));
   EXPECT_EQ(said.find(words), said.rfind(words)) << said;
   EXPECT_THAT(said_by(config::Graph::on),
-              testing::HasSubstr("train.graph: on, but a graph can not"));
+              testing::HasSubstr("train.graph: on, but a graph cannot"));
 }
 
 // A model that reads from the GPU while it computes: that can not be captured. It draws
@@ -311,7 +311,7 @@ TEST(StepGraphGpu, WhatCanNotBeCapturedIsLaunchedByHandUnlessAGraphWasAskedFor) 
   config.train.graph = config::Graph::on;
   EXPECT_THAT(test::error_text(Fault::config,
                                [&] { run_graph(config, with_model_that_reads()); }),
-              testing::HasSubstr("train.graph: on, but a graph can not hold"));
+              testing::HasSubstr("train.graph: on, but a graph cannot hold"));
 }
 
 // A model that decides on the host what it computes.
@@ -355,9 +355,10 @@ TEST(StepGraphGpu, ACallbackThatWatchesPassesIsAnObstacle) {
 TEST(StepGraph, IsRefusedWithoutAGpu) {
   auto config = test::quick_config();
   config.train.graph = config::Graph::on;
-  EXPECT_THAT(test::error_text(Fault::config, [&] { run_graph(config); }),
-              testing::HasSubstr("train.graph: on, but a graph can not "
-                                 "hold the steps: there is no GPU"));
+  EXPECT_THAT(
+      test::error_text(Fault::config, [&] { run_graph(config); }),
+      testing::HasSubstr(
+          "train.graph: on, but the steps cannot be captured: there is no GPU"));
 }
 
 }  // namespace

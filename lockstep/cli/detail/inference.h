@@ -6,12 +6,16 @@
 #include "lockstep/base/process.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/config/load.h"
+#include "lockstep/run/run_directory.h"
 
 // What the commands that start a worker for an answer share: `lockstep eval`, `lockstep
 // predict`, `lockstep checkpoint export` and `lockstep config check`.
 namespace lockstep::cli {
 
 Operand inference_run();
+run::RunDirectory inference_run_directory(const std::string& command,
+                                          const Arguments& arguments,
+                                          const Context& context);
 std::vector<Option> inference_options();
 
 // Starts the worker in a mode with the config and the weights of the run that is named,

@@ -48,6 +48,9 @@ Knobs knobs_of(ServerConfig& config);
 std::string unknown_key(const Knobs& knobs, std::string_view section,
                         std::string_view name);
 std::string unknown_section(const Knobs& knobs, std::string_view name);
+// Returns what a key of an unknown section is called here, as far as its last part says
+// it: "unknown section 'optimizer'; did you mean 'optim.lr'?" of "optimizer.lr".
+std::string unknown_section_of(const Knobs& knobs, std::string_view key);
 // Returns "; that is 'optim.lr' here" of a name that another tool has for it, else "".
 std::string foreign_hint(const Knobs& knobs, std::string_view name);
 

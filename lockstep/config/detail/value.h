@@ -125,7 +125,7 @@ Problem read(const Node& node, const Field& field, std::vector<E>& out) {
     E value{};
     if (auto problem = read(item, field, value)) return problem;
     for (const auto other : values) {
-      if (other == value) return "'" + item.text + "' is there twice; name it once";
+      if (other == value) return "'" + item.text + "' appears twice; name it once";
     }
     values.push_back(value);
   }
