@@ -70,6 +70,34 @@ TEST_F(ArraysTest, OtherArraysAreFieldsAndAreNamed) {
               HasSubstr("there is no array 'age' to train on; there are age_years"));
 }
 
+// A file may have an array called "input" that is not the input.
+TEST_F(ArraysTest, TheRecipeNamesRolesWhateverOtherArraysAreCalled) {
+  const std::string one("\x00\x00\x80\x3f", 4), two("\x00\x00\x00\x40", 4);
+  for (const auto* name : {"a", "b", "c"}) {
+    put(std::string("train/") + name + ".npy", npy("<f4", "(1,)", one));
+  }
+  for (const auto* name : {"input", "target", "target_weight"}) {
+    put(std::string("train/") + name + ".npy", npy("<f4", "(1,)", two));
+  }
+  auto config = this->config();
+  config.table = {.input = {"a"}, .target = {"b"}, .weight = "c"};
+  const auto train = open(config, Split::train);
+  ASSERT_EQ(train->spec().fields.size(), 1u);
+  Loader loader(*train, {.batch = 1, .epochs = 1});
+  const auto* batch = loader.next();
+  for (const auto* role : {"input", "target", "target_weight"}) {
+    EXPECT_EQ(batch->at(role).item<float>(), 1) << role;
+  }
+  const auto refusal_of = [&](const config::TableData& table) {
+    config.table = table;
+    return test::error_text(Fault::config, [&] { open(config, Split::train); });
+  };
+  EXPECT_THAT(refusal_of({.input = {"a"}, .target = {"a"}}),
+              HasSubstr("data.target: the array 'a' has another role, too"));
+  EXPECT_THAT(refusal_of({.input = {"a"}, .target = {"b"}, .weight = "b"}),
+              HasSubstr("data.weight: the array 'b' has another role, too"));
+}
+
 TEST_F(ArraysTest, WhatIsNoArrayOfNumbersIsRefusedByName) {
   put("y_train.npy", npy("<i8", "(1,)", std::string(8, '\0')));
   const auto image = npy("|u1", "(1, 8, 8, 3)", std::string(192, '\0'));
@@ -90,6 +118,10 @@ TEST_F(ArraysTest, WhatIsNoArrayOfNumbersIsRefusedByName) {
   put("x_train.npy", npy("<f4", "()", "1234"));
   EXPECT_THAT(test::error_text(Fault::config, [&] { open(config(), Split::train); }),
               HasSubstr("every tensor has a row"));
+  put("x_train.npy", npy("<f4", "(1, 1)", "1234"));
+  put("version.npy", npy("<f4", "()", "1234"));
+  EXPECT_THAT(test::error_text(Fault::config, [&] { open(config(), Split::train); }),
+              HasSubstr("'version' has the shape [], but there are 1 samples"));
 }
 
 TEST_F(ArraysTest, RowsAndClassesHaveToAgree) {
