@@ -230,6 +230,19 @@ std::int64_t classes_of(const torch::Tensor& target) {
   return target.max().item<std::int64_t>() + 1;
 }
 
+// Bytes are scaled and other numbers are not, floats are regressed and whole numbers
+// are classes: both parts have to be of one kind.
+void check_kinds(const FoundArray& train, const FoundArray& eval, bool is_target) {
+  const auto kind_of = [&](const FoundArray& array) {
+    const auto dtype = array.tensor.scalar_type();
+    return std::pair(c10::isFloatingType(dtype), !is_target && dtype == torch::kUInt8);
+  };
+  if (kind_of(train) == kind_of(eval)) return;
+  throw Error(Fault::io, "data: '", eval.where, "' is of ", eval.tensor.dtype().name(),
+              ", but '", train.where, "' of ", train.tensor.dtype().name(),
+              "; save both as one dtype");
+}
+
 void check_classes(const FoundArray& array, std::int64_t classes) {
   const auto own = classes_of(as_target(array.tensor));
   if (classes == 0 || own <= classes) return;
@@ -255,6 +268,9 @@ Opened open_arrays(const config::DataConfig& config, Split split) {
                 "evaluate on; add some, or hold samples back with data.split=0.1");
   }
   roles.require_in(arrays, "to evaluate on");
+  for (const auto& name : {roles.input(), roles.target()}) {
+    check_kinds(parts.train.at(name), arrays.at(name), name == roles.target());
+  }
   const auto classes = classes_of(as_target(parts.train.at(roles.target()).tensor));
   check_classes(arrays.at(roles.target()), classes);
   Named tensors;
