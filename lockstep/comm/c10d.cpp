@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <future>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -13,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/comm/detail/difference.h"
+#include "lockstep/comm/detail/failure_board.h"
 
 namespace lockstep::comm::detail {
 namespace {
@@ -109,81 +109,13 @@ void wait_for(c10d::Work& work, const Complaint& complaint) {
   work.wait();
 }
 
-// Ranks leave their failed calls in the store.
-std::string failure_key(int rank) {
-  return str("failed_", rank);
-}
-
-constexpr std::chrono::seconds kPatienceWithPeers{10};
-
-// The ranks of a group and their store, for a thread that may outlive the group.
-struct FailureBoard {
-  Store store;
-  int rank = 0, size = 1;
-};
-
-// A store may be out of reach with the peers, even for the rank that holds it when the
-// interface of its address is down, and c10d waits for some answers without a limit.
-std::string ask_within(std::chrono::seconds limit,
-                       std::function<std::string()> question) {
-  std::promise<std::string> promise;
-  auto answer = promise.get_future();
-  std::thread([question = std::move(question), promise = std::move(promise)]() mutable {
-    try {
-      promise.set_value(question());
-    } catch (const std::exception&) {
-      promise.set_value("");  // the store is gone, or a rank does not come
-    }
-  }).detach();
-  return answer.wait_for(limit) == std::future_status::ready ? answer.get() : "";
-}
-
-bool somebody_told(const FailureBoard& board) {
-  int r = 0;
-  while (r < board.size && !board.store->check({failure_key(r)})) ++r;
-  return r < board.size;
-}
-
-// Describes the first peer with another call; "" if there is none. `waits`: the others
-// will fail, too.
-std::string difference_from_peers(const FailureBoard& board, const Asked& own,
-                                  bool waits) {
-  for (int r = 0; r < board.size; ++r) {
-    if (r == board.rank) continue;
-    if (waits) board.store->wait({failure_key(r)}, kPatienceWithPeers);
-    if (!board.store->check({failure_key(r)})) continue;
-    const auto text = board.store->get_to_str(failure_key(r));
-    const auto end = std::min(text.find('\n'), text.size());
-    const Asked its{text.substr(0, end), text.substr(std::min(end + 1, text.size()))};
-    if (its.signature == own.signature) continue;
-    return r < board.rank ? difference({r, its}, {board.rank, own})
-                          : difference({board.rank, own}, {r, its});
-  }
-  return "";
-}
-
-// `first`: the others may not know of it yet. They are told before the connections are
-// cut, at which they look. Returns "" where only this rank's call is known.
 std::string explain(State& state, const Call& call, bool first) {
   const auto& parts = state.parts();
-  const Asked own{signature(call), str(call.site.file, ":", call.site.line)};
   if (!parts.asks_after_failure) return "";
-  const FailureBoard board{parts.store, parts.rank, parts.size};
-  try {
-    const auto told =
-        ask_within(kPatienceWithPeers, [board, own, first]() -> std::string {
-          if (!first && !somebody_told(board)) return "";
-          board.store->set(failure_key(board.rank), own.signature + "\n" + own.place);
-          return "told";
-        });
-    if (told.empty()) return "";
-    if (first) state.cut();
-    return ask_within(2 * kPatienceWithPeers, [board, own, first] {
-      return difference_from_peers(board, own, first);
-    });
-  } catch (const std::exception&) {
-    return "";  // no thread could be started
-  }
+  return difference_from_peers(
+      {parts.store, parts.rank, parts.size},
+      {signature(call), str(call.site.file, ":", call.site.line)},
+      {.is_first = first, .when_told = [&state] { state.cut(); }});
 }
 
 // Once a collective has failed the connections of the group are in no known state, so
