@@ -130,7 +130,7 @@ TEST(Adapters, KindsThatWeDoNotComputeAreRefused) {
     return test::error_text(Fault::config,
                             [&] { hf::adapter_from_json(json, "here"); });
   };
-  EXPECT_THAT(problem("[]"), HasSubstr("no JSON object"));
+  EXPECT_THAT(problem("[]"), HasSubstr("not a JSON object"));
   EXPECT_THAT(problem("{"), HasSubstr("not what PEFT writes"));
   EXPECT_THAT(problem(R"({"peft_type": "IA3"})"), HasSubstr("only \"LORA\""));
   EXPECT_THAT(problem(R"({"peft_type": "LORA", "r": 0, "lora_alpha": 1})"),

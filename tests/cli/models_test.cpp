@@ -51,7 +51,7 @@ TEST_F(ModelsCommand, WordsThatDoNotFitAreRefused) {
   EXPECT_THAT(run({"show"}).err, HasSubstr("name one model"));
   EXPECT_THAT(run({"list", "tiny"}).err, HasSubstr("models show NAME"));
   EXPECT_THAT(run({"add", "a/b", folder_.path().string()}).err,
-              HasSubstr("no plain name"));
+              HasSubstr("not a plain name"));
   std::filesystem::remove(folder_.path("config.json"));
   EXPECT_THAT(run({"add", "tiny", folder_.path().string()}).err,
               HasSubstr("no config.json"));

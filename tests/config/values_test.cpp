@@ -134,7 +134,7 @@ TEST(Values, MapsHaveNamesAndValues) {
               HasSubstr("'vqa' appears twice"));
   for (const auto* name : {"1a", "a b", "a.b", "\"\"", "é"}) {
     EXPECT_THAT(problem_with("task.loss", str("{", name, ": 1}")),
-                HasSubstr("is no name"))
+                HasSubstr("is not a name"))
         << name;
   }
 }

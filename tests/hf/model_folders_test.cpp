@@ -44,7 +44,7 @@ TEST(ModelFolders, HalfAModelIsNeverAddedAndANameIsTakenOnce) {
     return error ? std::string(error->what()) : "";
   };
   EXPECT_THAT(refused("tiny", folder.path()), HasSubstr("already"));
-  EXPECT_THAT(refused("../x", folder.path()), HasSubstr("no plain name"));
+  EXPECT_THAT(refused("../x", folder.path()), HasSubstr("not a plain name"));
   EXPECT_THAT(refused("x", folder.path("config.json")), HasSubstr("is not a folder"));
   folder.tensors().pop_back();
   folder.write();

@@ -48,7 +48,7 @@ TEST(SafetensorsHeader, WhatTheFormatDoesNotHaveIsRefusedWithTheReason) {
   EXPECT_THAT(refusal(std::string(8, '\xFF')), HasSubstr("the limit is 100000000"));
   EXPECT_THAT(refusal(file_of("{}").substr(0, 9)), HasSubstr("should have 2 bytes"));
   EXPECT_THAT(refusal(file_of("[]")), HasSubstr("no object"));
-  EXPECT_THAT(refusal(file_of("{} x")), HasSubstr("no JSON from byte"));
+  EXPECT_THAT(refusal(file_of("{} x")), HasSubstr("not JSON from byte"));
   EXPECT_THAT(refusal(file_of("{\"a\":1}")), HasSubstr("a number stands where"));
   EXPECT_THAT(refusal(file_of("{}", 3)), HasSubstr("end at byte 0 of 3"));
   EXPECT_THAT(

@@ -106,7 +106,7 @@ TEST(Checkpoint, NeverBeginsAnewAndAPathGoesOnFromAnotherRun) {
   config.checkpoint.resume = (one.path() / "nothing").string();
   const files::TemporaryDirectory third;
   EXPECT_THAT(test::error_text(Fault::config, [&] { run_alone(third.path(), config); }),
-              HasSubstr("is no checkpoint"));
+              HasSubstr("is not a checkpoint"));
 }
 
 // All steps are done there; this run can be extended and exported all the same.
