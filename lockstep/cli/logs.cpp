@@ -16,9 +16,8 @@ int show_logs(const Arguments& arguments, Context& context) {
     context.out << client->call("GET", str("/v1/runs/", job, "/logs", query)).body;
     return kExitOk;
   }
-  client->follow({.job = job, .rank = rank}, [&](const std::string& line) {
-    context.out << line << std::endl;
-  });
+  client->follow({.job = job, .rank = rank},
+                 [&](const std::string& line) { context.out << line << std::endl; });
   return kExitOk;
 }
 
