@@ -37,9 +37,10 @@ void refuse_tokens(std::string_view model, const Shape& shape) {
     if (tensor.name != "input" || is_number) continue;
     throw Error(
         Fault::config, "model.name: '", model,
-        "' takes images or other numbers, but the input of the data is tokens (",
+        "' takes images (uint8) or floating-point numbers, but the input of the data "
+        "is ",
         c10::getDtypeNames(tensor.dtype).first,
-        "); set model.name=gpt, or name other data");
+        ", as tokens are; set model.name=gpt for tokens, or save numbers as float32");
   }
 }
 

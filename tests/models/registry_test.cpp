@@ -68,10 +68,9 @@ TEST(Registry, AModelOfNumbersRefusesTokens) {
   tokens.tensors = {{.name = "input", .shape = {16}, .dtype = torch::kInt64},
                     {.name = "target", .shape = {16}, .dtype = torch::kInt64}};
   for (const auto* name : {"mlp", "cnn", "resnet9"}) {
-    EXPECT_THAT(
-        test::error_text(Fault::config, [&] { build({.name = name}, tokens); }),
-        HasSubstr("takes images or other numbers, but the input of the data is tokens "
-                  "(int64); set model.name=gpt"));
+    EXPECT_THAT(test::error_text(Fault::config, [&] { build({.name = name}, tokens); }),
+                HasSubstr("but the input of the data is int64, as tokens are; set "
+                          "model.name=gpt for tokens, or save numbers as float32"));
   }
   EXPECT_NO_THROW(build({.name = "gpt"}, tokens));
   tokens.tensors[0].dtype = torch::kUInt8;
