@@ -1,6 +1,7 @@
 """Checks that every source is in a build: each .cpp, .cu and _test.py is named in the
 CMakeLists.txt of its folder, each folder that has one in that of the folder above, and a
-file with tests in it is called so. No source of ours is too long to be read at once.
+file with tests in it is called so. No source of ours is too long to be read at once. A
+test that is skipped without a GPU says so in its name, by which scripts/test_gpu.sh finds it.
 
 usage: check_tree.py ROOT
 """
@@ -37,6 +38,14 @@ def check_source(root, path):
     if re.search(r"^TEST", (root / path).read_text(), re.MULTILINE):
         if not path.name.endswith("_test.cpp"):
             yield f"{path}: has tests, so its name must end in _test.cpp"
+    yield from check_gpu_tests(path, (root / path).read_text())
+
+
+def check_gpu_tests(path, text):
+    for name, body in re.findall(r"^(TEST\w*\([^)]*\)) \{\n(.*?)^\}$", text, re.MULTILINE | re.DOTALL):
+        needs_gpu = re.search(r'GTEST_SKIP\(\)\s*<< "no GPU', body)
+        if needs_gpu and not re.search("Gpu|Nccl|cuda_", name):
+            yield f"{path}: {name} needs a GPU, so Gpu must be in its name"
 
 
 def check_python_test(root, path):

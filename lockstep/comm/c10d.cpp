@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <future>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -13,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/comm/detail/difference.h"
+#include "lockstep/comm/detail/failure_board.h"
 
 namespace lockstep::comm::detail {
 namespace {
@@ -24,7 +24,7 @@ class State {
  public:
   explicit State(C10dParts parts) : parts_(std::move(parts)) {}
   ~State() {
-    if (given_up_ && !aborted_) abort();
+    if ((given_up_ || stands_still()) && !aborted_) abort();
     if (!aborted_ && parts_.cut_at_the_end) parts_.cut();
     release();
   }
@@ -55,6 +55,11 @@ class State {
   void give_up_one() noexcept { given_up_ = true; }
 
  private:
+  // Gloo's thread has thrown: whoever ends the group would wait for it without end.
+  bool stands_still() const noexcept {
+    return parts_.complaint && parts_.complaint->load();
+  }
+
   // A process group may wait for its threads when it is destroyed, and they for peers
   // that are gone: no caller should wait with them.
   void release() noexcept {
@@ -87,7 +92,7 @@ class State {
 }
 
 // Gloo can not be asked to stop waiting, and after its own thread has thrown, the
-// awaited collective never ends.
+// awaited collective never ends. `work` has to be one that says when it is completed.
 void wait_for(c10d::Work& work, const Complaint& complaint) {
   constexpr std::chrono::seconds kLook{1};
   while (complaint && !complaint->load()) {
@@ -104,81 +109,13 @@ void wait_for(c10d::Work& work, const Complaint& complaint) {
   work.wait();
 }
 
-// Ranks leave their failed calls in the store.
-std::string failure_key(int rank) {
-  return str("failed_", rank);
-}
-
-constexpr std::chrono::seconds kPatienceWithPeers{10};
-
-// The ranks of a group and their store, for a thread that may outlive the group.
-struct FailureBoard {
-  Store store;
-  int rank = 0, size = 1;
-};
-
-// A store may be out of reach with the peers, even for the rank that holds it when the
-// interface of its address is down, and c10d waits for some answers without a limit.
-std::string ask_within(std::chrono::seconds limit,
-                       std::function<std::string()> question) {
-  std::promise<std::string> promise;
-  auto answer = promise.get_future();
-  std::thread([question = std::move(question), promise = std::move(promise)]() mutable {
-    try {
-      promise.set_value(question());
-    } catch (const std::exception&) {
-      promise.set_value("");  // the store is gone, or a rank does not come
-    }
-  }).detach();
-  return answer.wait_for(limit) == std::future_status::ready ? answer.get() : "";
-}
-
-bool somebody_told(const FailureBoard& board) {
-  int r = 0;
-  while (r < board.size && !board.store->check({failure_key(r)})) ++r;
-  return r < board.size;
-}
-
-// Describes the first peer with another call; "" if there is none. `waits`: the others
-// will fail, too.
-std::string difference_from_peers(const FailureBoard& board, const Asked& own,
-                                  bool waits) {
-  for (int r = 0; r < board.size; ++r) {
-    if (r == board.rank) continue;
-    if (waits) board.store->wait({failure_key(r)}, kPatienceWithPeers);
-    if (!board.store->check({failure_key(r)})) continue;
-    const auto text = board.store->get_to_str(failure_key(r));
-    const auto end = std::min(text.find('\n'), text.size());
-    const Asked its{text.substr(0, end), text.substr(std::min(end + 1, text.size()))};
-    if (its.signature == own.signature) continue;
-    return r < board.rank ? difference({r, its}, {board.rank, own})
-                          : difference({board.rank, own}, {r, its});
-  }
-  return "";
-}
-
-// `first`: the others may not know of it yet. They are told before the connections are
-// cut, at which they look. Returns "" where only this rank's call is known.
 std::string explain(State& state, const Call& call, bool first) {
   const auto& parts = state.parts();
-  const Asked own{signature(call), str(call.site.file, ":", call.site.line)};
   if (!parts.asks_after_failure) return "";
-  const FailureBoard board{parts.store, parts.rank, parts.size};
-  try {
-    const auto told =
-        ask_within(kPatienceWithPeers, [board, own, first]() -> std::string {
-          if (!first && !somebody_told(board)) return "";
-          board.store->set(failure_key(board.rank), own.signature + "\n" + own.place);
-          return "told";
-        });
-    if (told.empty()) return "";
-    if (first) state.cut();
-    return ask_within(2 * kPatienceWithPeers, [board, own, first] {
-      return difference_from_peers(board, own, first);
-    });
-  } catch (const std::exception&) {
-    return "";  // no thread could be started
-  }
+  return difference_from_peers(
+      {parts.store, parts.rank, parts.size},
+      {signature(call), str(call.site.file, ":", call.site.line)},
+      {.is_first = first, .when_told = [&state] { state.cut(); }});
 }
 
 // Once a collective has failed the connections of the group are in no known state, so
@@ -209,10 +146,19 @@ auto guarded(State& state, const Call& call, const Body& body) {
   }
 }
 
+// What c10d was asked for on behalf of a call.
+struct Issued {
+  std::vector<WorkPtr> works;
+  torch::Tensor whole = {};  // what a reduce_scatter sums, if this rank cuts its part
+};
+
 class WorkPending : public Pending::Impl {
  public:
-  WorkPending(std::shared_ptr<State> state, Call call, std::vector<WorkPtr> works)
-      : state_(std::move(state)), call_(std::move(call)), works_(std::move(works)) {}
+  WorkPending(std::shared_ptr<State> state, Call call, Issued issued)
+      : state_(std::move(state)),
+        call_(std::move(call)),
+        works_(std::move(issued.works)),
+        whole_(std::move(issued.whole)) {}
 
   ~WorkPending() override {
     try {
@@ -234,6 +180,7 @@ class WorkPending : public Pending::Impl {
     const bool divide =
         call_.op == Reduce::mean && !state_->parts().can_average && is_reduction();
     const torch::NoGradGuard no_grad;
+    if (whole_.defined()) take_part();
     if (divide) call_.out[0].div_(state_->parts().size);
   }
 
@@ -247,9 +194,17 @@ class WorkPending : public Pending::Impl {
     return call_.kind == Kind::all_reduce || call_.kind == Kind::reduce_scatter;
   }
 
+  void take_part() {
+    auto& out = call_.out[0];
+    const auto begin = out.numel() * state_->parts().rank;
+    out.copy_(whole_.view(-1).narrow(0, begin, out.numel()).view_as(out));
+    whole_.reset();
+  }
+
   std::shared_ptr<State> state_;
   Call call_;
   std::vector<WorkPtr> works_;
+  torch::Tensor whole_;
   bool waited_ = false;
 };
 
@@ -267,9 +222,9 @@ class C10dCommunicator : public Communicator {
   Pending start(const Call& call) override {
     const auto group = state_->group();
     if (!group) fail(*state_, call, "the communicator was aborted");
-    auto works = guarded(*state_, call, [&] { return issue(*group, call); });
-    if (works.empty()) return {};
-    return Pending(std::make_unique<WorkPending>(state_, call, std::move(works)));
+    auto issued = guarded(*state_, call, [&] { return issue(*group, call); });
+    if (issued.works.empty()) return {};
+    return Pending(std::make_unique<WorkPending>(state_, call, std::move(issued)));
   }
 
   std::unique_ptr<Communicator> split(int color, int key) override;
@@ -292,27 +247,30 @@ class C10dCommunicator : public Communicator {
     }
   }
 
-  std::vector<WorkPtr> issue(c10d::Backend& group, const Call& call) const;
-  WorkPtr issue_reduction(c10d::Backend& group, const Call& call) const;
+  Issued issue(c10d::Backend& group, const Call& call) const;
+  Issued issue_reduction(c10d::Backend& group, const Call& call) const;
   std::vector<WorkPtr> issue_uneven(c10d::Backend& group, const Call& call) const;
 
   std::shared_ptr<State> state_;
   int splits_ = 0;
 };
 
-WorkPtr C10dCommunicator::issue_reduction(c10d::Backend& group,
-                                          const Call& call) const {
+Issued C10dCommunicator::issue_reduction(c10d::Backend& group, const Call& call) const {
   auto out = call.out[0];
-  if (call.kind == Kind::all_reduce) {
-    c10d::AllreduceOptions options;
-    options.reduceOp = reduce_op(call.op);
-    std::vector<torch::Tensor> tensors{out};
-    return group.allreduce(tensors, options);
-  }
-  c10d::ReduceScatterOptions options;
-  options.reduceOp = reduce_op(call.op);
   auto in = call.in;
-  return group._reduce_scatter_base(out, in, options);
+  const bool scatters = call.kind == Kind::reduce_scatter;
+  if (scatters && !parts().scatters_by_all_reduce) {
+    c10d::ReduceScatterOptions options;
+    options.reduceOp = reduce_op(call.op);
+    return {{group._reduce_scatter_base(out, in, options)}};
+  }
+  c10d::AllreduceOptions options;
+  options.reduceOp = reduce_op(call.op);
+  const torch::NoGradGuard no_grad;
+  const auto whole =
+      scatters ? in.clone(torch::MemoryFormat::Contiguous) : torch::Tensor();
+  std::vector<torch::Tensor> tensors{scatters ? whole : out};
+  return {{group.allreduce(tensors, options)}, whole};
 }
 
 // Issues a broadcast from every rank that has elements: backends differ in whether
@@ -333,9 +291,8 @@ std::vector<WorkPtr> C10dCommunicator::issue_uneven(c10d::Backend& group,
   return works;
 }
 
-std::vector<WorkPtr> C10dCommunicator::issue(c10d::Backend& group,
-                                             const Call& call) const {
-  if (call.kind == Kind::all_gather_uneven) return issue_uneven(group, call);
+Issued C10dCommunicator::issue(c10d::Backend& group, const Call& call) const {
+  if (call.kind == Kind::all_gather_uneven) return {issue_uneven(group, call)};
   auto out = call.out[0];
   auto in = call.in;
   std::vector<torch::Tensor> tensors{out};
@@ -343,22 +300,22 @@ std::vector<WorkPtr> C10dCommunicator::issue(c10d::Backend& group,
   if (out.numel() == 0 && call.kind != Kind::all_to_all) return {};
   switch (call.kind) {
     case Kind::all_gather:
-      return {group._allgather_base(out, in)};
+      return {{group._allgather_base(out, in)}};
     case Kind::broadcast: {
       c10d::BroadcastOptions options;
       options.rootRank = call.peer;
-      return {group.broadcast(tensors, options)};
+      return {{group.broadcast(tensors, options)}};
     }
     case Kind::all_to_all: {
       auto out_splits = call.out_splits, in_splits = call.in_splits;
-      return {group.alltoall_base(out, in, out_splits, in_splits)};
+      return {{group.alltoall_base(out, in, out_splits, in_splits)}};
     }
     case Kind::send:
-      return {group.send(tensors, call.peer, call.tag)};
+      return {{group.send(tensors, call.peer, call.tag)}};
     case Kind::recv:
-      return {group.recv(tensors, call.peer, call.tag)};
+      return {{group.recv(tensors, call.peer, call.tag)}};
     default:
-      return {issue_reduction(group, call)};
+      return issue_reduction(group, call);
   }
 }
 

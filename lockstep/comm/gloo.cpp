@@ -74,6 +74,7 @@ std::unique_ptr<Communicator> make_gloo(const GroupOptions& options) {
     parts.asks_after_failure = options.interface == "127.0.0.1";
     parts.rank = options.rank;
     parts.size = options.size;
+    parts.scatters_by_all_reduce = true;
     parts.cut = [connections, complaint = parts.complaint] {
       detail::cut(*connections, complaint->load());
     };

@@ -136,7 +136,13 @@ class Roles {
                       {"input", "inputs", "x", "X", "images", "image", "data"})),
         target_(chosen(train, {"data.target", config.target},
                        {"target", "targets", "y", "Y", "labels", "label"})),
-        weight_(config.weight) {}
+        weight_(config.weight) {
+    const bool is_weight_other = weight_ != input_ && weight_ != target_;
+    if (input_ != target_ && is_weight_other) return;
+    throw Error(Fault::config, input_ == target_ ? "data.target" : "data.weight",
+                ": the array '", input_ == target_ ? target_ : weight_,
+                "' has another role, too; name one for each");
+  }
 
   const std::string& input() const { return input_; }
   const std::string& target() const { return target_; }
@@ -146,6 +152,14 @@ class Roles {
     if (name == input_) return "input";
     if (name == target_) return "target";
     return name == weight_ ? "target_weight" : name;
+  }
+
+  // Returns whether an array has none of the roles, but is named like one that another
+  // has: it would take that one's place in a sample.
+  bool is_hidden(const std::string& name) const {
+    if (name == input_ || name == target_ || name == weight_) return false;
+    return name == "input" || name == "target" ||
+           (name == "target_weight" && !weight_.empty());
   }
 
   void require_in(const Arrays& arrays, std::string_view purpose) const {
@@ -216,6 +230,19 @@ std::int64_t classes_of(const torch::Tensor& target) {
   return target.max().item<std::int64_t>() + 1;
 }
 
+// Bytes are scaled and other numbers are not, floats are regressed and whole numbers
+// are classes: both parts have to be of one kind.
+void check_kinds(const FoundArray& train, const FoundArray& eval, bool is_target) {
+  const auto kind_of = [&](const FoundArray& array) {
+    const auto dtype = array.tensor.scalar_type();
+    return std::pair(c10::isFloatingType(dtype), !is_target && dtype == torch::kUInt8);
+  };
+  if (kind_of(train) == kind_of(eval)) return;
+  throw Error(Fault::io, "data: '", eval.where, "' is of ", eval.tensor.dtype().name(),
+              ", but '", train.where, "' of ", train.tensor.dtype().name(),
+              "; save both as one dtype");
+}
+
 void check_classes(const FoundArray& array, std::int64_t classes) {
   const auto own = classes_of(as_target(array.tensor));
   if (classes == 0 || own <= classes) return;
@@ -256,10 +283,14 @@ Opened open_arrays(const config::DataConfig& config, Split split) {
   }
   roles.require_in(arrays, "to evaluate on");
   check_rows(arrays, roles.input());
+  for (const auto& name : {roles.input(), roles.target()}) {
+    check_kinds(parts.train.at(name), arrays.at(name), name == roles.target());
+  }
   const auto classes = classes_of(as_target(parts.train.at(roles.target()).tensor));
   check_classes(arrays.at(roles.target()), classes);
   Named tensors;
   for (const auto& [name, array] : arrays) {
+    if (roles.is_hidden(name)) continue;
     const auto role = roles.role_of(name);
     tensors.set(role, role == "input"    ? as_input(array)
                       : role == "target" ? as_target(array.tensor)

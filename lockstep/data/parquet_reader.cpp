@@ -72,9 +72,9 @@ void ParquetReader::open_file(std::size_t index) {
   file_.reset(file);
 }
 
-void ParquetReader::check(const char* failure, const std::string& what) const {
+void ParquetReader::check(const char* failure) const {
   if (failure == nullptr) return;
-  throw Error(Fault::io, "data: ", path(), ": ", what, failure);
+  throw Error(Fault::io, "data: ", path(), ": ", failure);
 }
 
 std::int64_t ParquetReader::place_in_file(const std::string& name) const {
@@ -91,13 +91,27 @@ std::int64_t ParquetReader::place_in_file(const std::string& name) const {
               "', which the training rows have");
 }
 
+// Returns the length of the lists of a column, by the first file that has one: Spark
+// writes parts without rows.
+std::int64_t ParquetReader::width_of(const std::string& name) {
+  std::string failure;
+  for (std::size_t i = 0; i < paths_.size(); ++i) {
+    if (at_file_ != i) open_file(i);
+    std::int64_t width = 0;
+    const char* why = functions().width(file_.get(), place_in_file(name), &width);
+    if (why == nullptr) return width;
+    if (failure.empty()) failure = str("data: ", path(), ": '", name, "': ", why);
+  }
+  throw Error(Fault::io, failure);
+}
+
 std::vector<std::string> ParquetReader::parts_of(const std::string& name) {
+  if (at_file_ != 0) open_file(0);
   const auto place = place_in_file(name);
   if (columns_of(file_.get())[static_cast<std::size_t>(place)].is_list == 0) {
     return {name};
   }
-  std::int64_t width = 0;
-  check(functions().width(file_.get(), place, &width), "'" + name + "': ");
+  const auto width = width_of(name);
   constexpr std::int64_t kWidest = 1 << 20;
   if (width > kWidest) {
     throw Error(Fault::io, "data: ", path(), ": the lists of '", name, "' have ", width,

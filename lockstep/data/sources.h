@@ -48,7 +48,8 @@ Opened open_csv(const config::DataConfig& config, Split split);
 Opened open_parquet(const config::DataConfig& config, Split split);
 
 // Opens arrays of numpy, each in the part that its name or its file's says:
-// x_train.npy, or x_train in an .npz file. They stay in their files, which are mapped.
+// x_train.npy, or x_train in an .npz file. They stay in their files, which are mapped,
+// where the types of the values allow it (detail/npy.h).
 // Others than input, target and weight are fields by their names.
 Opened open_arrays(const config::DataConfig& config, Split split);
 

@@ -77,9 +77,7 @@ class RowReader {
           table.numbers.push_back(standardized(number_in(at), column));
           break;
         case ColumnType::category:
-          table.numbers.resize(table.numbers.size() + column.categories.size());
-          table.numbers[table.numbers.size() - column.categories.size() +
-                        static_cast<std::size_t>(category_in(at, column))] = 1;
+          table.numbers.push_back(static_cast<float>(category_in(at, column)));
           break;
         case ColumnType::image:
           table.images.push_back(image_in(at));

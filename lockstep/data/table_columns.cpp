@@ -20,26 +20,30 @@ using config::ColumnType;
 // rather numbers, or names.
 constexpr double kMostClassesBesides = 100;
 constexpr std::size_t kMostCategories = 100'000;
+constexpr std::size_t kShown = 40;  // bytes of a cell, in an error
 
 // What is seen of a column while the training rows are read.
 struct Seen {
-  bool counts_values = true;  // numbers may be categories, texts always
+  bool counts_values = true;
   bool numbers = true, whole = true, images = true;
   double mean = 0, squares = 0;  // and those of the deviations, by Welford
   double least = 0, most = 0;
-  double count = 0;
+  double count = 0;              // of the numbers
+  double words = 0;              // cells that are none
+  std::string word, word_place;  // the first of these
   std::set<std::string, std::less<>> values;
   bool overflows = false;  // more values than categories may be
 
   void add(const Cell& cell) {
+    if (counts_values) add_value(cell);
     const bool is_text = std::holds_alternative<std::string_view>(cell);
-    if (is_text || counts_values) add_value(text_of(cell));
     images = images && is_text && is_image_name(text_of(cell));
     const auto number = number_of(cell);
-    if (!number || !std::isfinite(*number)) {
-      numbers = numbers && !is_text;  // number_in() refuses an infinite one
-      return;
+    if (!number) {
+      numbers = false;
+      words += 1;
     }
+    if (!number || !std::isfinite(*number)) return;  // number_in() refuses it
     whole = whole && *number == std::floor(*number);
     least = count == 0 ? *number : std::min(least, *number);
     most = count == 0 ? *number : std::max(most, *number);
@@ -49,10 +53,9 @@ struct Seen {
     squares += off * (*number - mean);
   }
 
- private:
-  void add_value(std::string value) {
+  void add_value(const Cell& cell) {
     if (overflows) return;
-    values.insert(std::move(value));
+    values.insert(text_of(cell));
     overflows = values.size() > kMostCategories;
   }
 };
@@ -68,7 +71,7 @@ std::vector<std::string> sorted_categories(const Seen& seen) {
   return names;
 }
 
-ColumnType type_of(const Seen& seen, bool is_target, bool has_tokenizer) {
+ColumnType type_seen(const Seen& seen, bool is_target, bool has_tokenizer) {
   if (seen.numbers) return ColumnType::number;
   if (is_target) return ColumnType::category;
   if (seen.images) return ColumnType::image;
@@ -166,43 +169,76 @@ class Finder {
     return all;
   }
 
-  bool may_be_categories(const std::string& name, bool is_target) const {
+  ColumnType type_of(const std::string& name, const Seen& seen, bool is_target) const {
     const auto given = config_.table.columns.find(name);
-    return is_target || (given != config_.table.columns.end() &&
-                         given->second == ColumnType::category);
+    if (given != config_.table.columns.end()) return given->second;
+    return type_seen(seen, is_target, !config_.text.tokenizer.empty());
   }
 
   void read(const std::vector<std::string>& names) {
+    read_cells(names);
+    if (rows_ == 0) throw Error(Fault::io, "data: ", train_.path(), " has no rows");
+    for (std::size_t i = 0; i < names.size(); ++i) check_mixed(names[i], seen_[i]);
+    read_categories(names);
+  }
+
+  void read_cells(const std::vector<std::string>& names) {
     seen_.resize(names.size());
+    const bool has_one_target = names.size() - num_inputs_ == 1;
     for (std::size_t i = 0; i < names.size(); ++i) {
-      seen_[i].counts_values = may_be_categories(names[i], i >= num_inputs_);
+      seen_[i].counts_values = i >= num_inputs_ && has_one_target;
     }
-    // A label of several may be missing; all else is wanted.
-    const bool targets_may_miss = names.size() - num_inputs_ > 1;
     TableRow row;
     train_.begin(names);
     while (train_.next(row)) {
       ++rows_;
       for (std::size_t i = 0; i < names.size(); ++i) {
+        auto& seen = seen_[i];
+        // A label of several may be missing; all else is wanted.
         if (!is_missing(row.cells[i])) {
-          seen_[i].add(row.cells[i]);
-        } else if (i < num_inputs_ || !targets_may_miss) {
+          seen.add(row.cells[i]);
+          if (seen.words == 1 && seen.word_place.empty()) {
+            seen.word = text_of(row.cells[i]).substr(0, kShown);
+            seen.word_place = train_.place_of(row.number);
+          }
+        } else if (i < num_inputs_ || has_one_target) {
           refuse_cell({train_, row.number, names[i], row.cells[i]},
                       "is empty; fill it in, or leave the row or the column out "
                       "(data.input, data.target)");
         }
       }
     }
-    if (rows_ > 0) return;
-    throw Error(Fault::io, "data: ", train_.path(), " has no rows");
+  }
+
+  // A few words among numbers are rather mistakes than names.
+  void check_mixed(const std::string& name, const Seen& seen) const {
+    if (seen.words == 0 || seen.count < seen.words) return;
+    if (config_.table.columns.contains(name)) return;
+    throw Error(Fault::io, "data: ", seen.word_place, ": '", name, "' is '", seen.word,
+                "', not a number as in most rows; repair it, or set data.columns={",
+                name, ": category}");
+  }
+
+  // The values of most columns are not kept: numbers have as many as there are rows.
+  void read_categories(const std::vector<std::string>& names) {
+    std::vector<std::size_t> wanted;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const auto type = type_of(names[i], seen_[i], i >= num_inputs_);
+      if (type != ColumnType::category || seen_[i].counts_values) continue;
+      wanted.push_back(i);
+    }
+    if (wanted.empty()) return;
+    TableRow row;
+    train_.begin(names);
+    while (train_.next(row)) {
+      for (const auto i : wanted) seen_[i].add_value(row.cells[i]);
+    }
   }
 
   TableColumn column(const std::string& name, const Seen& seen, bool is_target) const {
-    TableColumn column{.name = name, .is_whole = seen.numbers && seen.whole};
-    const auto given = config_.table.columns.find(name);
-    column.type = given != config_.table.columns.end()
-                      ? given->second
-                      : type_of(seen, is_target, !config_.text.tokenizer.empty());
+    TableColumn column{.name = name,
+                       .type = type_of(name, seen, is_target),
+                       .is_whole = seen.numbers && seen.whole};
     column.least = seen.least;
     column.most = seen.most;
     column.mean = seen.mean;
@@ -270,14 +306,14 @@ double number_in(const TableCell& cell) {
   const auto number = number_of(cell.cell);
   if (number && std::isfinite(*number)) return *number;
   if (is_missing(cell.cell)) refuse_cell(cell, "is empty, a number is wanted");
-  refuse_cell(cell, "is '" + text_of(cell.cell).substr(0, 40) + "', not a number");
+  refuse_cell(cell, "is '" + text_of(cell.cell).substr(0, kShown) + "', not a number");
 }
 
 std::int64_t category_in(const TableCell& cell, const TableColumn& column) {
   const auto name = text_of(cell.cell);
   const auto at = column.places.find(name);
   if (at != column.places.end()) return at->second;
-  refuse_cell(cell, "is '" + name.substr(0, 40) + "', which no training row has");
+  refuse_cell(cell, "is '" + name.substr(0, kShown) + "', which no training row has");
 }
 
 void refuse_cell(const TableCell& cell, const std::string& what) {

@@ -19,7 +19,9 @@ using config::ColumnType;
 class TableDataset : public Dataset {
  public:
   TableDataset(Table table, TableForm form, const config::DataConfig& config)
-      : table_(std::move(table)), form_(std::move(form)) {
+      : table_(std::move(table)),
+        form_(std::move(form)),
+        num_stored_(form_.roles.input.size() - (form_.single ? 1U : 0U)) {
     describe_input(config);
     const auto& target = form_.roles.target;
     if (form_.has_classes) {
@@ -62,11 +64,9 @@ class TableDataset : public Dataset {
         room.lengths[kInput] = static_cast<std::int64_t>(table_.texts[row].size());
         break;
       default:
-        copy_row(table_.numbers, row, room.input);
+        write_numbers(row, room.input);
     }
-    if (form_.single && form_.width > 0) {
-      copy_row(table_.numbers, row, room.fields[field++]);
-    }
+    if (form_.single && form_.width > 0) write_numbers(row, room.fields[field++]);
     if (form_.has_classes) {
       copy_row(table_.classes, row, room.target_bytes);
     } else {
@@ -113,6 +113,24 @@ class TableDataset : public Dataset {
     }
   }
 
+  // Of a category there is a 1 in its place among zeros. Kept like this, names of which
+  // every row has another would take the square of the rows.
+  void write_numbers(std::size_t row, std::span<std::byte> to) const {
+    auto* out = reinterpret_cast<float*>(to.data());
+    std::fill_n(out, form_.width, 0.0F);
+    const auto* from = table_.numbers.data() + row * num_stored_;
+    for (const auto& column : form_.roles.input) {
+      if (column.type == ColumnType::category) {
+        out[static_cast<std::int64_t>(*from++)] = 1;
+      } else if (column.type == ColumnType::number) {
+        *out = *from++;
+      } else {
+        continue;
+      }
+      out += column.width();
+    }
+  }
+
   // Copies values from `first` on: as many as there are, at most those that fit.
   template <typename T>
   static void copy(const std::vector<T>& from, std::size_t first,
@@ -130,6 +148,7 @@ class TableDataset : public Dataset {
   mutable Pool<ImageReader> readers_;
   Table table_;
   TableForm form_;
+  std::size_t num_stored_;  // of table_.numbers, of a row
   ImageShape shape_;
   SampleSpec spec_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
@@ -30,7 +31,8 @@ class TarReader {
       check_sum();
       const auto kind = static_cast<char>(all_[at_ + kKindAt]);
       const auto name = name_here();
-      const auto size = number(kSizeAt, kLongestNumber);
+      const auto size = std::exchange(long_size_, std::nullopt)
+                            .value_or(number(kSizeAt, kLongestNumber));
       const auto begin = at_ + kBlock;
       if (size > all_.size() - begin) {
         refuse("is truncated: '", name, "' has ", size, " bytes, ", all_.size() - begin,
@@ -44,6 +46,7 @@ class TarReader {
       if (is_file) entries.push_back({long_name_.value_or(name), bytes});
       long_name_.reset();
     }
+    check_end();
     return entries;
   }
 
@@ -81,6 +84,16 @@ class TarReader {
     const auto block = all_.subspan(at_, kBlock);
     return std::all_of(block.begin(), block.end(),
                        [](std::byte byte) { return byte == std::byte{0}; });
+  }
+
+  // Samples behind the end would be left out in silence.
+  void check_end() const {
+    const auto rest = all_.subspan(at_);
+    const bool is_zero = std::all_of(
+        rest.begin(), rest.end(), [](std::byte byte) { return byte == std::byte{0}; });
+    if (is_zero) return;
+    if (rest.size() < kBlock) refuse("is truncated at byte ", all_.size());
+    refuse("has something behind its end at byte ", at_, ", another archive, perhaps");
   }
 
   // The sum of a header's bytes, with blanks in the place of the sum.
@@ -144,7 +157,9 @@ class TarReader {
       const auto line = body.substr(blank + 1, bytes - blank - 2);
       if (line.starts_with("path=")) long_name_ = std::string(line.substr(5));
       if (line.starts_with("size=")) {
-        refuse("has a file of 8 GiB or more, which is no sample");
+        const auto size = text::to_integer(line.substr(5)).value_or(-1);
+        if (size < 0) refuse("has a damaged pax header");
+        long_size_ = static_cast<std::size_t>(size);
       }
       body.remove_prefix(bytes);
     }
@@ -153,7 +168,8 @@ class TarReader {
   Bytes all_;
   const std::string& path_;
   std::size_t at_ = 0;
-  std::optional<std::string> long_name_;
+  std::optional<std::string> long_name_;  // of the next entry, as is its size
+  std::optional<std::size_t> long_size_;
 };
 
 }  // namespace

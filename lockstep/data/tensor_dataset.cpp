@@ -39,9 +39,9 @@ class Tensors : public Dataset {
     }
     for (const auto& [name, tensor] : tensors) {
       if (name == "input" || name == "target") continue;
+      add(tensors, name);
       spec_.fields.push_back(
           {.name = name, .shape = shape_of(tensor), .dtype = tensor.scalar_type()});
-      add(tensors, name);
     }
   }
 

@@ -54,17 +54,26 @@ class Endings {
   std::string label_in(detail::Bytes file) const {
     const std::string_view body(reinterpret_cast<const char*>(file.data()),
                                 file.size());
-    if (key_.empty()) return std::string(text::trim(body));
+    if (key_.empty()) return label_of(std::string(text::trim(body)));
     const auto json = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || !json.contains(key_)) {
       throw Error(Fault::io, "its json has no \"", key_, "\" (data.target=json.", key_,
                   ")");
     }
     const auto& value = json.at(key_);
-    return value.is_string() ? value.get<std::string>() : value.dump();
+    if (value.is_string()) return label_of(value.get<std::string>());
+    // A list may lie in so many others that its text takes more stack than there is.
+    if (value.is_number() || value.is_boolean()) return value.dump();
+    throw Error(Fault::io, "the \"", key_, "\" of its json is of type ",
+                value.type_name(), ", not a number or a name");
   }
 
  private:
+  std::string label_of(std::string text) const {
+    if (!text.empty()) return text;
+    throw Error(Fault::io, "its class is empty (data.target=", target_, ")");
+  }
+
   static std::string one_of(const std::vector<std::string>& names,
                             std::string_view knob, std::string usual) {
     if (names.empty()) return usual;

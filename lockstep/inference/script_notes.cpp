@@ -55,7 +55,8 @@ std::string script_notes(const ScriptFacts& facts) {
     notes["outputs"].push_back(described(name, tensor));
   }
   if (!spec.class_names.empty()) notes["class_names"] = spec.class_names;
-  return notes.dump();
+  // Names of classes are those of files, which need not be UTF-8.
+  return notes.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace lockstep::inference

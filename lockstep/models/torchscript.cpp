@@ -1,5 +1,6 @@
 // A model that PyTorch has written with torch.jit.save: its parameters are trained like
 // those of any other.
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
@@ -7,6 +8,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/csrc/jit/runtime/operator.h>
 #include <torch/csrc/jit/serialization/import.h>
 
 #include "lockstep/base/error.h"
@@ -225,6 +227,23 @@ class TorchScript : public Model {
   std::map<std::string, std::shared_ptr<Level>> levels_;
 };
 
+// A model may come from somebody whom the files of this machine do not concern, and its
+// program runs as soon as it is loaded (__setstate__): operators that open a file by
+// its name (aten::save, aten::from_file) are none of this process.
+void drop_operators_of_files() {
+  static const bool is_done = [] {
+    for (const auto& op : torch::jit::getAllOperators()) {
+      const auto& arguments = op->schema().arguments();
+      const bool opens_file =
+          std::any_of(arguments.begin(), arguments.end(),
+                      [](const auto& one) { return one.name() == "filename"; });
+      if (opens_file) torch::jit::deregisterOperator(op->schema());
+    }
+    return true;
+  }();
+  static_cast<void>(is_done);
+}
+
 torch::jit::Module load(const std::string& file) {
   if (file.empty()) {
     throw Error(Fault::config,
@@ -234,6 +253,7 @@ torch::jit::Module load(const std::string& file) {
   if (!std::filesystem::is_regular_file(file)) {
     throw Error(Fault::io, "model.file: there is no file '", file, "'");
   }
+  drop_operators_of_files();
   // Values come from the file, also where a model is built without memory.
   const c10::impl::ExcludeDispatchKeyGuard with_memory(c10::DispatchKey::DeferredInit);
   try {
@@ -247,6 +267,12 @@ torch::jit::Module load(const std::string& file) {
     if (text.find("PytorchStreamReader") != std::string::npos) {
       throw Error(Fault::io, "model.file: '", file, "' is not a TorchScript file",
                   kRemedy);
+    }
+    for (const auto* name : {"aten::from_file", "aten::save"}) {
+      if (text.find(name) == std::string::npos) continue;
+      throw Error(Fault::config, "model.file: the program in '", file, "' uses ", name,
+                  ", which opens files by name; keep what it needs in buffers of the "
+                  "model");
     }
     throw Error(Fault::io, "model.file: '", file, "' is not a TorchScript file that ",
                 "this LibTorch can load: ", first_line(text), kRemedy);

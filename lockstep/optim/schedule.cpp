@@ -173,4 +173,9 @@ void Schedule::load(const NamedTensors& state) {
   num_cooling_ = own[3].second.item<std::int64_t>();
 }
 
+void Schedule::forget_observed() {
+  best_ = worst(config_.goal);
+  num_bad_ = 0;
+}
+
 }  // namespace lockstep::optim

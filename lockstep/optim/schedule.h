@@ -34,6 +34,9 @@ class Schedule {
   // observes().
   NamedTensors state() const;
   void load(const NamedTensors& state);
+  // Forgets what observe() has seen, but not what the rate has come to: another metric
+  // is observed from now on.
+  void forget_observed();
 
  private:
   bool is_progress(double metric) const;

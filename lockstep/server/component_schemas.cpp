@@ -25,7 +25,7 @@ constexpr const char* kSchemas = R"json({
     "memory_fraction": {"type": "number", "minimum": 0.05, "maximum": 1}}},
   "Submission": {"type": "object", "required": ["recipe"], "additionalProperties": false,
     "properties": {
-      "name": {"type": "string", "maxLength": 200},
+      "name": {"type": "string", "maxLength": 200, "pattern": "^[^\\u0000-\\u001f\\u007f]*$"},
       "recipe": {"$ref": "#/components/schemas/Recipe"},
       "inputs": {"type": "object", "additionalProperties": {"type": "string", "maxLength": 200}},
       "priority": {"type": "integer", "minimum": -100, "maximum": 100},
@@ -64,7 +64,7 @@ constexpr const char* kSchemas = R"json({
       "sha256": {"type": "string"}, "created": {"type": "string"}}},
   "NewUpload": {"type": "object", "required": ["kind", "bytes", "sha256"],
     "additionalProperties": false, "properties": {
-      "name": {"type": "string", "maxLength": 200},
+      "name": {"type": "string", "maxLength": 200, "pattern": "^[^\\u0000-\\u001f\\u007f]*$"},
       "kind": {"type": "string", "enum": []},
       "bytes": {"type": "integer", "minimum": 1},
       "sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$"}}},

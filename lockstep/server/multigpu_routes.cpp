@@ -1,10 +1,12 @@
 // /multigpu (and /api/v1/multigpu): the operations that users of earlier trainers call,
 // with the bodies that they send.
 #include <algorithm>
+#include <mutex>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/process.h"
 #include "lockstep/base/text.h"
+#include "lockstep/hardware/choose_gpus.h"
 #include "lockstep/monitor/metrics.h"
 #include "lockstep/server/detail/multigpu.h"
 #include "lockstep/server/detail/route.h"
@@ -120,17 +122,35 @@ Json history(service::Service& service, const Call& call) {
   return {{"items", std::move(items)}};
 }
 
-// Runs `lockstep gpus test`, which is a process with a time limit.
-Response gpu_test(service::Service& service) {
+std::vector<int> free_gpus(service::Service& service, const service::Pool& pool) {
+  auto gpus = pool.gpus;
+  for (const auto& lease : service.store().leases()) {
+    if (lease.is_gpu) std::erase(gpus, lease.unit);
+  }
+  return gpus;
+}
+
+// Runs `lockstep gpus test`, which is a process with a time limit, on GPUs that no job
+// has. One at a time: each has a thread for itself that others' changes wait for.
+Response gpu_test(service::Service& service, std::mutex& only_one) {
+  const std::unique_lock lock(only_one, std::try_to_lock);
+  if (!lock)
+    throw Refusal(Refused::too_often, "the GPUs are being tested; wait for it");
   const auto pool = service.pool();
-  if (pool.gpus.empty()) {
-    return json_response({{"passed", false},
-                          {"problem", "there is no GPU: " + pool.machine.gpu_note},
-                          {"result", nullptr}});
+  const auto gpus = free_gpus(service, pool);
+  if (gpus.empty()) {
+    return json_response(
+        {{"passed", false},
+         {"problem", pool.gpus.empty() ? "there is no GPU: " + pool.machine.gpu_note
+                                       : "jobs have all GPUs; wait for them"},
+         {"gpu_ids", gpus},
+         {"result", nullptr}});
   }
   constexpr std::chrono::minutes kLimit{2};
   const auto output = process::run(
       {.arguments = {service.caller().executable, "gpus", "test", "--json"},
+       .environment = {{"CUDA_VISIBLE_DEVICES",
+                        hardware::visible_devices(pool.machine, gpus)}},
        .out = process::StreamMode::pipe,
        .err = process::StreamMode::pipe},
       kLimit);
@@ -138,6 +158,7 @@ Response gpu_test(service::Service& service) {
   return json_response(
       {{"passed", output.end.ok()},
        {"problem", output.end.ok() ? "" : process::describe(output.end)},
+       {"gpu_ids", gpus},
        {"result", parsed.is_discarded() ? Json(nullptr) : parsed}});
 }
 
@@ -271,7 +292,9 @@ std::vector<Route> multigpu_routes(service::Service& service) {
   add({"GET", "training/history", "getTrainingHistory", "Your jobs, newest first."},
       [&service](Call& call) { return json_response(history(service, call)); });
   add({"POST", "gpu/test", "testGpus", "Whether GPUs compute what they should."},
-      [&service](Call&) { return gpu_test(service); })
+      [&service, only_one = std::make_shared<std::mutex>()](Call&) {
+        return gpu_test(service, *only_one);
+      })
       .is_long = true;
   add({"GET", "gpu/recommendations", "getRecommendations",
        "What to change, with GPU, number and remedy."},

@@ -3,7 +3,9 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/base/version.h"
+#include "lockstep/server/detail/problem.h"
 #include "lockstep/server/detail/prometheus.h"
 #include "lockstep/server/detail/route.h"
 
@@ -97,6 +99,19 @@ Response queue_of(service::Service& service, const Call& call) {
           place.starts_in_seconds ? Json(*place.starts_in_seconds) : Json(nullptr)}});
   }
   return json_response({{"items", std::move(items)}});
+}
+
+// Says nothing of what is wrong: everybody may ask.
+Response ready(service::Service& service) {
+  constexpr int kBusy = 503;
+  try {
+    service.store().database().check_in_place();
+    service.store().jobs({.limit = 1});
+    return json_response({{"status", "ready"}});
+  } catch (const Error& error) {
+    log::error("server", str("not ready: ", error.what()));
+    return problem(kBusy, "the database can not be used; see the server's log");
+  }
 }
 
 // A list that only admins see.
@@ -207,10 +222,7 @@ std::vector<Route> operation_routes(service::Service& service) {
                     .summary = "The server has its database.",
                     .access = Access::open,
                     .response = {{"type", "object"}},
-                    .answer = [&service](Call&) {
-                      service.store().jobs({.limit = 1});
-                      return json_response({{"status", "ready"}});
-                    }});
+                    .answer = [&service](Call&) { return ready(service); }});
   Route metrics{.method = "GET",
                 .path = "/metrics",
                 .operation = "getPrometheus",

@@ -6,6 +6,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/json_problem.h"
 #include "lockstep/base/text.h"
+#include "lockstep/config/server.h"
+#include "lockstep/server/detail/problem.h"
 #include "lockstep/server/detail/schema.h"
 
 namespace lockstep::server {
@@ -18,6 +20,12 @@ using service::Refused;
 // a new one is compared with all before it: without a limit a body of 2 MB takes
 // minutes.
 constexpr int kMostKeys = 10'000;
+
+// Returns "::1" of "[::1]:8477", "localhost" of "localhost:8477".
+std::string_view name_in_host(std::string_view host) {
+  if (text::starts_with(host, "[")) return host.substr(1, host.find(']') - 1);
+  return host.substr(0, host.find(':'));
+}
 
 }  // namespace
 
@@ -57,6 +65,22 @@ std::string secret_of(const Request& request) {
   const auto header = request.header("authorization");
   if (text::lower(header.substr(0, kBearer.size())) != kBearer) return "";
   return std::string(text::trim(header.substr(kBearer.size())));
+}
+
+std::optional<Response> refuse_web_page(const Request& request) {
+  constexpr int kNotAllowed = 403;
+  if (!request.header("origin").empty()) {
+    return problem(kNotAllowed,
+                   "a server without tokens (--insecure-local) does not answer web "
+                   "pages; start it without that flag, and send a token");
+  }
+  const auto host = request.header("host");
+  if (host.empty() || config::is_loopback(text::lower(name_in_host(host)))) {
+    return std::nullopt;
+  }
+  return problem(kNotAllowed,
+                 "Host: a server without tokens (--insecure-local) is asked as "
+                 "127.0.0.1 or localhost only");
 }
 
 void check_query(const Route& route, const Call& call) {

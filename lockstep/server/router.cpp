@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/base/text.h"
 #include "lockstep/server/detail/openapi.h"
 #include "lockstep/server/detail/problem.h"
@@ -161,7 +162,7 @@ AwaitedRequest Router::expect(std::string_view method, std::string_view target) 
 }
 
 std::optional<Response> Router::refuse_sender(const Request& head) {
-  if (options_.everybody) return std::nullopt;
+  if (options_.everybody) return refuse_web_page(head);
   try {
     std::vector<std::string> unused;
     const auto match = find(head.method, head.target, unused);
@@ -177,6 +178,9 @@ Response Router::refuse(int status, std::string_view why) {
 }
 
 Response Router::handle(const Request& request) {
+  if (options_.everybody) {
+    if (auto refused = refuse_web_page(request)) return std::move(*refused);
+  }
   auto response = answer(request, options_.everybody);
   if (!response.stream || options_.everybody) return response;
   // A token that is revoked or expires ends the streams that it has open.
@@ -221,6 +225,9 @@ Response Router::answer(const Request& request,
                            : count_stream(call(*match, request, who), who);
     } catch (const Refusal& refusal) {
       if (route.changes) audit_refusal(*match, who, refusal);
+      throw;
+    } catch (const std::exception&) {
+      if (route.changes) audit_failure(*match, who);
       throw;
     }
   } catch (const Refusal& refusal) {
@@ -310,6 +317,17 @@ void Router::audit_refusal(const Match& match, const service::Identity& who,
   const auto id = match.path.find("id");
   audit(route, who,
         {id == match.path.end() ? "" : id->second, status_of(refusal.kind())});
+}
+
+// The database may be what has failed: the log says so then.
+void Router::audit_failure(const Match& match, const service::Identity& who) {
+  constexpr int kFailed = 500;
+  const auto id = match.path.find("id");
+  try {
+    audit(*match.route, who, {id == match.path.end() ? "" : id->second, kFailed});
+  } catch (const std::exception& error) {
+    log::error("server", str("not in the audit log: ", error.what()));
+  }
 }
 
 Response Router::count_stream(Response response, const service::Identity& who) {

@@ -70,6 +70,7 @@ class Router : public Handler {
   void audit(const Route& route, const service::Identity& who, const AuditedCall& call);
   void audit_refusal(const Match& match, const service::Identity& who,
                      const service::Refusal& refusal);
+  void audit_failure(const Match& match, const service::Identity& who);
   void limit(const Route& route, const service::Identity& who);
   Response count_stream(Response response, const service::Identity& who);
 

@@ -10,6 +10,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/base/text.h"
 #include "lockstep/service/access.h"
+#include "lockstep/service/detail/one_line.h"
 #include "lockstep/service/job_files.h"
 
 namespace lockstep::service {
@@ -135,8 +136,9 @@ void Dispatcher::tell_changes() {
     job->state = change.state;
     job->reason = change.reason;
     job->changed = change.time;
-    log::info("service", str(job->id, " of ", job->user, " is ", name_of(job->state),
-                             job->reason.empty() ? "" : ": ", job->reason));
+    log::info("service",
+              one_line(str(job->id, " of ", job->user, " is ", name_of(job->state),
+                           job->reason.empty() ? "" : ": ", job->reason)));
     if (on_change_) on_change_(*job);
   }
 }
@@ -255,6 +257,10 @@ void Dispatcher::fail_or_retry(const Job& job, const std::string& reason,
   if (!may_retry || job.retries >= job.max_retries || job.state == JobState::stopping) {
     return settle(job, JobState::failed, reason);
   }
+  // Its user does not want it to run now: who resumes it, tries it again.
+  if (job.state == JobState::pausing) {
+    return settle(job, JobState::paused, "paused after: " + reason);
+  }
   const auto delay = retry_delay(config().queue, job.retries);
   store_.transaction([&] {
     store_.set_retry(job.id, job.retries + 1, store_.now() + delay);
@@ -302,9 +308,12 @@ void Dispatcher::start(const Job& job, const Turn& turn, const Pool& pool) {
   // Written down before the process is there: a server that is killed between the two
   // finds an attempt without a supervisor, and starts it.
   store_.transaction([&] {
+    // Paused and resumed on something else since its turn was found out, say.
+    const auto now = store_.find_job(job.id);
+    if (!now || now->resources != job.resources) return;
     moved = store_.move(job.id, {JobState::queued, JobState::planning});
     if (!moved) return;
-    started.attempt = job.attempt + 1;
+    started.attempt = now->attempt + 1;
     store_.set_attempt(job.id, started.attempt, store_.now());
     store_.add_leases(turn.leases);
   });
@@ -313,7 +322,13 @@ void Dispatcher::start(const Job& job, const Turn& turn, const Pool& pool) {
   spawn(started, pool);
 }
 
-void Dispatcher::spawn(const Job& job, const Pool& pool) {
+void Dispatcher::spawn(const Job& listed, const Pool& pool) {
+  const auto whole = store_.find_job(listed.id);
+  // Cancelled or paused since: the next look ends what has not begun.
+  if (!whole || whole->attempt != listed.attempt || whole->state != listed.state) {
+    return;
+  }
+  const auto& job = *whole;
   const auto folder = folder_of(job.id);
   std::vector<Lease> mine;
   for (const auto& lease : store_.leases()) {

@@ -61,7 +61,7 @@ class Dispatcher {
   void settle(const Job& job, JobState to, const std::string& reason);
   void start_next();
   void start(const Job& job, const Turn& turn, const Pool& pool);
-  void spawn(const Job& job, const Pool& pool);
+  void spawn(const Job& listed, const Pool& pool);
   void tell_changes();
   void empty_removed();
   void complain(const std::string& job, const std::string& text);

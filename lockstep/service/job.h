@@ -20,6 +20,8 @@ struct Resources {
   std::vector<int> gpu_ids = {};  // these very ones; empty: any
   std::int64_t min_memory_bytes = 0;
   double memory_fraction = 0;  // of each GPU, shared with other jobs; 0: alone on it
+
+  bool operator==(const Resources&) const = default;
 };
 
 struct NewJob {
@@ -31,8 +33,10 @@ struct NewJob {
   Milliseconds time_limit = 0;  // of training, over all attempts; 0: none
   Resources resources;
   std::vector<std::string> needs = {};  // jobs that have to be done before
-  std::string request;                  // as it came, for people who ask later
-  std::string recipe;                   // YAML or JSON
+  // As it came, for people who ask later, and as YAML or JSON. A list of jobs has
+  // neither: together they may be larger than the memory.
+  std::string request;
+  std::string recipe;
   std::vector<std::pair<std::string, std::string>> overrides = {};  // of the server
 };
 
@@ -52,6 +56,7 @@ struct Job : NewJob {
   double gpu_seconds = 0;  // that its attempts have had, times GPUs
   double seconds = 0;      // that its attempts have had
   std::int64_t bytes = 0;  // of its folder, when its last attempt ended
+  std::string recipe_key;  // the same for the same recipe; "": not known
 };
 
 struct StateChange {

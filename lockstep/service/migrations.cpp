@@ -10,7 +10,7 @@ namespace {
 
 // Each brings the layout to the version after it. They are history: existing ones never
 // change.
-constexpr std::array<std::string_view, 2> kMigrations{R"sql(
+constexpr std::array<std::string_view, 3> kMigrations{R"sql(
 CREATE TABLE users (
   name TEXT PRIMARY KEY, unix_user TEXT NOT NULL DEFAULT '', created INTEGER NOT NULL,
   settings TEXT NOT NULL DEFAULT '') STRICT;
@@ -52,6 +52,13 @@ CREATE TABLE audit (
                                                       R"sql(
 ALTER TABLE jobs ADD COLUMN kind TEXT NOT NULL DEFAULT 'training';
 ALTER TABLE jobs ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;
+)sql",
+                                                      R"sql(
+ALTER TABLE jobs ADD COLUMN recipe_key TEXT NOT NULL DEFAULT '';
+ALTER TABLE jobs ADD COLUMN text_bytes INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE removed_use (
+  user TEXT NOT NULL REFERENCES users, time INTEGER NOT NULL, seconds REAL NOT NULL,
+  gpu_seconds REAL NOT NULL) STRICT;
 )sql"};
 
 int version_of(Database& database) {

@@ -122,20 +122,24 @@ std::function<std::optional<double>(const Job&)> Service::expected_seconds(
     const std::vector<Job>& waiting) {
   constexpr int kLook = 50;
   std::set<std::string_view> wanted;
-  for (const auto& job : waiting) wanted.insert(job.recipe);
+  for (const auto& job : waiting) wanted.insert(job.recipe_key);
   std::map<std::string, double> of_recipe;
   std::vector<double> seconds;
   for (const auto& job : store_.jobs(
            {.state = JobState::done, .kind = JobKind::training, .limit = kLook})) {
     seconds.push_back(job.seconds);
-    if (wanted.contains(job.recipe)) of_recipe.emplace(job.recipe, job.seconds);
+    if (wanted.contains(job.recipe_key)) {
+      of_recipe.emplace(job.recipe_key, job.seconds);
+    }
   }
   for (const auto& job :
        store_.jobs({.state = JobState::done, .kind = JobKind::plan, .limit = kLook})) {
-    if (!wanted.contains(job.recipe) || of_recipe.contains(job.recipe)) continue;
+    if (!wanted.contains(job.recipe_key) || of_recipe.contains(job.recipe_key)) {
+      continue;
+    }
     const auto predicted =
         predicted_seconds(JobFile(dispatcher_.folder_of(job.id), "plan.json"));
-    if (predicted) of_recipe.emplace(job.recipe, *predicted);
+    if (predicted) of_recipe.emplace(job.recipe_key, *predicted);
   }
   std::optional<double> usual;
   if (!seconds.empty()) {
@@ -149,7 +153,7 @@ std::function<std::optional<double>(const Job&)> Service::expected_seconds(
     if (job.attempt > 0) {
       if (const auto left = seconds_left(dispatcher_.folder_of(job.id))) return left;
     }
-    const auto known = of_recipe.find(job.recipe);
+    const auto known = of_recipe.find(job.recipe_key);
     return known == of_recipe.end() ? usual : std::optional(known->second);
   };
 }

@@ -52,6 +52,7 @@ int Service::clean_up() {
       remove_unless_changed([&] { remove(admin, job.id); });
     }
   }
+  uploads_.remove_strays();
   if (store.keep_uploads.count() == 0) return removed;
   std::string used;
   for (const auto& job : store_.jobs({.limit = 1'000'000})) {

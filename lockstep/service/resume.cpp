@@ -71,6 +71,10 @@ Job Service::resume(const Identity& who, const std::string& id,
       const auto problem = never_fits(pool(), *resources);
       if (!problem.empty()) throw Refusal(Refused::invalid, "resources: ", problem);
     }
+    if (now.state == JobState::queued && resources && *resources != now.resources) {
+      throw Refusal(Refused::conflict,
+                    "the job is queued; pause it, then resume it on other resources");
+    }
     if (now.state == JobState::queued) return;
     // One that is over counts again, as a new one would.
     if (is_over(now.state)) check_quota(now.user);

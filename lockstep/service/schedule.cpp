@@ -76,13 +76,16 @@ class Scheduler {
     if (!turn.reason.empty()) return turn;
     const auto wanted = resources_of(job);
     auto& behind = wanted.gpus > 0 ? behind_gpus_ : behind_cores_;
-    if (!behind.empty()) {
-      turn.reason = str("waits behind ", behind);
+    if (behind != nullptr) {
+      // The ids of others' jobs are nobody's business.
+      turn.reason =
+          str("waits behind ",
+              behind->user == job.user ? behind->id : "a job of another user");
       return turn;
     }
     auto allocation = allocate(view_.pool, leases_, wanted);
     if (!allocation) {
-      behind = job.id;
+      behind = &job;
       turn.reason = allocation.reason;
       return turn;
     }
@@ -126,7 +129,8 @@ class Scheduler {
   const config::QuotaConfig& quota_;
   std::vector<Lease> leases_;
   std::map<std::string, Standing> users_;
-  std::string behind_gpus_, behind_cores_;  // the job that others wait behind
+  const Job* behind_gpus_ = nullptr;  // the jobs that others wait behind
+  const Job* behind_cores_ = nullptr;
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "lockstep/hf/model_folders.h"
 #include "lockstep/jobs/settle_model.h"
 #include "lockstep/jobs/state_directory.h"
+#include "lockstep/service/detail/one_line.h"
 #include "lockstep/service/secrets.h"
 #include "lockstep/service/unix_users.h"
 
@@ -52,6 +53,9 @@ void check_submission(const Submission& wanted) {
   if (wanted.name.size() > kLongestJobName || text::first_invalid_utf8(wanted.name)) {
     throw Refusal(Refused::invalid, "name: at most ", kLongestJobName,
                   " bytes of UTF-8");
+  }
+  if (has_control_characters(wanted.name)) {
+    throw Refusal(Refused::invalid, "name: no control characters");
   }
   if (std::abs(wanted.priority) > kHighestPriority) {
     throw Refusal(Refused::invalid, "priority: from ", -kHighestPriority, " to ",
@@ -190,6 +194,31 @@ std::optional<std::string> Service::find_input(const Identity& who,
   return std::nullopt;
 }
 
+// Texts become an upload of their own. If no job comes of it, nobody else would remove
+// it.
+CheckedRecipe Service::check_recipe(const Identity& who, const Submission& submission) {
+  const FindInput find = [&](const std::string& knob, const std::string& name) {
+    return find_input(who, knob, name);
+  };
+  auto recipe = submission.recipe;
+  if (submission.texts.empty()) return check_remote(recipe, find);
+  const auto lines = lines_of(submission.texts);
+  const auto bytes = static_cast<std::int64_t>(lines.size());
+  check_disk(who.user, bytes);
+  const auto texts = uploads_.create(who, {.name = "texts of a job",
+                                           .kind = "jsonl",
+                                           .bytes = bytes,
+                                           .sha256 = sha256(lines)});
+  try {
+    uploads_.add_part(who, texts.id, {0, lines});
+    recipe.inputs["data.dir"] = texts.id;
+    return check_remote(recipe, find);
+  } catch (...) {
+    uploads_.remove(who, texts.id);
+    throw;
+  }
+}
+
 Job Service::submit(const Identity& who, const Submission& submission) {
   if (!who.may_change(who.user)) {
     throw Refusal(Refused::not_allowed, "a viewer may not submit jobs");
@@ -201,21 +230,7 @@ Job Service::submit(const Identity& who, const Submission& submission) {
   for (const auto& needed : submission.needs) job(who, needed);  // refuses unknown ones
   const auto problem = never_fits(pool(), submission.resources);
   if (!problem.empty()) throw Refusal(Refused::invalid, "resources: ", problem);
-  auto recipe = submission.recipe;
-  std::optional<Upload> texts;
-  if (!submission.texts.empty()) {
-    const auto lines = lines_of(submission.texts);
-    texts = uploads_.create(who, {.name = "texts of a job",
-                                  .kind = "jsonl",
-                                  .bytes = static_cast<std::int64_t>(lines.size()),
-                                  .sha256 = sha256(lines)});
-    uploads_.add_part(who, texts->id, {0, lines});
-    recipe.inputs["data.dir"] = texts->id;
-  }
-  const auto checked =
-      check_remote(recipe, [&](const std::string& knob, const std::string& name) {
-        return find_input(who, knob, name);
-      });
+  const auto checked = check_recipe(who, submission);
   NewJob job{.user = who.user,
              .name = submission.name,
              .kind = submission.kind,
@@ -225,7 +240,7 @@ Job Service::submit(const Identity& who, const Submission& submission) {
              .resources = submission.resources,
              .needs = submission.needs,
              .request = submission.request,
-             .recipe = recipe.text,
+             .recipe = submission.recipe.text,
              .overrides = checked.overrides};
   if (!config().provided.models_dir.empty()) {
     job.overrides.emplace_back("models.dir", config().provided.models_dir);

@@ -128,6 +128,7 @@ class Service {
  private:
   std::optional<std::string> find_input(const Identity& who, const std::string& knob,
                                         const std::string& name);
+  CheckedRecipe check_recipe(const Identity& who, const Submission& submission);
   std::vector<QueuePlace> queue_places();
   std::vector<Load> running_loads();
   std::function<std::optional<double>(const Job&)> expected_seconds(

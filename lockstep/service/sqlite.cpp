@@ -38,6 +38,13 @@ void make_file(const files::Path& file) {
   if (!S_ISREG(info.st_mode)) files::fail("open", file, ELOOP);
 }
 
+// Returns device and inode of a file; zeroes if there is none.
+std::pair<std::uint64_t, std::uint64_t> identity_of(const std::filesystem::path& file) {
+  struct stat info {};
+  if (::stat(file.c_str(), &info) != 0) return {};
+  return {info.st_dev, info.st_ino};
+}
+
 }  // namespace
 
 Statement::Statement(Statement&& other) noexcept
@@ -115,6 +122,7 @@ Database::Database(const std::filesystem::path& file) : file_(file) {
     sqlite3_close(database_);
     throw Error(Fault::io, "database: can not open '", file.string(), "': ", reason);
   }
+  identity_ = identity_of(file);
   constexpr int kBusyMilliseconds = 10'000;
   sqlite3_busy_timeout(database_, kBusyMilliseconds);
   sqlite3_extended_result_codes(database_, 1);
@@ -166,6 +174,13 @@ std::int64_t Database::total_changes() const {
   return sqlite3_total_changes(database_);
 }
 
+void Database::check_in_place() const {
+  if (identity_of(file_) == identity_) return;
+  throw Error(Fault::io, "database: '", file_.string(),
+              "' was removed or replaced while it was open; stop the server and put it "
+              "back (lockstep restore)");
+}
+
 void Database::back_up_to(const std::filesystem::path& file) {
   // It may be there if it is empty: made by us, so that others can not read it.
   const files::Descriptor made(
@@ -175,6 +190,7 @@ void Database::back_up_to(const std::filesystem::path& file) {
 }
 
 Transaction::Transaction(Database& database) : database_(database) {
+  database_.check_in_place();
   database_.execute("BEGIN IMMEDIATE");
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 struct sqlite3;
@@ -72,12 +73,17 @@ class Database {
   std::int64_t changes() const;        // rows of the last statement
   std::int64_t total_changes() const;  // rows of all statements of this connection
 
+  // Throws Fault::io if the file was removed or replaced since it was opened: what is
+  // written then is nowhere when this process has ended.
+  void check_in_place() const;
+
   // Copies the database as it is at one moment, while others write.
   void back_up_to(const std::filesystem::path& file);
 
  private:
   sqlite3* database_ = nullptr;
   std::filesystem::path file_;
+  std::pair<std::uint64_t, std::uint64_t> identity_{};  // of the file: device, inode
   std::map<std::string, sqlite3_stmt*, std::less<>> statements_;
 };
 

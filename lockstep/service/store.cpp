@@ -19,8 +19,10 @@ constexpr std::size_t kMostKeptBytes = 16 << 20;
 constexpr std::string_view kColumns =
     "number, id, user, name, state, reason, priority, created, changed, started, "
     "finished, not_before, spawned, attempt, retries, max_retries, time_limit, cores, "
-    "gpus, gpu_ids, min_memory, memory_fraction, seconds, gpu_seconds, needs, request, "
-    "recipe, overrides, kind, bytes";
+    "gpus, gpu_ids, min_memory, memory_fraction, seconds, gpu_seconds, needs, "
+    "overrides, kind, bytes, recipe_key, ";
+constexpr std::string_view kWithTexts = "request, recipe";
+constexpr std::string_view kWithoutTexts = "'', ''";
 
 // What we have written ourselves: a text that is none is a damaged database.
 template <typename T>
@@ -75,11 +77,12 @@ Job job_of(const Statement& statement) {
   job.seconds = row.number();
   job.gpu_seconds = row.number();
   job.needs = parsed<std::vector<std::string>>(row.text());
-  job.request = row.text();
-  job.recipe = row.text();
   job.overrides = parsed<std::vector<std::pair<std::string, std::string>>>(row.text());
   job.kind = job_kind_of(row.text()).value_or(JobKind::training);
   job.bytes = row.integer();
+  job.recipe_key = row.text();
+  job.request = row.text();
+  job.recipe = row.text();
   return job;
 }
 
@@ -125,8 +128,9 @@ std::string Store::add_job(const NewJob& job) {
         .prepare(
             "INSERT INTO jobs (id, user, name, state, reason, priority, created, "
             "changed, max_retries, time_limit, cores, gpus, gpu_ids, min_memory, "
-            "memory_fraction, needs, request, recipe, overrides, kind) VALUES (?, ?, "
-            "?, 'queued', '', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+            "memory_fraction, needs, request, recipe, overrides, kind, recipe_key, "
+            "text_bytes) VALUES (?, ?, ?, 'queued', '', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+            "?, ?, ?, ?, ?, ?, ?)")
         .bind(id)
         .bind(job.user)
         .bind(job.name)
@@ -145,6 +149,8 @@ std::string Store::add_job(const NewJob& job) {
         .bind(job.recipe)
         .bind(Json(job.overrides).dump())
         .bind(name_of(job.kind))
+        .bind(sha256(job.recipe))
+        .bind(static_cast<std::int64_t>(job.request.size() + job.recipe.size()))
         .run();
     database_
         .prepare(
@@ -158,7 +164,8 @@ std::string Store::add_job(const NewJob& job) {
 }
 
 std::optional<Job> Store::find_job(std::string_view id) {
-  static const auto kSql = str("SELECT ", kColumns, " FROM jobs WHERE id = ?");
+  static const auto kSql =
+      str("SELECT ", kColumns, kWithTexts, " FROM jobs WHERE id = ?");
   const Lock lock(mutex_);
   auto found = database_.prepare(kSql);
   found.bind(id);
@@ -169,7 +176,7 @@ std::optional<Job> Store::find_job(std::string_view id) {
 std::vector<Job> Store::jobs(const JobFilter& filter) {
   const Lock lock(mutex_);
   auto found = database_.prepare(
-      str("SELECT ", kColumns,
+      str("SELECT ", kColumns, kWithoutTexts,
           " FROM jobs WHERE (?1 = '' OR user = ?1) AND (?2 = '' OR state = ?2) AND "
           "(?3 = 0 OR number < ?3) AND (?4 = '' OR kind = ?4) ORDER BY number DESC "
           "LIMIT ?5"));
@@ -185,8 +192,8 @@ std::vector<Job> Store::jobs_in(std::span<const JobState> states) {
   const Lock lock(mutex_);
   std::vector<Job> all;
   for (const auto state : states) {
-    auto found = database_.prepare(
-        str("SELECT ", kColumns, " FROM jobs WHERE state = ? ORDER BY number"));
+    auto found = database_.prepare(str("SELECT ", kColumns, kWithoutTexts,
+                                       " FROM jobs WHERE state = ? ORDER BY number"));
     found.bind(name_of(state));
     auto some = jobs_of(found);
     std::move(some.begin(), some.end(), std::back_inserter(all));
@@ -326,13 +333,6 @@ void Store::set_bytes(std::string_view id, std::int64_t bytes) {
       .bind(bytes)
       .bind(id)
       .run();
-}
-
-void Store::remove_job(std::string_view id) {
-  transaction([&] {
-    database_.prepare("DELETE FROM history WHERE job = ?").bind(id).run();
-    database_.prepare("DELETE FROM jobs WHERE id = ?").bind(id).run();
-  });
 }
 
 void Store::add_leases(std::span<const Lease> leases) {

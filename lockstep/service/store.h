@@ -73,7 +73,7 @@ class Store {
   explicit Store(const std::filesystem::path& file,
                  const Clock& clock = Clock::system());
 
-  static constexpr int kVersion = 2;
+  static constexpr int kVersion = 3;
 
   // Runs `body` as one transaction: all of it, or nothing if it throws.
   void transaction(const std::function<void()>& body);
@@ -92,6 +92,7 @@ class Store {
   // nullptr if there is none.
   std::shared_ptr<const JobAndHistory> job_now(const std::string& id);
 
+  // Without the texts of jobs.
   std::vector<Job> jobs(const JobFilter& filter);
   std::vector<Job> jobs_in(std::span<const JobState> states);  // oldest first
 
@@ -111,6 +112,7 @@ class Store {
   void set_retry(std::string_view id, int retries, Milliseconds not_before);
   void add_use(std::string_view id, double seconds, double gpu_seconds);
   void set_bytes(std::string_view id, std::int64_t bytes);
+  // What the job has used stays in use() for its time.
   void remove_job(std::string_view id);
 
   void add_leases(std::span<const Lease> leases);
@@ -119,7 +121,8 @@ class Store {
 
   std::vector<UserUse> use();
 
-  // The bytes of a user's jobs, as far as attempts have ended.
+  // The bytes of a user's jobs: their texts here, and folders as far as attempts have
+  // ended.
   std::int64_t bytes_of(std::string_view user);
 
   // The settings that a user keeps (JSON); "" if there are none.

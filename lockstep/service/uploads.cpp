@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -11,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/files.h"
 #include "lockstep/base/text.h"
+#include "lockstep/service/detail/one_line.h"
 #include "lockstep/service/refusal.h"
 #include "lockstep/service/secrets.h"
 
@@ -95,6 +97,9 @@ void Uploads::check(const NewUpload& upload) {
   if (upload.name.size() > kLongestFileName || text::first_invalid_utf8(upload.name)) {
     throw Refusal(Refused::invalid, "name: at most ", kLongestFileName,
                   " bytes of UTF-8");
+  }
+  if (has_control_characters(upload.name)) {
+    throw Refusal(Refused::invalid, "name: no control characters");
   }
 }
 
@@ -230,6 +235,21 @@ void Uploads::remove(const Identity& who, const std::string& id) {
   });
   std::error_code ignored;
   std::filesystem::remove_all(folder_ / upload.id, ignored);
+}
+
+void Uploads::remove_strays() {
+  constexpr std::chrono::hours kPatience{1};
+  std::error_code ignored;
+  std::vector<files::Path> strays;
+  for (std::filesystem::directory_iterator it(folder_, ignored), end; it != end;
+       it.increment(ignored)) {
+    const auto changed = std::filesystem::last_write_time(it->path(), ignored);
+    const auto age = std::filesystem::file_time_type::clock::now() - changed;
+    if (!ignored && age > kPatience && !look_up(it->path().filename().string())) {
+      strays.push_back(it->path());
+    }
+  }
+  for (const auto& stray : strays) std::filesystem::remove_all(stray, ignored);
 }
 
 std::int64_t Uploads::bytes_of(const std::string& user) {

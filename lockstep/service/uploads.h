@@ -55,6 +55,10 @@ class Uploads {
   Upload add_part(const Identity& who, const std::string& id, const UploadPart& part);
   void remove(const Identity& who, const std::string& id);
 
+  // Removes what has been here for an hour and is no upload: a server that was killed
+  // in the middle of one, or a change that was taken back, leaves its bytes.
+  void remove_strays();
+
   // Returns the place of a complete file.
   files::Path path_of(const Upload& upload) const;
 

@@ -1,7 +1,8 @@
 #include "lockstep/storage/zip.h"
 
 #include <algorithm>
-#include <optional>
+#include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/storage/detail/input_file.h"
@@ -48,6 +49,7 @@ class ZipReader {
     const auto bytes = text(begin, size);
     std::map<std::string, ZipRecord> result;
     for (std::size_t at = 0; at < bytes.size();) take(bytes, at, result);
+    check_apart(result);
     return result;
   }
 
@@ -63,6 +65,20 @@ class ZipReader {
       refuse("its directory leads to byte ", begin, " of ", file_.size());
     }
     return file_.text(begin, size);
+  }
+
+  // Records that share their bytes let a small file unpack to any size.
+  void check_apart(const std::map<std::string, ZipRecord>& records) const {
+    std::vector<std::pair<std::int64_t, std::int64_t>> extents;
+    for (const auto& [name, record] : records) {
+      if (record.size > 0) extents.emplace_back(record.begin, record.size);
+    }
+    std::sort(extents.begin(), extents.end());
+    std::int64_t end = 0;
+    for (const auto& [begin, size] : extents) {
+      if (begin < end) refuse("the records in it overlap at byte ", begin);
+      end = begin + size;
+    }
   }
 
   // Reads a little-endian number; 0 beyond the end.

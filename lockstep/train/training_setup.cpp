@@ -145,6 +145,11 @@ void Training::restore() {
   stop_.restore(*at);
   updates_.scaler().load(tensors_of(at->scaler));
   schedule_.load(tensors_of(at->schedule));
+  // A plateau follows the primary metric, unless it is told to follow the loss.
+  const bool is_other = !at->primary.empty() && at->primary != result_.primary;
+  if (is_other && config_.schedule.goal != config::Goal::min) {
+    schedule_.forget_observed();
+  }
   if (at->micro_batch > 0 && at->micro_batch < step_.micro_batch()) {
     step_.set_micro_batch(at->micro_batch);
   }

@@ -84,7 +84,12 @@ TEST(Failure, ARankThatGivesUpWhileItWaitsIsHeardByTheOthers) {
   EXPECT_FALSE(errors[1]);
 }
 
-TEST(Failure, ATimeoutIsAnErrorAndTheDestructorDoesNotHang) {
+namespace {
+
+using Collective = std::function<comm::Pending(Communicator&)>;
+
+// Rank 1 takes no part in it.
+void expect_a_timeout(const Collective& collective) {
   const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
   const auto errors = as_threads(2, [&](int rank) {
     auto c = comm::make_gloo({.store = store,
@@ -95,7 +100,7 @@ TEST(Failure, ATimeoutIsAnErrorAndTheDestructorDoesNotHang) {
       store->wait({"gave up"}, kPatience);
       return;
     }
-    const auto error = error_of([&] { c->all_reduce(torch::ones({8})).wait(); });
+    const auto error = error_of([&] { collective(*c).wait(); });
     c.reset();
     store->set("gave up", std::string("yes"));
     throw *error;
@@ -103,6 +108,23 @@ TEST(Failure, ATimeoutIsAnErrorAndTheDestructorDoesNotHang) {
   ASSERT_TRUE(errors[0]);
   EXPECT_EQ(errors[0]->fault(), Fault::comm);
   EXPECT_FALSE(errors[1]);
+}
+
+}  // namespace
+
+// Whatever the collective is: c10d gives each a work of another kind.
+TEST(Failure, ATimeoutIsAnErrorAndTheDestructorDoesNotHang) {
+  const std::vector<Collective> collectives{
+      [](Communicator& c) { return c.all_reduce(torch::ones({8})); },
+      [](Communicator& c) {
+        return c.reduce_scatter(torch::empty({4}), torch::ones({8}));
+      },
+      [](Communicator& c) { return c.all_gather(torch::empty({8}), torch::ones({4})); },
+      [](Communicator& c) { return c.broadcast(torch::ones({8}), 1); }};
+  std::vector<std::jthread> side_by_side;  // each asks its peers for a while
+  for (const auto& collective : collectives) {
+    side_by_side.emplace_back([&collective] { expect_a_timeout(collective); });
+  }
 }
 
 // An exception may unwind between the start of a collective and its wait().
@@ -151,6 +173,9 @@ TEST(Failure, RanksThatAskForDifferentThingsOverGlooAreNamed) {
   const Ask broadcast = [](Communicator& c, const torch::Tensor& t) {
     return c.broadcast(t, 0);
   };
+  const Ask scatter = [](Communicator& c, const torch::Tensor& t) {
+    return c.reduce_scatter(torch::empty({t.numel()}), torch::ones({2 * t.numel()}));
+  };
   struct Case {
     Ask first, second;
     int more;  // elements of rank 1
@@ -160,6 +185,7 @@ TEST(Failure, RanksThatAskForDifferentThingsOverGlooAreNamed) {
   const std::vector<Case> cases{
       {sum, sum, 2, kNever, "rank 0 all_reduce(sum) of Float [3] at "},
       {gather, gather, 2, kNever, "rank 0 all_gather of Float [3] at "},
+      {scatter, scatter, 2, kNever, "rank 0 reduce_scatter(sum) of Float [6] at "},
       // Nothing of one is anything of the other: both wait in vain.
       {sum, broadcast, 0, std::chrono::seconds(2), "rank 1 broadcast from rank 0 of "}};
   for (const auto& one : cases) {

@@ -71,6 +71,34 @@ TEST_F(ArraysTest, OtherArraysAreFieldsAndAreNamed) {
               HasSubstr("there is no array 'age' to train on; there are age_years"));
 }
 
+// A file may have an array called "input" that is not the input.
+TEST_F(ArraysTest, TheRecipeNamesRolesWhateverOtherArraysAreCalled) {
+  const std::string one("\x00\x00\x80\x3f", 4), two("\x00\x00\x00\x40", 4);
+  for (const auto* name : {"a", "b", "c"}) {
+    put(std::string("train/") + name + ".npy", npy("<f4", "(1,)", one));
+  }
+  for (const auto* name : {"input", "target", "target_weight"}) {
+    put(std::string("train/") + name + ".npy", npy("<f4", "(1,)", two));
+  }
+  auto config = this->config();
+  config.table = {.input = {"a"}, .target = {"b"}, .weight = "c"};
+  const auto train = open(config, Split::train);
+  ASSERT_EQ(train->spec().fields.size(), 1u);
+  Loader loader(*train, {.batch = 1, .epochs = 1});
+  const auto* batch = loader.next();
+  for (const auto* role : {"input", "target", "target_weight"}) {
+    EXPECT_EQ(batch->at(role).item<float>(), 1) << role;
+  }
+  const auto refusal_of = [&](const config::TableData& table) {
+    config.table = table;
+    return test::error_text(Fault::config, [&] { open(config, Split::train); });
+  };
+  EXPECT_THAT(refusal_of({.input = {"a"}, .target = {"a"}}),
+              HasSubstr("data.target: the array 'a' has another role, too"));
+  EXPECT_THAT(refusal_of({.input = {"a"}, .target = {"b"}, .weight = "b"}),
+              HasSubstr("data.weight: the array 'b' has another role, too"));
+}
+
 TEST_F(ArraysTest, WhatIsNoArrayOfNumbersIsRefusedByName) {
   put("y_train.npy", npy("<i8", "(1,)", std::string(8, '\0')));
   const auto image = npy("|u1", "(1, 8, 8, 3)", std::string(192, '\0'));
@@ -90,6 +118,10 @@ TEST_F(ArraysTest, WhatIsNoArrayOfNumbersIsRefusedByName) {
               HasSubstr("truncated"));
   put("x_train.npy", npy("<f4", "()", "1234"));
   EXPECT_THAT(error(), HasSubstr("has 1 rows, but"));
+  put("x_train.npy", npy("<f4", "(1, 1)", "1234"));
+  put("version.npy", npy("<f4", "()", "1234"));
+  EXPECT_THAT(error(), AllOf(HasSubstr("version.npy' has 0 rows, but"),
+                             HasSubstr("x_train.npy' has 1;")));
 }
 
 TEST_F(ArraysTest, RowsAndClassesHaveToAgree) {
@@ -103,6 +135,48 @@ TEST_F(ArraysTest, RowsAndClassesHaveToAgree) {
   EXPECT_THAT(error(Split::eval), HasSubstr("y_test.npy' has the class 2"));
   put("train/y.npy", npy("|u1", "(2,)", "\1\1"));
   EXPECT_THAT(error(), HasSubstr("are both 'y' to train on"));
+}
+
+// Bytes are seen as 0 to 1, other numbers as they are.
+TEST_F(ArraysTest, BothPartsHaveToBeOfOneKind) {
+  put("x_train.npy", npy("<f4", "(1, 1)", "1234"));
+  put("y_train.npy", npy("|u1", "(1,)", "\1"));
+  put("x_test.npy", npy("|u1", "(1, 1)", "a"));
+  put("y_test.npy", npy("<i8", "(1,)", std::string("\1\0\0\0\0\0\0\0", 8)));
+  EXPECT_THAT(error(Split::eval),
+              HasSubstr("x_test.npy' is of unsigned char, but 'x_train.npy' of float"));
+  put("x_test.npy", npy("<f8", "(1, 1)", "12345678"));
+  EXPECT_NO_THROW(open(config(), Split::eval));
+  put("y_test.npy", npy("<f4", "(1,)", "1234"));
+  EXPECT_THAT(error(Split::eval), HasSubstr("save both as one dtype"));
+}
+
+// The directory of a zip file, and its end, for records whose bytes all begin at 0.
+std::string zip_of(const std::vector<std::string>& names, const std::string& body) {
+  const auto number = [](std::size_t value, std::size_t width) {
+    std::string bytes;
+    for (; width > 0; --width, value >>= 8) bytes += static_cast<char>(value & 0xFF);
+    return bytes;
+  };
+  const auto head = std::string("PK\x03\x04") + std::string(26, '\0') + body;
+  std::string directory;
+  for (const auto& name : names) {
+    directory += "PK\x01\x02" + std::string(16, '\0') + number(body.size(), 4) +
+                 number(body.size(), 4) + number(name.size(), 2) +
+                 std::string(16, '\0') + name;
+  }
+  return head + directory + "PK\x05\x06" + std::string(6, '\0') +
+         number(names.size(), 2) + number(directory.size(), 4) +
+         number(head.size(), 4) + std::string(2, '\0');
+}
+
+TEST_F(ArraysTest, RecordsThatShareTheirBytesAreRefused) {
+  const auto array = npy("<f4", "(1,)", "1234");
+  put("train.npz", zip_of({"x.npy"}, array));
+  EXPECT_THAT(test::error_text(Fault::config, [&] { open(config(), Split::train); }),
+              HasSubstr("data.target: none of the arrays x"));
+  put("train.npz", zip_of({"x.npy", "y.npy"}, array));
+  EXPECT_THAT(error(), HasSubstr("the records in it overlap at byte 30"));
 }
 
 TEST_F(ArraysTest, AZipThatIsDamagedIsRefused) {

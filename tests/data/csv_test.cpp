@@ -2,6 +2,8 @@
 // refused with file and line.
 #include <cmath>
 
+#include "lockstep/data/detail/csv_reader.h"
+#include "lockstep/data/detail/table.h"
 #include "lockstep/data/open.h"
 #include "tests/data/image_files.h"
 #include "tests/data/support.h"
@@ -63,6 +65,32 @@ TEST_F(Csv, NumbersAreStandardizedByTheTrainingRows) {
   EXPECT_EQ(eval.at("target").item<int>(), 1);
   const auto raw = batch_of(*open(config({.standardize = false}), Split::train));
   EXPECT_TRUE(raw.at("input").equal(torch::tensor({{1.0F, 10.0F}, {3.0F, 10.0F}})));
+}
+
+// One-hot values of a few mistakes would be learnt in silence.
+TEST_F(Csv, WordsAmongNumbersAreRefusedUnlessTheColumnIsAsked) {
+  for (const auto* word : {"n/a", "NaN", "inf", "1e999", "12 kg"}) {
+    put("train.csv", str("a,target\n1,no\n2,yes\n", word, ",no\n"));
+    EXPECT_THAT(error(Fault::io, config()),
+                HasSubstr(str("train.csv:4: 'a' is '", word, "', not a number")));
+    const auto asked =
+        open(config({.columns = {{"a", ColumnType::category}}}), Split::train);
+    EXPECT_EQ(asked->spec().shape, (std::vector<std::int64_t>{3}));
+  }
+  put("train.csv", "a,target\n1,10.5\n2,nan\n");
+  EXPECT_THAT(error(Fault::io, config()), HasSubstr("train.csv:3: 'target' is 'nan'"));
+  put("train.csv", "a,target\nx1,no\nx2,yes\n3,no\n");  // names, of which one is 3
+  EXPECT_EQ(open(config(), Split::train)->spec().shape, (std::vector<std::int64_t>{3}));
+}
+
+TEST_F(Csv, NamesThatEveryRowHasAnotherOfTakeNoSquareOfMemory) {
+  std::string rows = "name,size,target\n";
+  constexpr std::size_t kRows = 500;
+  for (std::size_t i = 0; i < kRows; ++i) rows += str("user", i, ",", i % 7, ",yes\n");
+  detail::CsvReader file(put("train.csv", rows));
+  const auto form = detail::form_of(file, config());
+  EXPECT_EQ(form.width, kRows + 1);
+  EXPECT_EQ(detail::read_table(file, form, config()).numbers.size(), 2 * kRows);
 }
 
 TEST_F(Csv, CategoriesOfTheInputAreOneValueEach) {

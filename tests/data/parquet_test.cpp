@@ -106,6 +106,12 @@ TEST_F(ParquetOracle, ListsAreAsManyColumnsAndNullsAreMissing) {
   EXPECT_THAT(error(Fault::io, weight), HasSubstr("a single value in a row is wanted"));
 }
 
+TEST_F(ParquetOracle, TheLengthOfListsIsThatOfTheFirstFileThatHasOne) {
+  const auto rows = rows_of(config("late", {.standardize = false}), Split::train);
+  EXPECT_TRUE(rows.inputs.equal(torch::tensor({{1.0F, 2.0F}, {3.0F, 4.0F}})))
+      << rows.inputs;
+}
+
 TEST_F(ParquetOracle, WholeNumbersThatAreNamesKeepTheirDigits) {
   const auto ids = config(
       "lists",

@@ -100,7 +100,7 @@ TEST(Gemm, OnAGpuIsTheSame) {
   expect_all_products(device, &gemms);
 }
 
-TEST(Gemm, ATunedChoiceIsKeptAsText) {
+TEST(Gemm, AChoiceTunedOnAGpuIsKeptAsText) {
   if (!torch::cuda::is_available() || !gemms_available()) {
     GTEST_SKIP() << "no GPU, or no cuBLASLt";
   }

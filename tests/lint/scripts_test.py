@@ -178,7 +178,7 @@ class Setup(ScriptTest):
         self.assertIn(f"-DLOCKSTEP_LIBTORCH={folder}", self.calls())
 
     def test_a_named_libtorch_that_is_not_there_is_refused(self):
-        self.assert_fails(self.setup_sh(LOCKSTEP_LIBTORCH=str(self.home / "missing")), 3, "no folder")
+        self.assert_fails(self.setup_sh(LOCKSTEP_LIBTORCH=str(self.home / "missing")), 3, "which is not a folder")
 
     def test_another_libtorch_is_configured_again(self):
         self.setup_sh()

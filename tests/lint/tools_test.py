@@ -165,6 +165,14 @@ class Tree(ToolTest):
         self.write("lockstep/base/text.cpp", "\n" * 401)
         self.fails("check_tree.py", saying="text.cpp: has 401 lines")
 
+    def test_a_test_that_needs_a_gpu_and_does_not_say_so(self):
+        body = '{\n  if (!has_gpu()) GTEST_SKIP() << "no GPU";\n}\n'
+        self.write("tests/base/CMakeLists.txt", "lockstep_tests(base SOURCES text_test.cpp)")
+        self.write("tests/base/text_test.cpp", "TEST(TextGpu, Works) " + body)
+        self.passes("check_tree.py")
+        self.write("tests/base/text_test.cpp", "TEST(Text, Works) " + body)
+        self.fails("check_tree.py", saying="Gpu must be in its name")
+
     def test_tests_in_a_file_that_is_not_called_so(self):
         self.write("tests/base/CMakeLists.txt", "lockstep_tests(base SOURCES text.cpp)")
         self.write("tests/base/text.cpp", "TEST(Text, Works) {}\n")

@@ -307,6 +307,19 @@ TEST(TorchScript, LayersHaveTheTypesOfTheScript) {
   EXPECT_EQ(layers[0].type, "Scale");
 }
 
+// It may be a stranger's: what it would do it would do as whoever trains it.
+TEST(TorchScript, AProgramThatOpensFilesByNameIsRefusedBeforeItRuns) {
+  LOCKSTEP_NEEDS_ORACLE();
+  for (const auto* kind : {"saver", "reader", "loaded_saver"}) {
+    const Written written(kind);
+    const auto text = test::error_text(Fault::config, [&] {
+      build({.name = "torchscript", .file = written.file.string()}, {{1, 28, 28}, 10});
+    });
+    EXPECT_THAT(text, HasSubstr("opens files by name")) << kind;
+    EXPECT_FALSE(std::filesystem::exists(written.file.string() + ".written")) << kind;
+  }
+}
+
 TEST(TorchScript, AFileThatIsNoneIsNamed) {
   EXPECT_THAT(
       test::error_text(Fault::config, [] { build({.name = "torchscript"}, {}); }),

@@ -188,6 +188,16 @@ TEST(Plateau, DropsAfterPatienceAndContinuesFromItsState) {
   }
 }
 
+TEST(Plateau, ForgetsTheBestOfAnotherMetricButNotTheRate) {
+  auto schedule = make(plateau(config::Goal::min), {.steps = 100});
+  for (const double value : {0.1, 1.0, 1.0, 1.0}) schedule.observe(value);
+  const double lr = schedule.lr(4, 0);
+  EXPECT_LT(lr, 1);
+  schedule.forget_observed();
+  for (const double value : {9.0, 8.0, 7.0, 6.0}) schedule.observe(value);
+  EXPECT_DOUBLE_EQ(schedule.lr(4, 0), lr);
+}
+
 TEST(Plateau, OtherSchedulesHaveNoStateAndObserveNothing) {
   auto schedule = make(named(Curve::cosine), {.steps = 10});
   EXPECT_FALSE(schedule.observes());

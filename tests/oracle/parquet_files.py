@@ -4,6 +4,7 @@ usage: parquet_files.py FOLDER
 
 FOLDER/types/<name>/train.parquet  the column `x` of that type: 0, 1, 0, 1; target 0 ... 3
 FOLDER/many/                       train/part-{0,1}.parquet with row groups of 3 rows, test/part-0.parquet
+FOLDER/late/train-{0,1}.parquet    lists of numbers, and a first file without rows, as Spark writes it
 FOLDER/lists/train.parquet         `fixed` and `free`, lists of 3 and 2 numbers, labels with nulls
 FOLDER/bad/<name>/train.parquet    what is refused
 FOLDER/table/{csv,parquet}/        one table in both formats, to train on
@@ -57,6 +58,12 @@ def write_lists(folder):
            "id": [2**53, 2**53 + 1, 2**53]})
 
 
+def write_late(folder):
+    for part, rows in enumerate(([], [[1.0, 2.0], [3.0, 4.0]])):
+        write(folder / f"train-{part}.parquet", {"x": pa.array(rows, pa.list_(pa.float32())),
+                                                 "target": pa.array(range(len(rows)), pa.int64())})
+
+
 def write_bad(folder):
     target = [0, 1, 0]
     bad = {
@@ -104,6 +111,7 @@ def main():
     write_types(folder / "types")
     write_many(folder / "many")
     write_lists(folder / "lists")
+    write_late(folder / "late")
     write_bad(folder / "bad")
     write_table(folder / "table")
 

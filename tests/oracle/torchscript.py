@@ -4,7 +4,7 @@ usage: torchscript.py KIND FILE [CHECK]
 
 KIND: one (a tensor in, a tensor out), two (two in, two out), named (a dictionary out),
 plain (without buffers), shared (a layer that has two names), slow (in one of its passes),
-traced (by an example instead of its code).
+traced (by an example instead of its code), saver, reader and loaded_saver (open files by name).
 CHECK is a safetensors file: "input" and "output", what we computed of the saved weights.
 """
 
@@ -94,7 +94,54 @@ class Traced(nn.Sequential):
         super().__init__(nn.Flatten(), nn.Linear(28 * 28, 10))
 
 
-KINDS = {"traced": Traced, "one": One, "plain": Plain, "shared": SharedLayer, "slow": SlowOnce, "two": Two, "named": NamedOutputs}
+class Saver(nn.Module):
+    """Writes a file beside its own in each pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(28 * 28, 10)
+        self.target = path + ".written"
+
+    def forward(self, x: Tensor) -> Tensor:
+        torch.save(x, self.target)
+        return self.head(x.flatten(1))
+
+
+class Reader(nn.Module):
+    """Reads its own file in each pass, and would write to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(28 * 28, 10)
+        self.target = path
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x.flatten(1)) + torch.from_file(self.target, True, 10)
+
+
+class LoadedSaver(nn.Module):
+    """Writes a file beside its own as soon as it is loaded."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(28 * 28, 10)
+        self.target = path + ".written"
+
+    @torch.jit.export
+    def __getstate__(self) -> Tuple[str, bool]:
+        return self.target, self.training
+
+    @torch.jit.export
+    def __setstate__(self, state: Tuple[str, bool]):
+        self.target = state[0]
+        self.training = state[1]
+        torch.save(torch.zeros(1), self.target)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1)[:, :10]
+
+
+KINDS = {"saver": Saver, "reader": Reader, "loaded_saver": LoadedSaver, "traced": Traced, "one": One, "plain": Plain, "shared": SharedLayer, "slow": SlowOnce, "two": Two, "named": NamedOutputs}
 
 kind, path = sys.argv[1:3]
 if len(sys.argv) == 3:

@@ -151,7 +151,6 @@ TEST(EngineRules, AccumulatingBeforeTheSumsAreThereIsRefused) {
   });
 }
 
-// A causal mask, say.
 // As PyTorch has it: its grad() stays as it is.
 TEST(EngineRules, AParameterWhoseFunctionHasNoGradientForItIsUnused) {
   for (const int stage : {0, 2}) {
@@ -225,6 +224,7 @@ TEST(EngineRules, ALoopForShardsRunsOnOneRank) {
   });
 }
 
+// A causal mask, say.
 TEST(EngineRules, BuffersOfAnyDtypeAreRankZeros) {
   with_communicators(Rig::gloo_threads, 2, [](Communicator& c) {
     TwoTasks net;

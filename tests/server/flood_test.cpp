@@ -82,7 +82,7 @@ TEST_F(FloodTest, ClientsThatNeverFinishTheirHeaders) {
   std::vector<files::Descriptor> slow;
   for (int i = 0; i < 400; ++i) {
     slow.push_back(connect());
-    send_some(slow.back().get(), "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nX: ");
+    send_some(slow.back().get(), "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nX: ");
   }
   EXPECT_EQ(served_.ask("GET", "/healthz").status, 200);
   // Each is cut off, not answered.
@@ -95,7 +95,8 @@ TEST_F(FloodTest, BodiesThatAreAnnouncedAndDoNotCome) {
   for (int i = 0; i < 400; ++i) {
     open.push_back(connect());
     send_some(open.back().get(),
-              "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\n{");
+              "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+              "2000000\r\n\r\n{");
   }
   EXPECT_EQ(served_.ask("GET", "/healthz").status, 200);
   expect_unharmed();
@@ -105,7 +106,7 @@ TEST_F(FloodTest, HeadersWithoutAnEnd) {
   const std::string line = "X-Flood: " + std::string(4000, 'a') + "\r\n";
   for (int i = 0; i < 20; ++i) {
     const auto socket = connect();
-    send_some(socket.get(), "GET / HTTP/1.1\r\nHost: x\r\n");
+    send_some(socket.get(), "GET / HTTP/1.1\r\nHost: localhost\r\n");
     for (int k = 0; k < 100; ++k) send_some(socket.get(), line);
   }
   expect_unharmed();
@@ -117,7 +118,7 @@ TEST_F(FloodTest, ChunksWithoutAnEnd) {
   for (int i = 0; i < 4; ++i) {
     const auto socket = connect();
     send_some(socket.get(),
-              "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+              "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
               "chunked\r\n\r\n");
     // 80 MB as they travel, 14 MB of body: far beyond the limit of a body.
     for (int k = 0; k < 700; ++k) {
@@ -136,7 +137,7 @@ TEST_F(FloodTest, ChunksThatSayTooMuchOfThemselves) {
   for (const auto* begin : {"1;", "1\r\nx\r\n0\r\n"}) {
     const auto socket = connect();
     send_some(socket.get(),
-              "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+              "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
               "chunked\r\n\r\n" +
                   std::string(begin));
     const bool are_fields = begin[1] != ';';
@@ -169,7 +170,7 @@ TEST_F(StrangersTest, WholeBodiesOfThoseWithoutAToken) {
   for (int i = 0; i < 20; ++i) {
     sockets.push_back(connect());
     send_some(sockets.back().get(),
-              "PUT /v1/files/file-1/parts?offset=0 HTTP/1.1\r\nHost: x\r\n"
+              "PUT /v1/files/file-1/parts?offset=0 HTTP/1.1\r\nHost: localhost\r\n"
               "Content-Length: 30000000\r\n\r\n");
     // All but the last bytes, as long as somebody takes them.
     for (int k = 0; k < 28; ++k) {
@@ -208,8 +209,8 @@ TEST_F(FloodTest, JsonThatIsDeepOrWide) {
 // What is sent to a server from which something is to be had: each is answered clearly
 // or cut off, over and over again.
 TEST_F(FloodTest, ShapesOfSmugglersAndPathsThatLeadOut) {
-  const std::string post = "POST /v1/jobs HTTP/1.1\r\nHost: x\r\n";
-  const std::string get = " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+  const std::string post = "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\n";
+  const std::string get = " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
   std::vector<std::string> requests{
       post + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /x",
       post + "Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcde",

@@ -96,6 +96,64 @@ TEST_F(HostileTest, WhatIsTooOftenIsInTheAuditLogOnce) {
   EXPECT_EQ(lines[1].status, 429);
 }
 
+// A browser on this machine reaches a server without tokens for any page that it shows.
+TEST_F(HostileTest, AServerWithoutTokensDoesNotAnswerWebPages) {
+  Router open(*service_, {.everybody = test::as("local", Role::admin)});
+  const auto status = [&](const Headers& headers, const std::string& method = "POST") {
+    const Request request{.method = method,
+                          .target = "/v1/jobs",
+                          .headers = headers,
+                          .body = method == "GET" ? "" : "{}"};
+    const auto early = open.refuse_sender(request);
+    const auto answer = open.handle(request);
+    EXPECT_EQ(early ? early->status : 0, answer.status == 403 ? 403 : 0);
+    return answer.status;
+  };
+  for (const auto& good :
+       {"127.0.0.1:8477", "localhost", "LocalHost:1", "[::1]:8477", "127.8.9.1"}) {
+    EXPECT_EQ(status({{"host", good}}), 400) << good;  // "{}" is no job
+    EXPECT_EQ(status({{"host", good}}, "GET"), 200) << good;
+  }
+  EXPECT_EQ(status({}), 400);
+  for (const auto& evil :
+       {"evil.example", "evil.example:8477", "127.0.0.1.evil.example",
+        "localhost.evil.example", "[::1].evil.example", "[", "x"}) {
+    EXPECT_EQ(status({{"host", evil}}), 403) << evil;
+    EXPECT_EQ(status({{"host", evil}}, "GET"), 403) << evil;
+  }
+  EXPECT_EQ(status({{"host", "localhost"}, {"origin", "https://evil.example"}}), 403);
+  EXPECT_EQ(status({{"host", "localhost"}, {"origin", "null"}}), 403);
+  // With tokens a page has none, and a name in front of a proxy is a good one.
+  Request named{.method = "GET", .target = "/v1/jobs"};
+  named.headers = {{"host", "train.example"},
+                   {"authorization", "Bearer " + token_.secret}};
+  EXPECT_EQ(router_->handle(named).status, 200);
+}
+
+// A call that the server has failed at is one, too.
+TEST_F(HostileTest, ADefectInAChangeIsInTheAuditLog) {
+  // The program that tests GPUs is not there.
+  EXPECT_EQ(ask("POST", "/multigpu/gpu/test").status, 500);
+  const auto lines = service::audit(service_->store(), 0, 100);
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0].action, "POST /multigpu/gpu/test");
+  EXPECT_EQ(lines[0].status, 500);
+}
+
+TEST_F(HostileTest, AServerWhoseDatabaseIsGoneIsNotReady) {
+  EXPECT_EQ(ask("GET", "/readyz").status, 200);
+  std::filesystem::rename(state_.path() / "lockstep.db", state_.path() / "moved.db");
+  const auto response = ask("GET", "/readyz");
+  EXPECT_EQ(response.status, 503);
+  EXPECT_THAT(response.body, Not(HasSubstr(state_.path().string())));
+  EXPECT_EQ(
+      ask("POST", "/v1/jobs", "{\"recipe\": " + test::short_recipe(5) + "}").status,
+      500);
+  std::filesystem::rename(state_.path() / "moved.db", state_.path() / "lockstep.db");
+  EXPECT_EQ(ask("GET", "/readyz").status, 200);
+  EXPECT_EQ(service_->jobs(test::as("ada"), {}).size(), 0U);
+}
+
 // The operations that users of such services call, by both spellings.
 TEST_F(HostileTest, TheOperationsOfMultiGpuTrainersHaveTheirNames) {
   const std::vector<std::pair<std::string, std::string>> operations{

@@ -1,6 +1,9 @@
 // /multigpu with the bodies that users send: jobs that train to their end, with a
 // worker that computes nothing, and the test of GPUs.
+#include <future>
+
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 
 #include "lockstep/server/router.h"
 #include "lockstep/tokenizer/files.h"
@@ -191,6 +194,45 @@ TEST_F(MultiGpuTest, ATestOfGpusTellsWhatTheProgramSaid) {
   EXPECT_EQ(bad["passed"], false);
   EXPECT_EQ(bad["result"]["gpus"][0]["passed"], false);
   EXPECT_THAT(bad["problem"].get<std::string>(), HasSubstr("exit status 1"));
+}
+
+// It computes for a minute: those of others' jobs are left alone.
+TEST_F(MultiGpuTest, OnlyGpusThatNoJobHasAreTested) {
+  const auto program = (folder_.path() / "lockstep").string();
+  test::write_file(program, "#!/bin/sh\necho \"[\\\"$CUDA_VISIBLE_DEVICES\\\"]\"\n");
+  std::filesystem::permissions(program, std::filesystem::perms(0755));
+  serve(program, 2);
+  service_->store().add_leases(std::vector<service::Lease>{
+      {.job = "job-of-eve", .is_gpu = true, .unit = 0, .share = 0.5}});
+  const auto json = Json::parse(ask("POST", "/multigpu/gpu/test").body);
+  EXPECT_EQ(json["gpu_ids"], Json({1}));
+  EXPECT_EQ(json["result"], Json({"GPU-1"}));
+  service_->store().add_leases(std::vector<service::Lease>{
+      {.job = "job-of-eve", .is_gpu = true, .unit = 1, .share = 1}});
+  const auto none = Json::parse(ask("POST", "/multigpu/gpu/test").body);
+  EXPECT_EQ(none["passed"], false);
+  EXPECT_THAT(none["problem"].get<std::string>(), HasSubstr("jobs have all GPUs"));
+}
+
+// Each holds up a thread that others' changes wait for.
+TEST_F(MultiGpuTest, GpusAreTestedOneRequestAtATime) {
+  const auto program = (folder_.path() / "lockstep").string();
+  const auto begun = folder_.path() / "begun";
+  const auto pipe = folder_.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  test::write_file(program, "#!/bin/sh\n: > " + begun.string() + "\nread line < " +
+                                pipe.string() + "\necho '{}'\n");
+  std::filesystem::permissions(program, std::filesystem::perms(0755));
+  serve(program, 1);
+  auto first = std::async(std::launch::async,
+                          [&] { return ask("POST", "/multigpu/gpu/test").status; });
+  EXPECT_TRUE(test::eventually([&] { return std::filesystem::exists(begun); }));
+  EXPECT_EQ(ask("POST", "/multigpu/gpu/test").status, 429);
+  test::write_file(pipe, "go\n");
+  EXPECT_EQ(first.get(), 200);
+  std::filesystem::remove(begun);
+  test::write_file(program, "#!/bin/sh\necho '{}'\n");
+  EXPECT_EQ(ask("POST", "/multigpu/gpu/test").status, 200);
 }
 
 TEST_F(MultiGpuTest, WithoutGpusTheTestSaysSo) {

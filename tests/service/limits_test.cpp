@@ -130,9 +130,9 @@ TEST_F(LimitsTest, AnUploadIsKeptWhileAJobNamesIt) {
 TEST_F(LimitsTest, RunsAndUploadsCountTowardsTheDisk) {
   const auto done = submit(50);
   ASSERT_TRUE(reaches(done, JobState::done));
-  const auto bytes = job(done).bytes;
-  EXPECT_GT(bytes, 0);
-  EXPECT_LE(bytes, bytes_below(service_->folder(admin_, done).path()));
+  EXPECT_GT(job(done).bytes, 0);
+  EXPECT_LE(job(done).bytes, bytes_below(service_->folder(admin_, done).path()));
+  const auto bytes = service_->store().bytes_of("ada");
   config::ServerConfig config;
   config.quota.disk_bytes_per_user = bytes + 100;
   service_->reload(config);
@@ -146,6 +146,68 @@ TEST_F(LimitsTest, RunsAndUploadsCountTowardsTheDisk) {
   EXPECT_THROW(submit(1), Refusal);
   service_->remove(ada_, done);
   EXPECT_NO_THROW(submit(1));
+}
+
+// A job that never ran has no folder: what was sent for it is kept all the same.
+TEST_F(LimitsTest, WhatIsKeptOfRequestsCountsTowardsTheDisk) {
+  config::ServerConfig config;
+  config.quota.disk_bytes_per_user = 100'000;
+  service_->reload(config);
+  Submission large{.request = std::string(60'000, 'x')};
+  large.recipe.text = test::short_recipe(1) + std::string(60'000, ' ');
+  const auto id = service_->submit(ada_, large).id;
+  service_->cancel(ada_, id);
+  EXPECT_THROW(submit(1), Refusal);
+  ASSERT_TRUE(reaches(id, JobState::cancelled));
+  service_->remove(ada_, id);
+  EXPECT_NO_THROW(submit(1));
+}
+
+TEST_F(LimitsTest, TextsOfAJobThatIsRefusedAreNotKept) {
+  Submission wanted{.texts = {"to be", "or not to be"}};
+  wanted.recipe = {.text = "{\"model\": {\"name\": \"gpt\"}}",
+                   .inputs = {{"model.weights", "no-such-model"}}};
+  EXPECT_THROW(service_->submit(ada_, wanted), Refusal);
+  EXPECT_TRUE(std::filesystem::is_empty(state_.path() / "files"));
+  EXPECT_TRUE(service_->uploads().list(admin_).empty());
+  // They count before they are kept.
+  config::ServerConfig config;
+  config.quota.disk_bytes_per_user = 10;
+  service_->reload(config);
+  const auto text =
+      test::error_text(Fault::config, [&] { service_->submit(ada_, wanted); });
+  EXPECT_THAT(text, HasSubstr("quota.disk_bytes_per_user"));
+}
+
+// What a killed server or a change that was taken back has left.
+TEST_F(LimitsTest, BytesThatAreNoUploadAreRemovedAfterAnHour) {
+  const auto kept = upload("{\"text\": \"to be\"}\n");
+  const auto files = state_.path() / "files";
+  const auto age = [&](const files::Path& path) {
+    std::filesystem::last_write_time(
+        path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(2));
+  };
+  for (const auto* name : {"file-old", "file-new"}) {
+    std::filesystem::create_directories(files / name);
+    test::write_file(files / name / "data.bin", "x");
+  }
+  age(files / "file-old");
+  age(files / kept.id);
+  service_->clean_up();
+  EXPECT_FALSE(std::filesystem::exists(files / "file-old"));
+  EXPECT_TRUE(std::filesystem::exists(files / "file-new"));
+  EXPECT_TRUE(std::filesystem::exists(service_->uploads().path_of(kept)));
+}
+
+TEST_F(LimitsTest, NamesHaveNoLinesOfTheirOwn) {
+  const auto text = test::error_text(
+      Fault::config, [&] { submit(1, {.name = "a\njob-0  root  all is well"}); });
+  EXPECT_THAT(text, HasSubstr("control characters"));
+  EXPECT_THROW(Uploads::check({.name = "\x1b[2J",
+                               .kind = "bin",
+                               .bytes = 1,
+                               .sha256 = std::string(64, 'a')}),
+               Refusal);
 }
 
 TEST_F(LimitsTest, WhatARunningJobWritesCountsAtOnce) {

@@ -76,7 +76,22 @@ TEST_F(QueueTest, ALargeJobIsNotStarvedBySmallOnes) {
   const auto turns = run();
   EXPECT_TRUE(turns[0].leases.empty());
   EXPECT_TRUE(turns[1].leases.empty());
-  EXPECT_THAT(turns[1].reason, HasSubstr("large"));
+  EXPECT_THAT(turns[1].reason, HasSubstr("waits behind"));
+}
+
+// The id of a job is for its user.
+TEST_F(QueueTest, WhoWaitsBehindAnotherUsersJobIsNotToldWhichOne) {
+  view_.leases = {{.job = "x", .unit = 0}};
+  add("large", "a", {.cores = 4});
+  add("mine", "a", {.cores = 1});
+  add("other", "b", {.cores = 1});
+  for (const auto& turn : run()) {
+    if (turn.job == "mine") {
+      EXPECT_EQ(turn.reason, "waits behind large");
+    } else if (turn.job == "other") {
+      EXPECT_EQ(turn.reason, "waits behind a job of another user");
+    }
+  }
 }
 
 TEST_F(QueueTest, AJobWaitsForThoseItNeedsAndFailsWithThem) {

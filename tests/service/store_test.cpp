@@ -1,7 +1,10 @@
 #include "lockstep/service/store.h"
 
+#include <array>
+
 #include "lockstep/service/access.h"
 #include "lockstep/service/audit.h"
+#include "lockstep/service/detail/one_line.h"
 #include "tests/service/rig.h"
 
 namespace lockstep::service {
@@ -98,11 +101,71 @@ TEST_F(StoreTest, UseCountsWhatRuns) {
   EXPECT_DOUBLE_EQ(use.gpu_seconds, 2 * 3 * 3600);
 }
 
+// Else a user whose GPU hours are used up removes the jobs that have used them.
+TEST_F(StoreTest, WhatARemovedJobHasUsedCountsForItsMonth) {
+  const auto id = add("ada");
+  store_.move(id, {JobState::queued, JobState::planning});
+  store_.add_use(id, 3600, 7200);
+  store_.move(id, {JobState::planning, JobState::done});
+  store_.remove_job(id);
+  ASSERT_EQ(store_.use().size(), 1U);
+  EXPECT_DOUBLE_EQ(store_.use().at(0).seconds, 3600);
+  EXPECT_DOUBLE_EQ(store_.use().at(0).gpu_seconds, 7200);
+  EXPECT_EQ(store_.use().at(0).open_jobs, 0);
+  clock_.advance(std::chrono::hours(31 * 24));
+  EXPECT_TRUE(store_.use().empty());
+}
+
+TEST_F(StoreTest, AClockThatIsSetBackTakesNoUseBack) {
+  const auto id = add("ada");
+  store_.set_resources(id, {.cores = 1, .gpus = 1});
+  store_.add_use(id, 100, 100);
+  store_.move(id, {JobState::queued, JobState::planning});
+  store_.set_attempt(id, 1, store_.now());
+  clock_.advance(-std::chrono::hours(3));
+  EXPECT_DOUBLE_EQ(store_.use().at(0).seconds, 100);
+  EXPECT_DOUBLE_EQ(store_.use().at(0).gpu_seconds, 100);
+}
+
+// A thousand jobs of a user may have sent more than the machine has memory.
+TEST_F(StoreTest, AListOfJobsHasNoneOfTheirTexts) {
+  const auto id = add("ada");
+  for (const auto& listed :
+       {store_.jobs({}).at(0), store_.jobs_in(std::array{JobState::queued}).at(0)}) {
+    EXPECT_EQ(listed.recipe, "");
+    EXPECT_EQ(listed.request, "");
+    EXPECT_EQ(listed.overrides.size(), 1U);
+    EXPECT_EQ(listed.recipe_key, sha256("train: {steps: 1}"));
+  }
+  EXPECT_EQ(store_.find_job(id)->recipe, "train: {steps: 1}");
+  EXPECT_EQ(store_.find_job(id)->request, "{}");
+}
+
+// What was written to a file that is gone would be gone with this process.
+TEST_F(StoreTest, NothingIsWrittenToAFileThatWasReplaced) {
+  const auto file = folder_.path() / "a.db";
+  const auto id = add("ada");
+  const auto beside = folder_.path() / "b.db";
+  std::filesystem::rename(file, beside);
+  for (const auto* content : {"", "another"}) {
+    if (*content != 0) test::write_file(file, content);
+    const auto text = test::error_text(Fault::io, [&] {
+      store_.move(id, {JobState::queued, JobState::cancelled});
+    });
+    EXPECT_THAT(text, HasSubstr("removed or replaced"));
+    std::filesystem::remove(file);
+  }
+  EXPECT_EQ(store_.find_job(id)->state, JobState::queued);
+  std::filesystem::rename(beside, file);
+  EXPECT_TRUE(store_.move(id, {JobState::queued, JobState::cancelled}));
+}
+
 TEST_F(StoreTest, BytesAreSummedOverAllJobsOfAUser) {
   store_.set_bytes(add("ada"), 100);
   store_.set_bytes(add("ada"), 20);
   store_.set_bytes(add("eve"), 3);
-  EXPECT_EQ(store_.bytes_of("ada"), 120);
+  const auto of_texts = std::string("{}train: {steps: 1}").size();
+  EXPECT_EQ(store_.bytes_of("ada"), 120 + 2 * static_cast<std::int64_t>(of_texts));
   EXPECT_EQ(store_.bytes_of("nobody"), 0);
 }
 
@@ -184,6 +247,14 @@ TEST_F(StoreTest, AMissingLineOfTheAuditLogIsFound) {
   }
   store_.database().execute("DELETE FROM audit WHERE number = 2");
   EXPECT_EQ(first_altered(store_), 2);
+}
+
+TEST(OneLine, ControlCharactersMakeNoLinesAndDoNothingToATerminal) {
+  EXPECT_EQ(one_line("a\nb\x1b[2J\x7f"), "a b [2J ");
+  EXPECT_EQ(one_line("größer"), "größer");
+  EXPECT_TRUE(has_control_characters("a\tb"));
+  EXPECT_TRUE(has_control_characters(std::string_view("\0", 1)));
+  EXPECT_FALSE(has_control_characters("größer als 1"));
 }
 
 TEST(States, OnlyOverOnesStayAsTheyAre) {

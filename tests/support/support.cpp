@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -37,19 +38,25 @@ const bool kInstructionsCanBeUsed = [] {
 
 // What programs learn from runs of tests is not for this person's own runs.
 const bool kStateIsTheTests = [] {
-  const auto state = Path(LOCKSTEP_BINARY_DIR).parent_path() / "state_of_tests";
+  const auto state = binary("").parent_path().parent_path() / "state_of_tests";
   ::setenv("XDG_STATE_HOME", state.c_str(), 1);
   return true;
 }();
 
+// Tests that were carried to another machine are told what is where.
+Path told(const char* variable, const char* built) {
+  const char* here = std::getenv(variable);
+  return here != nullptr ? here : built;
+}
+
 }  // namespace
 
 Path source_root() {
-  return LOCKSTEP_SOURCE_DIR;
+  return told("LOCKSTEP_TEST_SOURCE", LOCKSTEP_SOURCE_DIR);
 }
 
 Path binary(const std::string& name) {
-  return Path(LOCKSTEP_BINARY_DIR) / name;
+  return told("LOCKSTEP_TEST_PROGRAMS", LOCKSTEP_BINARY_DIR) / name;
 }
 
 Path fixture(const std::string& below) {

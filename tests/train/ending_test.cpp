@@ -177,6 +177,30 @@ TEST(Ending, AnotherPrimaryMetricBeginsWithoutABest) {
   EXPECT_NEAR(*last.best, last.eval->loss, 1e-3);  // nothing is learnt
 }
 
+// A loss that is above an accuracy is no reason to lower the rate.
+TEST(Ending, APlateauOfAnotherPrimaryMetricBeginsWithoutABest) {
+  for (const bool has_other : {false, true}) {
+    const files::TemporaryDirectory folder;
+    const EndedRun run(folder.path());
+    auto config = test::quick_config();
+    config.optim.lr = 1e-9;  // nothing is learnt: each evaluation is as the first
+    config.train.log_every = 1;
+    config.eval.every = 2;
+    config.schedule.name = config::Schedule::plateau;
+    config.schedule.patience = 0;
+    config.train.steps = 2;
+    run.train_on(config);
+    if (has_other) config.task.primary = "loss";
+    config.train.steps = 5;
+    run.train_on(config);
+    double last = 0;
+    for (const auto& line : monitor::read_metrics(run.directory().metrics())) {
+      if (const auto lr = line.find("lr")) last = *lr;
+    }
+    EXPECT_EQ(last == 1e-9, has_other) << last;
+  }
+}
+
 TEST(Ending, ARunThatHasEndedEarlyIsOverUnlessAskedForMore) {
   const files::TemporaryDirectory folder;
   const EndedRun run(folder.path());

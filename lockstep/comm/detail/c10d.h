@@ -25,6 +25,9 @@ struct C10dParts {
   int rank = 0;
   int size = 1;
   bool can_average = false;  // the backend itself divides
+  // A reduce_scatter is an all_reduce of which each rank keeps its part. c10d does the
+  // same for gloo, behind a work that never says that it is completed or has failed.
+  bool scatters_by_all_reduce = false;
   // True once a thread of the backend has thrown; may be empty.
   Complaint complaint;
   // Ends pending collectives on this rank, from any thread; never throws.

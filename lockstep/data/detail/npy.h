@@ -21,7 +21,8 @@ struct StoredArray {
 // long as the tensor lives. Throws Fault::io, naming the file.
 torch::Tensor read_npy(const std::string& path);
 
-// Returns the arrays of an .npz file; those that are not compressed stay in it.
+// Returns the arrays of an .npz file. Those that are not compressed stay in it, unless
+// a zip file has them at a place where their type can not lie: then they are copied.
 std::vector<StoredArray> read_npz_arrays(const std::string& path);
 
 }  // namespace lockstep::data::detail

@@ -46,7 +46,8 @@ class ParquetReader final : public TableFile {
   std::int64_t place_in_file(const std::string& name) const;
   void check_type(const Wanted& wanted, const LockstepParquetColumn& column) const;
   Part add_part(const std::string& name);
-  void check(const char* failure, const std::string& what = "") const;
+  std::int64_t width_of(const std::string& name);
+  void check(const char* failure) const;
   Cell cell_of(const Part& part) const;
 
   std::vector<std::string> paths_;

@@ -13,7 +13,7 @@ namespace lockstep::data::detail {
 
 // The rows of a part.
 struct Table {
-  std::vector<float> numbers;  // of the input, row after row
+  std::vector<float> numbers;  // of the input, row after row; places of categories
   std::vector<std::string> images;
   std::vector<std::vector<std::int64_t>> texts;  // their tokens
   std::vector<std::int64_t> classes;             // the target, where it is whole
@@ -25,7 +25,7 @@ struct Table {
 // How rows become samples, alike for both parts.
 struct TableForm {
   TableRoles roles;
-  std::int64_t width = 0;             // of the numbers
+  std::int64_t width = 0;             // of the numbers, one for each category
   std::optional<std::size_t> single;  // of roles.input: the image or the text
   bool has_classes = false;
   bool standardizes = true;
