@@ -288,7 +288,7 @@ std::string why_taken(const CostInputs& inputs, const Constraints& constraints,
   if (gain <= detail::kEqualSpeeds) {
     return str("the fastest of ", fitting, " that fit: ", rate_text(taken));
   }
-  return str(rate_text(taken), "; of ", fitting, " that fit ",
+  return str(rate_text(taken), "; of ", fitting, " that fit, ",
              name_of(fastest->candidate.method), " is ", std::round(1000 * gain) / 10,
              " % faster, too little to be worth sharding");
 }

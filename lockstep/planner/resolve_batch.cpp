@@ -130,12 +130,10 @@ void resolve_batch(Resolver& r, const Preference& preference) {
   if (preference.eval && *preference.eval < usual) {
     r.offer(
         "batch.eval", std::max(micro, *preference.eval),
-        str("as large as fits in the memory of a training step, at least batch.micro ",
-            micro, " if that were more"));
+        str("needs no more memory than a training step; at least batch.micro ", micro));
   }
-  r.offer(
-      "batch.eval", std::max(micro, usual),
-      str("no gradients are kept; at least batch.micro ", micro, " if that were more"));
+  r.offer("batch.eval", std::max(micro, usual),
+          str("no gradients are kept; at least batch.micro ", micro));
 }
 
 }  // namespace lockstep::planner::detail

@@ -156,8 +156,8 @@ TEST(RunReport, HasCurvesNumbersEventsAndConfig) {
   const auto page = report_html({rig.run});
   for (const auto* part :
        {"<title>Lockstep 0001</title>", ">Loss (log scale)<", ">Learning rate<",
-        ">step<", ">GPU power, W<", ">CPU busy, ratio<", ">minutes<", "0.125 kWh",
-        "gpu_power_watts.0", "optim.lr", "<h2>Events</h2>"}) {
+        ">step<", ">GPU power, W<", ">CPU utilization, ratio<", ">minutes<",
+        "0.125 kWh", "gpu_power_watts.0", "optim.lr", "<h2>Events</h2>"}) {
     EXPECT_THAT(page, HasSubstr(part));
   }
   EXPECT_EQ(count_of(page, "<script"), 1U);  // ours
