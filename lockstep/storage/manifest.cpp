@@ -46,7 +46,7 @@ WatchedMetric metric_from(const Json& json) {
 // step.
 void check_state(const Json& json, std::int64_t step) {
   const auto& state = json.at("state");
-  if (!state.is_object()) throw Error(Fault::io, "state is no JSON object");
+  if (!state.is_object()) throw Error(Fault::io, "state is not a JSON object");
   const auto steps = state.find("steps");
   if (steps == state.end() || *steps == step) return;
   throw Error(Fault::io, "state.steps is ", steps->dump(), ", but step is ", step);

@@ -23,7 +23,7 @@ class Check {
       refuse("the metric is ", manifest_.metric->value);
     }
     if (manifest_.state.empty() || manifest_.state.front() != '{') {
-      refuse("state is no JSON object");
+      refuse("state is not a JSON object");
     }
     std::set<std::string_view> names;
     for (const auto& file : manifest_.files) {

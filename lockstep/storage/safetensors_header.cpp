@@ -125,7 +125,7 @@ class HeaderSax : public StrictSax {
 };
 
 [[noreturn]] void refuse(const std::string& place, const std::string& why) {
-  throw Error(Fault::io, place, ": ", why, "; it is no whole safetensors file");
+  throw Error(Fault::io, place, ": ", why, "; it is not a complete safetensors file");
 }
 
 void check_entry(const SafetensorsEntry& entry, std::int64_t expected_begin,

@@ -392,7 +392,7 @@ TEST_F(CheckpointCommand, ImportRefusesWhatIsNeither) {
   const auto target = path("x.safetensors").string();
   test::write_file(path("text"), "no tensors here, whatever the name says");
   EXPECT_THAT(run({"import", path("text").string(), "--to", target}).err,
-              HasSubstr("no whole safetensors file"));
+              HasSubstr("not a complete safetensors file"));
   test::write_file(path("old.pt"), "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j");
   EXPECT_THAT(run({"import", path("old.pt").string(), "--to", target}).err,
               HasSubstr("torch.save() it again"));

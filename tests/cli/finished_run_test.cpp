@@ -55,7 +55,7 @@ TEST(FinishedRun, AProgramGetsAnAnswerToo) {
   EXPECT_EQ(answer.out,
             "{\"state\":\"done\",\"reason\":\"loss has not improved\",\"steps\":3,"
             "\"already_over\":true,\"weights\":\"\"}\n");
-  EXPECT_THAT(answer.err, HasSubstr(", or change early_stop, to train on"));
+  EXPECT_THAT(answer.err, HasSubstr(", or change early_stop, to train further"));
   const auto prepared =
       rig.run({"train", "recipe.yaml", "--run-dir", "one", "--prepare"});
   EXPECT_THAT(prepared.out, EndsWith("/one\n"));

@@ -174,7 +174,7 @@ TEST_F(Launch, PythonScriptsRunUnderPython) {
   EXPECT_EQ(run({"-m", "some.module"}, {{"PYTHON_EXEC", "/bin/echo"}}).out,
             "-u -m some.module\n");
   EXPECT_THAT(run({"-m", "--no-python", "x"}).err, HasSubstr("contradict"));
-  EXPECT_THAT(run({"missing.py"}).err, HasSubstr("'missing.py' is not there"));
+  EXPECT_THAT(run({"missing.py"}).err, HasSubstr("'missing.py' does not exist"));
 }
 
 TEST_F(Launch, WhatIsNoProgramIsRefusedBeforeAnythingIsMade) {
@@ -182,7 +182,7 @@ TEST_F(Launch, WhatIsNoProgramIsRefusedBeforeAnythingIsMade) {
   script("data", "", 0644);
   EXPECT_THAT(run({"here"}).err, HasSubstr("in this directory write ./here"));
   EXPECT_THAT(run({"no_such_program"}).err, HasSubstr("is not a program on PATH"));
-  EXPECT_THAT(run({"./nowhere"}).err, HasSubstr("'./nowhere' is not there"));
+  EXPECT_THAT(run({"./nowhere"}).err, HasSubstr("'./nowhere' does not exist"));
   EXPECT_THAT(run({"./data"}).err, HasSubstr("'./data' is not an executable file"));
   EXPECT_EQ(run({"./nowhere"}).end.exit_status, 2);
   EXPECT_THAT(run({}).err, HasSubstr("PROGRAM is missing"));

@@ -132,7 +132,7 @@ TEST(PlanCommand, WithoutAWorkerItSaysSoAndUsesRules) {
   EXPECT_THAT(output.out,
               AllOf(HasSubstr("plan for an unknown model"),
                     HasSubstr("no prediction: the model is not known: train: '"),
-                    HasSubstr("lockstep_worker' is not there")));
+                    HasSubstr("lockstep_worker' does not exist")));
 }
 
 TEST(PlanCommand, AsksTheWorkerOnceForAModel) {

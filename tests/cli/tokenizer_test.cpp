@@ -116,7 +116,7 @@ TEST_F(TokenizerCommand, BadInputIsOneLine) {
   EXPECT_THAT(refusal({"tokenizer", "encode", mine, "<|endoftext|>"}, 2),
               HasSubstr("contains the special token"));
   EXPECT_THAT(refusal({"tokenizer", "decode", mine, "12x"}, 2),
-              HasSubstr("'12x' is no token"));
+              HasSubstr("'12x' is not a token"));
   EXPECT_THAT(refusal({"tokenizer", "train", path("a.txt"), "-o", mine}, 2),
               HasSubstr("--vocab-size N"));
   EXPECT_THAT(refusal({"tokenizer", "show", path("nowhere")}, 2),

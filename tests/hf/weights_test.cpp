@@ -116,7 +116,7 @@ std::vector<BadFolder> bad_folders() {
          f.tensors().push_back({"transformer.h.2.ln_1.weight", {8}, 0});
          f.write();
        },
-       {"'h.2.ln_1.weight' is no tensor", "checkpoint.ignore"}},
+       {"'h.2.ln_1.weight' is not a tensor", "checkpoint.ignore"}},
       {"both prefixes",
        [](Gpt2Folder& f) {
          f.tensor("transformer.wpe.weight").name = "wpe.weight";

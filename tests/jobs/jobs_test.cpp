@@ -122,7 +122,7 @@ TEST_F(JobsTest, WithoutAWorkerItSaysHowToGetOne) {
   caller_.executable = "/no/such/place/lockstep";
   EXPECT_THAT(error_text(Fault::hardware,
                          [&] { static_cast<void>(jobs::find_worker(caller_)); }),
-              HasSubstr("'/no/such/place/lockstep_worker' is not there"));
+              HasSubstr("'/no/such/place/lockstep_worker' does not exist"));
 }
 
 }  // namespace lockstep::test

@@ -297,7 +297,7 @@ TEST_F(Launcher, AMissingWorkerIsAHardwareFaultAndTheRecordSaysSo) {
   const auto text = test::error_text(Fault::hardware, [&] {
     launcher::run_job(run_, one_rank({"/no/such/lockstep_worker"}), signals);
   });
-  EXPECT_THAT(text, HasSubstr("'/no/such/lockstep_worker' is not there"));
+  EXPECT_THAT(text, HasSubstr("'/no/such/lockstep_worker' does not exist"));
   EXPECT_EQ(run_.read_record().state, RunStatus::failed);
   EXPECT_EQ(run_.read_record().exit, 3);
 }

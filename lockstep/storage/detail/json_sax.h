@@ -28,7 +28,7 @@ class StrictSax : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return refuse("the end of an array"); }
   bool parse_error(std::size_t at, const std::string&,
                    const nlohmann::json::exception&) override {
-    problem = "it is no JSON from byte " + std::to_string(at) + " on";
+    problem = "it is not JSON from byte " + std::to_string(at) + " on";
     return false;
   }
 
