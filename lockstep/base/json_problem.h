@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// Returns an exception of the JSON library as a text for users: "it is no JSON from
+// Returns an exception of the JSON library as a text for users: "it is not JSON from
 // byte 12 on", "key 'pid' not found"; other exceptions' texts stay as they are. Only
 // for sources, as the library's header is.
 inline std::string json_problem(const std::exception& error) {

@@ -46,7 +46,7 @@ struct JsonLine {
 bool next_json_line(std::string_view& rest, JsonLine& line);
 
 // Returns the text in a field of a line. Fault::io beginning with `place`, which is
-// "file:line", where it is no JSON object, or has no such field, or no text in it.
+// "file:line", where it is not a JSON object, or has no such field, or no text in it.
 std::string text_of_line(std::string_view line, const std::string& field,
                          const std::string& place);
 

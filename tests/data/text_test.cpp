@@ -154,7 +154,7 @@ TEST_F(TextFiles, WhatIsWrongIsSaidWithFileAndLine) {
   EXPECT_THAT(problem(), HasSubstr("do not mix"));
   std::filesystem::remove(std::filesystem::path(config_.dir) / "a.txt");
   write("b.jsonl", "{\"text\": \"a\"}\n{\"text\": ");
-  EXPECT_THAT(problem(), AllOf(HasSubstr("b.jsonl' line 2: it is no JSON")));
+  EXPECT_THAT(problem(), AllOf(HasSubstr("b.jsonl' line 2: it is not JSON")));
   write("b.jsonl", "{\"text\": \"\"}\n");
   EXPECT_THAT(problem(), HasSubstr("line 1: the text is empty"));
   write("b.jsonl", "{\"text\": \"a <|endoftext|> b\"}\n");

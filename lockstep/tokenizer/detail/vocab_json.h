@@ -10,7 +10,7 @@
 // Shared by the two readers of JSON; only for sources, as the library's header is.
 namespace lockstep::tokenizer {
 
-// Throws Fault::io with the line where it is no JSON.
+// Throws Fault::io with the line where it is not JSON.
 nlohmann::json parse_json(std::string_view text, const std::string& path);
 
 // Reads {"token": id, ...} into tables.tokens.
