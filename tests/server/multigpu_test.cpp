@@ -206,7 +206,7 @@ TEST_F(MultiGpuTest, OnlyGpusThatNoJobHasAreTested) {
       {.job = "job-of-eve", .is_gpu = true, .unit = 0, .share = 0.5}});
   const auto json = Json::parse(ask("POST", "/multigpu/gpu/test").body);
   EXPECT_EQ(json["gpu_ids"], Json({1}));
-  EXPECT_EQ(json["result"], Json({"GPU-1"}));
+  EXPECT_EQ(json["result"], Json({"1"}));
   service_->store().add_leases(std::vector<service::Lease>{
       {.job = "job-of-eve", .is_gpu = true, .unit = 1, .share = 1}});
   const auto none = Json::parse(ask("POST", "/multigpu/gpu/test").body);
