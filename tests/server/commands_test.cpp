@@ -97,7 +97,7 @@ TEST(KubernetesCommand, TheManifestHasTheRecipeAndWhatItIsToRunOn) {
   EXPECT_THAT(items[0].dump(), HasSubstr("steps: 7"));
   EXPECT_THAT(items[1].dump(),
               ::testing::AllOf(HasSubstr("registry.example/lockstep:1"),
-                               HasSubstr("\"nvidia.com/gpu\":2")));
+                               HasSubstr("\"nvidia.com/gpu\":\"2\"")));
 }
 
 }  // namespace

@@ -151,7 +151,7 @@ TEST_F(RunsTest, AStreamResumesBehindTheLastEventOfItsClient) {
   EXPECT_TRUE(is_rest(all_of(ask(str("/metrics/stream?from_byte=", first.size())))));
   // In the middle of a line the next one comes first.
   EXPECT_TRUE(is_rest(all_of(ask("/metrics/stream?from_byte=3"))));
-  for (const auto* wrong : {"x", "-1", "1e3", "99999999999999999999"}) {
+  for (const auto* wrong : {"x", "-1", "1.5", "99999999999999999999"}) {
     EXPECT_EQ(ask("/metrics/stream", {{"last-event-id", wrong}}).status, 400) << wrong;
   }
 }
