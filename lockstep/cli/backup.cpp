@@ -21,6 +21,10 @@ int back_up(const Arguments& arguments, Context& context) {
     context.err << "lockstep: warning: line " << *altered
                 << " of the audit log is not as it was written\n";
   }
+  if (const auto last = service::last_audit(copy)) {
+    context.err << "lockstep: audit log: line " << last->number << " is the last one, "
+                << last->hash << "\n";
+  }
   context.out << target.string() << "\n";
   return kExitOk;
 }

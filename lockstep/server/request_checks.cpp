@@ -23,8 +23,11 @@ constexpr int kMostKeys = 10'000;
 
 // Returns "::1" of "[::1]:8477", "localhost" of "localhost:8477".
 std::string_view name_in_host(std::string_view host) {
-  if (text::starts_with(host, "[")) return host.substr(1, host.find(']') - 1);
-  return host.substr(0, host.find(':'));
+  const auto end =
+      text::starts_with(host, "[") ? host.find(']') : std::string_view::npos;
+  if (end == std::string_view::npos) return host.substr(0, host.find(':'));
+  const bool is_whole = end + 1 == host.size() || host[end + 1] == ':';
+  return is_whole ? host.substr(1, end - 1) : host;
 }
 
 }  // namespace

@@ -29,15 +29,20 @@ AuditEntry audit_entry(const Statement& row) {
 
 }  // namespace
 
+std::optional<AuditEntry> last_audit(Store& store) {
+  const std::lock_guard lock(store.mutex());
+  auto found = store.database().prepare(
+      "SELECT number, time, user, token, action, target, status, previous, hash FROM "
+      "audit ORDER BY number DESC LIMIT 1");
+  if (!found.step()) return std::nullopt;
+  return audit_entry(found);
+}
+
 void write_audit(Store& store, AuditEntry entry) {
   store.transaction([&] {
-    {
-      auto last = store.database().prepare(
-          "SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1");
-      const bool any = last.step();
-      entry.number = any ? last.integer(0) + 1 : 1;
-      entry.previous = any ? last.text(1) : "";
-    }
+    const auto last = last_audit(store);
+    entry.number = last ? last->number + 1 : 1;
+    entry.previous = last ? last->hash : "";
     entry.time = store.now();
     entry.hash = audit_hash(entry);
     store.database()

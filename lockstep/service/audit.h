@@ -33,4 +33,8 @@ std::vector<AuditEntry> audit(Store& store, std::int64_t after, int limit);
 // last hash.
 std::optional<std::int64_t> first_altered(Store& store);
 
+// Returns the newest line; nothing if there is none. Lines that were cut off at the end
+// leave no other trace than that this one was seen before.
+std::optional<AuditEntry> last_audit(Store& store);
+
 }  // namespace lockstep::service

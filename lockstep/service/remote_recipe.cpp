@@ -82,4 +82,14 @@ CheckedRecipe check_remote(const RemoteRecipe& recipe, const FindInput& find_inp
   return checked;
 }
 
+void check_ranks(const config::Config& config, const Resources& resources) {
+  const auto& ranks = config.parallel.ranks;
+  const int devices = std::max(resources.cores, resources.gpus);
+  if (ranks.is_auto() || ranks.value() <= devices) return;
+  throw Refusal(Refused::invalid, "parallel.ranks=", ranks.value(),
+                " is more than the devices of the job; ask for as many "
+                "(resources.gpus, or resources.cores on CPUs; now ",
+                resources.gpus, " and ", resources.cores, ")");
+}
+
 }  // namespace lockstep::service

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lockstep/config/load.h"
+#include "lockstep/service/job.h"
 
 namespace lockstep::service {
 
@@ -32,5 +33,9 @@ struct CheckedRecipe {
 // a file, an address or a program (Field::is_local), however that is spelled: what
 // counts is which knobs have a value after loading.
 CheckedRecipe check_remote(const RemoteRecipe& recipe, const FindInput& find_input);
+
+// Throws Refused::invalid for more ranks than there are devices for: each is a process
+// with memory of its own, which it would take from the jobs of others.
+void check_ranks(const config::Config& config, const Resources& resources);
 
 }  // namespace lockstep::service

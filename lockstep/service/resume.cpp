@@ -49,7 +49,10 @@ Overrides with_ranks_for(const Job& job, const Resources& wanted) {
   if (before == after) return overrides;
   const auto config = config_of(job, overrides);
   const auto& ranks = config.parallel.ranks;
-  if (ranks.is_auto() || ranks.value() != before) return overrides;
+  if (ranks.is_auto() || ranks.value() != before) {
+    check_ranks(config, wanted);
+    return overrides;
+  }
   if (const auto global = global_batch(config); global > 0) {
     set(overrides, "batch.global", str(global));
     for (const auto* key : {"batch.per_rank", "batch.accumulation"}) {

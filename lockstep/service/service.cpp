@@ -200,8 +200,14 @@ CheckedRecipe Service::check_recipe(const Identity& who, const Submission& submi
   const FindInput find = [&](const std::string& knob, const std::string& name) {
     return find_input(who, knob, name);
   };
+  const auto check = [&](const RemoteRecipe& recipe) {
+    auto checked = check_remote(recipe, find);
+    const bool starts_ranks = submission.kind == JobKind::training;
+    if (starts_ranks) check_ranks(checked.loaded.config, submission.resources);
+    return checked;
+  };
   auto recipe = submission.recipe;
-  if (submission.texts.empty()) return check_remote(recipe, find);
+  if (submission.texts.empty()) return check(recipe);
   const auto lines = lines_of(submission.texts);
   const auto bytes = static_cast<std::int64_t>(lines.size());
   check_disk(who.user, bytes);
@@ -212,7 +218,7 @@ CheckedRecipe Service::check_recipe(const Identity& who, const Submission& submi
   try {
     uploads_.add_part(who, texts.id, {0, lines});
     recipe.inputs["data.dir"] = texts.id;
-    return check_remote(recipe, find);
+    return check(recipe);
   } catch (...) {
     uploads_.remove(who, texts.id);
     throw;

@@ -90,6 +90,30 @@ TEST_F(FloodTest, ClientsThatNeverFinishTheirHeaders) {
   expect_unharmed();
 }
 
+// However many connections there are, and whatever they wait for.
+TEST_F(FloodTest, ConnectionsHaveNoThreadsOfTheirOwn) {
+  const auto threads = [&] {
+    return std::distance(std::filesystem::directory_iterator(
+                             "/proc/" + std::to_string(served_.pid()) + "/task"),
+                         std::filesystem::directory_iterator());
+  };
+  const auto before = threads();
+  const auto id = served_.submit_held(20);
+  ASSERT_TRUE(served_.reaches(id, "running"));
+  const auto stream =
+      "GET /v1/runs/" + id + "/metrics/stream HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  std::vector<files::Descriptor> open;
+  std::string piece(64, '\0');
+  for (int i = 0; i < 200; ++i) {
+    open.push_back(connect());
+    send_some(open.back().get(), i % 2 == 0 ? stream : "GET /healthz HTTP/1.1\r\n");
+    if (i % 2 != 0) continue;
+    ASSERT_GT(::recv(open.back().get(), piece.data(), piece.size(), 0), 0);
+  }
+  EXPECT_EQ(threads(), before);
+  expect_unharmed();
+}
+
 TEST_F(FloodTest, BodiesThatAreAnnouncedAndDoNotCome) {
   std::vector<files::Descriptor> open;
   for (int i = 0; i < 400; ++i) {

@@ -34,14 +34,18 @@ const std::string kSettingsBody =
 class MultiGpuTest : public ::testing::Test {
  protected:
   void serve(const std::string& program, int gpus = 0) {
+    serve(program, test::machine_with(gpus));
+  }
+
+  void serve(const std::string& program, const hardware::Machine& machine) {
     config::ServerConfig config;
     config.queue.cores = 2;
     config.provided.models_dir = models().string();
-    service_ = std::make_unique<service::Service>(service::ServiceOptions{
-        .config = config,
-        .state = state_.path(),
-        .caller = test::quiet_caller(program),
-        .machine = [gpus] { return test::machine_with(gpus); }});
+    service_ = std::make_unique<service::Service>(
+        service::ServiceOptions{.config = config,
+                                .state = state_.path(),
+                                .caller = test::quiet_caller(program),
+                                .machine = [machine] { return machine; }});
     router_ = std::make_unique<Router>(*service_, RouterOptions{});
   }
 
@@ -196,6 +200,33 @@ TEST_F(MultiGpuTest, ATestOfGpusTellsWhatTheProgramSaid) {
   EXPECT_THAT(bad["problem"].get<std::string>(), HasSubstr("exit status 1"));
 }
 
+TEST_F(MultiGpuTest, HealthAndRecommendationsNameTheGpuTheNumberAndTheRemedy) {
+  auto machine = test::machine_with(3);
+  machine.gpus[1].status.temperature_celsius = 97;
+  machine.gpus[2].status.memory_used_bytes = machine.gpus[2].memory_total_bytes - 1;
+  serve("/nonexistent/lockstep", machine);
+  const auto health = Json::parse(ask("GET", "/multigpu/health").body);
+  EXPECT_EQ(health["status"], "degraded");
+  ASSERT_EQ(health["problems"].size(), 1U);
+  EXPECT_EQ(health["problems"][0]["gpu_id"], 1);
+  EXPECT_THAT(health["problems"][0]["problem"].get<std::string>(),
+              ::testing::AllOf(HasSubstr("97 C"), HasSubstr("queue.max_gpu_celsius"),
+                               HasSubstr("look at its cooling")));
+  const auto items =
+      Json::parse(ask("GET", "/multigpu/gpu/recommendations").body)["items"];
+  ASSERT_EQ(items.size(), 2U);
+  EXPECT_EQ(items[0]["gpu_id"], 1);
+  EXPECT_EQ(items[1]["gpu_id"], 2);
+  EXPECT_THAT(items[1]["recommendation"].get<std::string>(),
+              ::testing::AllOf(HasSubstr("17179869183 of 17179869184 bytes"),
+                               HasSubstr("batch_size_per_gpu")));
+  const auto stats = Json::parse(ask("GET", "/multigpu/gpu/1/stats").body);
+  EXPECT_EQ(stats["healthy"], false);
+  EXPECT_EQ(stats["temperature_celsius"], 97);
+  EXPECT_EQ(Json::parse(ask("GET", "/multigpu/gpu/0/stats").body)["healthy"], true);
+  EXPECT_EQ(ask("GET", "/multigpu/gpu/3/stats").status, 404);
+}
+
 // It computes for a minute: those of others' jobs are left alone.
 TEST_F(MultiGpuTest, OnlyGpusThatNoJobHasAreTested) {
   const auto program = (folder_.path() / "lockstep").string();
@@ -206,7 +237,7 @@ TEST_F(MultiGpuTest, OnlyGpusThatNoJobHasAreTested) {
       {.job = "job-of-eve", .is_gpu = true, .unit = 0, .share = 0.5}});
   const auto json = Json::parse(ask("POST", "/multigpu/gpu/test").body);
   EXPECT_EQ(json["gpu_ids"], Json({1}));
-  EXPECT_EQ(json["result"], Json({"GPU-1"}));
+  EXPECT_EQ(json["result"], Json({"1"}));
   service_->store().add_leases(std::vector<service::Lease>{
       {.job = "job-of-eve", .is_gpu = true, .unit = 1, .share = 1}});
   const auto none = Json::parse(ask("POST", "/multigpu/gpu/test").body);

@@ -140,8 +140,11 @@ TEST_F(OperationTest, ABackupThatWasChangedIsNotRestored) {
   served_.signal(SIGTERM);
   served_.wait();
   const auto copy = file("backup");
-  ASSERT_TRUE(
-      served_.command({"backup", copy, "--config", file("server.yaml")}).end.ok());
+  const auto made = served_.command({"backup", copy, "--config", file("server.yaml")});
+  ASSERT_TRUE(made.end.ok()) << made.err;
+  // Kept elsewhere, it tells of lines that are cut off.
+  service::Store kept(copy);
+  EXPECT_THAT(made.err, HasSubstr(service::last_audit(kept)->hash));
   service::Store(copy).database().execute("UPDATE audit SET user = 'eve'");
   const auto output =
       served_.command({"restore", copy, "--config", file("server.yaml")});

@@ -4,6 +4,9 @@
 #include <random>
 #include <thread>
 
+#include <sched.h>
+#include <unistd.h>
+
 #include "lockstep/monitor/metrics.h"
 #include "lockstep/run/events.h"
 #include "lockstep/run/knobs.h"
@@ -285,6 +288,22 @@ TEST_F(JobsTest, ASupervisorHasNothingOfTheServersEnvironment) {
                                        {"LD_PRELOAD", "x"}});
   EXPECT_EQ(kept, (std::vector<std::pair<std::string, std::string>>{
                       {"PATH", "/bin"}, {"NCCL_DEBUG", "INFO"}}));
+}
+
+// What ends the server, a terminal or its manager, does not reach a job.
+TEST_F(JobsTest, ASupervisorHasASessionOfItsOwnAndTheCoresOfItsJob) {
+  const auto id = submit_held(20);
+  ASSERT_TRUE(reaches(id, JobState::running));
+  const auto view = look_at_attempt(folder(id), 1);
+  ASSERT_TRUE(view.supervisor);
+  EXPECT_NE(::getsid(view.supervisor->pid), ::getsid(0));
+  EXPECT_NE(::getpgid(view.supervisor->pid), ::getpgid(0));
+  cpu_set_t cpus;
+  ASSERT_EQ(::sched_getaffinity(view.supervisor->pid, sizeof(cpus), &cpus), 0);
+  const auto leases = service_->store().leases();
+  ASSERT_EQ(leases.size(), 1U);
+  EXPECT_EQ(CPU_COUNT(&cpus), 1);
+  EXPECT_TRUE(CPU_ISSET(leases[0].unit, &cpus));
 }
 
 // A job that was to have fewer rights must not get the server's.

@@ -199,6 +199,28 @@ TEST_F(LimitsTest, BytesThatAreNoUploadAreRemovedAfterAnHour) {
   EXPECT_TRUE(std::filesystem::exists(service_->uploads().path_of(kept)));
 }
 
+// Each is a process: a thousand of them on one core take the memory of all others.
+TEST_F(LimitsTest, AJobHasNoMoreRanksThanDevices) {
+  const auto ask = [&](int ranks, const Resources& resources,
+                       JobKind kind = JobKind::training) {
+    Submission wanted{.kind = kind, .resources = resources};
+    wanted.recipe.text = test::held_recipe(20);
+    const std::string one = "\"ranks\": 1}";
+    wanted.recipe.text.replace(wanted.recipe.text.find(one), one.size(),
+                               str("\"ranks\": ", ranks, "}"));
+    return service_->submit(ada_, wanted).id;
+  };
+  const auto text = test::error_text(Fault::config, [&] { ask(1000, {.cores = 1}); });
+  EXPECT_THAT(text, HasSubstr("parallel.ranks=1000"));
+  EXPECT_THAT(text, HasSubstr("resources.cores"));
+  EXPECT_THROW(ask(2, {.cores = 1}), Refusal);
+  EXPECT_NO_THROW(ask(1000, {.cores = 1}, JobKind::plan));
+  const auto id = ask(2, {.cores = 2});
+  service_->pause(ada_, id);
+  ASSERT_TRUE(reaches(id, JobState::paused));
+  EXPECT_EQ(service_->resume(ada_, id, Resources{.cores = 1}).resources.cores, 1);
+}
+
 TEST_F(LimitsTest, NamesHaveNoLinesOfTheirOwn) {
   const auto text = test::error_text(
       Fault::config, [&] { submit(1, {.name = "a\njob-0  root  all is well"}); });

@@ -153,6 +153,28 @@ TEST(Slots, AGpuIsExclusiveUnlessAShareIsAskedFor) {
   EXPECT_FALSE(allocate(pool, taken, {.cores = 1, .gpus = 1, .memory_fraction = 0.6}));
 }
 
+TEST(Slots, GpusThatAreLinkedToEachOtherGoTogether) {
+  auto machine = test::machine_with(4);
+  for (int a = 0; a < 4; ++a) {
+    for (int b = a + 1; b < 4; ++b) {
+      const bool are_near = a % 2 == b % 2;  // 0 and 2, 1 and 3
+      machine.gpu_pairs.push_back(
+          {.first = a, .second = b, .nvlinks = are_near ? 4 : 0, .path = "system"});
+    }
+  }
+  const auto pool = pool_of({.machine = machine, .cores = {0, 1, 2, 3}});
+  const auto units = [&](std::span<const Lease> leases) {
+    std::vector<int> gpus;
+    for (const auto& lease : allocate(pool, leases, {.cores = 1, .gpus = 2}).leases) {
+      if (lease.is_gpu) gpus.push_back(lease.unit);
+    }
+    return gpus;
+  };
+  EXPECT_THAT(units({}), ::testing::UnorderedElementsAre(0, 2));
+  const std::vector<Lease> taken{{.job = "x", .is_gpu = true, .unit = 0, .share = 1}};
+  EXPECT_THAT(units(taken), ::testing::UnorderedElementsAre(1, 3));
+}
+
 TEST(Slots, CertainGpusAndLeastMemoryAreKept) {
   const auto pool = pool_with(3, 8);
   const auto chosen = allocate(pool, {}, {.cores = 1, .gpus = 1, .gpu_ids = {2}});

@@ -44,6 +44,16 @@ TEST_F(RacesTest, AJobThatFailsWhileItIsPausedIsNotTriedAgain) {
   EXPECT_TRUE(reaches(id, JobState::done)) << job(id).reason;
 }
 
+TEST(RetryDelay, DoublesUpToABound) {
+  config::QueueConfig queue;
+  queue.retry_delay = units::Duration(100);
+  std::vector<Milliseconds> delays;
+  for (const int retries : {0, 1, 2, 5, 6, 100}) {
+    delays.push_back(retry_delay(queue, retries));
+  }
+  EXPECT_THAT(delays, ::testing::ElementsAre(100, 200, 400, 3200, 3200, 3200));
+}
+
 // What is asked for happens, or is refused.
 TEST_F(RacesTest, AQueuedJobDoesNotChangeItsResources) {
   submit_held(20, {.resources = {.cores = 2}});

@@ -249,6 +249,21 @@ TEST_F(StoreTest, AMissingLineOfTheAuditLogIsFound) {
   EXPECT_EQ(first_altered(store_), 2);
 }
 
+// Each line that is left is as it was: only a hash from before tells.
+TEST_F(StoreTest, LinesOfTheAuditLogThatAreCutOffAreSeenByItsLastHash) {
+  EXPECT_FALSE(last_audit(store_));
+  for (int i = 0; i < 5; ++i) {
+    write_audit(store_, {.user = "ada", .action = "POST /v1/jobs", .status = 201});
+  }
+  const auto before = last_audit(store_);
+  ASSERT_TRUE(before);
+  EXPECT_EQ(before->number, 5);
+  EXPECT_EQ(before->hash, audit(store_, 4, 1).at(0).hash);
+  store_.database().execute("DELETE FROM audit WHERE number = 5");
+  EXPECT_FALSE(first_altered(store_));
+  EXPECT_NE(last_audit(store_)->hash, before->hash);
+}
+
 TEST(OneLine, ControlCharactersMakeNoLinesAndDoNothingToATerminal) {
   EXPECT_EQ(one_line("a\nb\x1b[2J\x7f"), "a b [2J ");
   EXPECT_EQ(one_line("größer"), "größer");
