@@ -258,7 +258,7 @@ TEST_F(BadInput, UnknownCommandsAndFlagsGetASuggestion) {
   EXPECT_THAT(output.err, HasSubstr("--ranks"));
   output = test::lockstep_command({"train", test::quick_recipe(), "optm.lr=1"});
   EXPECT_EQ(output.end.shell_status(), 2);
-  EXPECT_THAT(output.err, HasSubstr("did you mean 'optim'?"));
+  EXPECT_THAT(output.err, HasSubstr("did you mean 'optim.lr'?"));
 }
 
 }  // namespace

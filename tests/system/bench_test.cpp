@@ -28,7 +28,7 @@ TEST_F(Bench, ComparesStrategiesAndSizesInOneRun) {
       lockstep("bench", {"--strategies", "single,data_parallel,ddp", "--ranks", "1,2",
                          "--steps", "4", "--warmup", "2", "--json"});
   EXPECT_EQ(output.end.shell_status(), 0) << output.err;
-  EXPECT_THAT(output.err, HasSubstr("single with 2 ranks is left out"));
+  EXPECT_THAT(output.err, HasSubstr("single with 2 ranks skipped"));
   const auto json = nlohmann::json::parse(output.out, nullptr, false);
   ASSERT_EQ(json["results"].size(), 5U) << output.out;
   for (const auto& row : json["results"]) {

@@ -358,7 +358,7 @@ TEST(StepGraph, IsRefusedWithoutAGpu) {
   EXPECT_THAT(
       test::error_text(Fault::config, [&] { run_graph(config); }),
       testing::HasSubstr(
-          "train.graph: on, but the steps cannot be captured: there is no GPU"));
+          "train.graph: on, but a graph cannot hold the steps: there is no GPU"));
 }
 
 }  // namespace
