@@ -129,7 +129,7 @@ TEST_F(TrainedRun, IsNoProgramInAFolderThatIsMissing) {
       test::lockstep_command({"checkpoint", "export", run().string(), "--to",
                               "/no/such/model.ts", "--format", "torchscript"});
   EXPECT_EQ(output.end.shell_status(), 3);
-  EXPECT_THAT(output.err, HasSubstr("'/no/such' is not a folder"));
+  EXPECT_THAT(output.err, HasSubstr("'/no/such' is not a directory"));
 }
 
 TEST_F(TrainedRun, RefusesFilesThatAreNoImages) {

@@ -86,9 +86,9 @@ TEST_F(OwnTable, ANumberIsRegressed) {
   const auto run = folder_.path() / "run";
   const auto output =
       test::lockstep_command({"train", recipe(), "--run-dir", run.string(),
-                              "data.target=[width]", "train.epochs=8"});
+                              "data.target=[width]", "train.epochs=24"});
   ASSERT_EQ(output.end.shell_status(), 0) << output.err;
-  EXPECT_THAT(output.err, HasSubstr("output  Linear                   17"));
+  EXPECT_THAT(output.err, HasSubstr("output   Linear                 17"));
   const auto metrics = test::lockstep_command({"eval", run.string(), "--json"});
   ASSERT_EQ(metrics.end.shell_status(), 0) << metrics.err;
   EXPECT_LT(Json::parse(metrics.out).at("loss").get<double>(), 1);
