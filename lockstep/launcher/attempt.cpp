@@ -130,9 +130,24 @@ int Attempt::wait_limit_ms() const {
   return static_cast<int>(std::min<long>(limit.count(), 1 << 30));
 }
 
-// Reaps all ranks that have ended by now, at the same moment.
+// Reaps all ranks that have ended by now, at the same moment. One that was looked at
+// just before it died may be why another has ended: it is looked at again.
 void Attempt::reap() {
   const double time = unix_seconds(scene_.clock.wall());
+  while (reap_once(time)) {
+  }
+  if (told_) return;
+  for (const auto& rank : ranks_) {
+    if (!rank.running && ending_of(scene_.job, rank.end) == Ending::failed) {
+      return fail(rank);
+    }
+  }
+  pass_on_stop();
+}
+
+// Returns whether a rank has ended since the last call.
+bool Attempt::reap_once(double time) {
+  const int before = running_;
   for (auto& rank : ranks_) {
     if (!rank.running) continue;
     pollfd ended{.fd = rank.child.pidfd(), .events = POLLIN, .revents = 0};
@@ -142,13 +157,7 @@ void Attempt::reap() {
     if (ended.fd >= 0) rank.child.signal(SIGKILL);
     if (const auto end = rank.child.poll()) finish(rank, *end, time);
   }
-  if (told_) return;
-  for (const auto& rank : ranks_) {
-    if (!rank.running && ending_of(scene_.job, rank.end) == Ending::failed) {
-      return fail(rank);
-    }
-  }
-  pass_on_stop();
+  return running_ < before;
 }
 
 // Asks the others to stop when a rank of ours was asked by another process, and has

@@ -51,6 +51,7 @@ class Attempt {
   void wait_for_something();
   int wait_limit_ms() const;
   void reap();
+  bool reap_once(double time);
   void finish(Rank& rank, const process::End& end, double time);
   bool is_early(const Rank& rank, const process::End& end);
   void pass_on_stop();
