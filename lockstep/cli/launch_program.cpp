@@ -46,7 +46,7 @@ void require_there(const LaunchWords& words, const std::string& program) {
   }
   throw Error(Fault::config, "launch: '", program, "' ",
               std::filesystem::exists(program, error) ? "is not an executable file"
-                                                      : "is not there",
+                                                      : "does not exist",
               "; build it, or correct the path");
 }
 
