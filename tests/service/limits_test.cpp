@@ -154,7 +154,7 @@ TEST_F(LimitsTest, WhatIsKeptOfRequestsCountsTowardsTheDisk) {
   config.quota.disk_bytes_per_user = 100'000;
   service_->reload(config);
   Submission large{.request = std::string(60'000, 'x')};
-  large.recipe.text = test::short_recipe(1) + std::string(60'000, ' ');
+  large.recipe.text = test::short_recipe(test::kEndless) + std::string(60'000, ' ');
   const auto id = service_->submit(ada_, large).id;
   service_->cancel(ada_, id);
   EXPECT_THROW(submit(1), Refusal);
