@@ -79,6 +79,19 @@ char process_state(pid_t pid, const std::filesystem::path& proc) {
   }
 }
 
+bool is_ending(pid_t pid, const std::filesystem::path& proc) {
+  // The state is the third word of the file, the flags are the ninth.
+  constexpr std::size_t kFlags = 9 - 3;
+  constexpr std::int64_t kExiting = 0x4;  // PF_EXITING
+  try {
+    const auto words = stat_words(proc / std::to_string(pid));
+    if (words.size() <= kFlags) return true;
+    return words[0] == "Z" || words[0] == "X" || (whole(words[kFlags]) & kExiting) != 0;
+  } catch (const Error&) {
+    return true;
+  }
+}
+
 std::optional<Activity> read_activity(pid_t pid, const std::filesystem::path& proc) {
   // The state is the third word of the file.
   constexpr std::size_t kMajorFaults = 12 - 3, kUserTime = 14 - 3;

@@ -28,6 +28,10 @@ struct Activity {
 // there is none.
 char process_state(pid_t pid, const std::filesystem::path& proc = "/proc");
 
+// Returns whether a process has begun to end, or has ended: others may know of it,
+// while it can not be waited for yet.
+bool is_ending(pid_t pid, const std::filesystem::path& proc = "/proc");
+
 // Returns nothing where it can not be read: the process has ended, or is another
 // user's.
 std::optional<Activity> read_activity(pid_t pid,

@@ -205,7 +205,9 @@ void Attempt::fail(const Rank& failed) {
   for (auto& rank : ranks_) {
     if (!rank.running || &rank == &failed) continue;
     others = true;
-    rank.end.told = true;
+    // One that is ending already does not end for our signal: its peers may have seen
+    // it before we could wait for it, and `failed` be the first of them.
+    rank.end.told = !is_ending(rank.end.pid);
     rank.child.signal(SIGTERM);
     rank.child.signal(SIGCONT);  // one that is stopped hears nothing else
   }

@@ -22,6 +22,7 @@ namespace {
 
 using launcher::Activity;
 using launcher::GpuWatch;
+using launcher::is_ending;
 using launcher::process_state;
 using launcher::read_activity;
 using std::chrono::milliseconds;
@@ -202,6 +203,25 @@ TEST(ActivityOf, OneThatHasEndedIsNotKnown) {
   ::waitpid(pid, nullptr, 0);
   EXPECT_FALSE(read_activity(pid));
   EXPECT_EQ(process_state(pid), 'X');
+  EXPECT_TRUE(is_ending(pid));
+}
+
+TEST(ActivityOf, OneThatEndsIsSoBeforeItCanBeWaitedFor) {
+  const Doing spins([] {});
+  EXPECT_FALSE(is_ending(spins.pid()));
+  const pid_t pid = ::fork();
+  if (pid == 0) ::_exit(0);
+  EXPECT_TRUE(test::eventually([&] { return is_ending(pid); }));  // a zombie by then
+  ::waitpid(pid, nullptr, 0);
+  const files::TemporaryDirectory proc;
+  std::filesystem::create_directories(proc.path() / "7");
+  const auto has_flags = [&](int flags) {
+    test::write_file(proc.path() / "7" / "stat",
+                     str("7 (a) S 1 7 7 0 -1 ", flags, " 5"));
+    return is_ending(7, proc.path());
+  };
+  EXPECT_FALSE(has_flags(0x400040));
+  EXPECT_TRUE(has_flags(0x400044));
 }
 
 // A process whose name is no help to who reads its line, with a thread that waits for a

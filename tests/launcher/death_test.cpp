@@ -200,6 +200,25 @@ TEST_F(Death, RanksThatLosePeersAreNotTheFirst) {
   EXPECT_THAT(result.message, HasSubstr("exit status 5: comm: lost a peer\nrank 2"));
 }
 
+// The peer sees it end before it can be waited for. Our signal is not why it ends,
+// though it is the same one.
+TEST_F(Death, ARankThatIsStillEndingIsBeforeThePeerThatLostIt) {
+  const auto result = run(job_of(2, {"r0.pid=ending", "r0.end_main_thread",
+                                     "await=.lost", "fault=comm:comm: lost a peer"}),
+                          [this] {
+                            EXPECT_TRUE(noted("ending "));
+                            EXPECT_TRUE(test::eventually([this] {
+                              return launcher::is_ending(pid_noted("ending"));
+                            }));
+                            go(".lost");
+                          });
+  EXPECT_EQ(result.state, RunStatus::failed);
+  EXPECT_EQ(result.exit, 128 + SIGTERM);
+  EXPECT_THAT(result.message, StartsWith(str("rank 0 (pid ", result.ends[0].pid)));
+  EXPECT_FALSE(result.ends[0].told);
+  EXPECT_THAT(result.message, HasSubstr("rank 1"));
+}
+
 TEST_F(Death, ARankThatDoesNotListenIsKilledAfterTheGracePeriod) {
   auto job =
       job_of(3, {"r1.ignore=15", "note=ready", "r0.await=.go", "r0.exit=3", "hang"});

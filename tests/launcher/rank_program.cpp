@@ -21,6 +21,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "lockstep/base/text.h"
@@ -98,6 +99,14 @@ class RankProgram {
            std::string::npos) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
+  }
+
+  // As a process that a signal ends, while a thread of it still has to: it is a zombie,
+  // and can not be waited for.
+  [[noreturn]] static void end_main_thread() {
+    std::thread(wait_for_ever).detach();
+    ::syscall(SYS_exit, 0);
+    std::abort();
   }
 
   // "3:training"
@@ -201,6 +210,7 @@ class RankProgram {
       {"die", [](const auto& signal) { die_by(number(signal)); }},
       {"throw", [](const auto& what) { throw std::runtime_error(what); }},
       {"hang", [](const auto&) { wait_for_ever(); }},
+      {"end_main_thread", [](const auto&) { end_main_thread(); }},
       {"ignore", [](const auto& signal) { ::signal(number(signal), SIG_IGN); }},
       {"answer",
        [](const auto& signal) {

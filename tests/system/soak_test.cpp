@@ -47,7 +47,7 @@ void expect_clean_death(const Kill& kill) {
           {"--nproc-per-node", std::to_string(kSoakRanks), "--master-port",
            std::to_string(port), "--grace-period", "2"},
           {"--selftest", "--seconds", "600"}),
-      {{"LOCKSTEP_COMM_TIMEOUT", "3s"}, {"LOCKSTEP_COMM_JOIN_TIMEOUT", "5s"}});
+      {{"LOCKSTEP_COMM_TIMEOUT", "5s"}, {"LOCKSTEP_COMM_JOIN_TIMEOUT", "15s"}});
   pid_t victim = 0;
   ASSERT_TRUE(test::eventually([&] {
     victim =
