@@ -31,7 +31,7 @@ class Descriptor {
 // All errors are Fault::io and name the path, the reason and, where there is one, the
 // remedy.
 
-// Throws "can not write '/x': No space left on device; free some space ...".
+// Throws "cannot write '/x': No space left on device; free some space ...".
 [[noreturn]] void fail(std::string_view what, const Path& path, int error);
 
 // Returns the whole file; a directory, a missing file or one larger than `limit_bytes`

@@ -25,7 +25,11 @@ char separator_of(const std::string& path, std::string_view header) {
 CsvReader::CsvReader(const std::string& path) : path_(path), file_(path) {
   const auto all = all_of(file_);
   if (all.starts_with("\xEF\xBB\xBF")) at_ = 3;  // a byte order mark
-  separator_ = separator_of(path, all.substr(at_, all.find('\n', at_) - at_));
+  if (all.starts_with("\xFF\xFE") || all.starts_with("\xFE\xFF")) {
+    refuse(1, "the text is UTF-16; save it as UTF-8");
+  }
+  separator_ =
+      separator_of(path, all.substr(at_, all.find_first_of("\r\n", at_) - at_));
   if (!read_cells()) refuse(1, "there is no header; its first row names the columns");
   columns_.assign(texts_.begin(), texts_.begin() + static_cast<std::ptrdiff_t>(count_));
   std::set<std::string> names;
@@ -67,8 +71,7 @@ std::string CsvReader::place_of(std::int64_t row) const {
 // Reads the cells of the next row that is not blank.
 bool CsvReader::read_cells() {
   const auto all = all_of(file_);
-  while (at_ < all.size() && (all[at_] == '\n' || all[at_] == '\r')) {
-    if (all[at_++] == '\n') ++line_;
+  while (take_line_end()) {
   }
   if (at_ >= all.size()) return false;
   row_line_ = line_;
@@ -86,12 +89,18 @@ bool CsvReader::read_cells() {
     if (!goes_on) break;
     ++at_;
   }
-  if (at_ < all.size() && all[at_] == '\r') ++at_;
-  if (at_ < all.size() && all[at_] == '\n') {
-    ++at_;
-    ++line_;
-  }
+  take_line_end();
   return true;
+}
+
+// Goes past CR LF, LF, or the CR of old files, if one is next.
+bool CsvReader::take_line_end() {
+  const auto all = all_of(file_);
+  const auto begin = at_;
+  if (at_ < all.size() && all[at_] == '\r') ++at_;
+  if (at_ < all.size() && all[at_] == '\n') ++at_;
+  if (at_ > begin) ++line_;
+  return at_ > begin;
 }
 
 void CsvReader::read_quoted(std::string& cell) {

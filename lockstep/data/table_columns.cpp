@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -119,6 +120,16 @@ class Finder {
     for (const auto& name : table.target) check("data.target", name);
     for (const auto& [name, type] : table.columns) check("data.columns", name);
     if (!table.weight.empty()) check("data.weight", table.weight);
+    check_once("data.input", table.input);
+    check_once("data.target", table.target);
+  }
+
+  static void check_once(std::string_view knob, const std::vector<std::string>& names) {
+    std::set<std::string_view> seen;
+    for (const auto& name : names) {
+      if (seen.insert(name).second) continue;
+      throw Error(Fault::config, knob, ": '", name, "' is named twice; name it once");
+    }
   }
 
   std::vector<std::string> targets() const {
@@ -135,6 +146,10 @@ class Finder {
       return std::find(targets.begin(), targets.end(), name) != targets.end();
     };
     const auto& weight = config_.table.weight;
+    if (is_target(weight)) {
+      throw Error(Fault::config, "data.weight: '", weight,
+                  "' is the target, too; name another column, or none");
+    }
     for (const auto& name : config_.table.input) {
       if (!is_target(name) && name != weight) continue;
       throw Error(Fault::config, "data.input: '", name,
@@ -304,7 +319,11 @@ TableRoles roles_of(TableFile& train, const config::DataConfig& config) {
 
 double number_in(const TableCell& cell) {
   const auto number = number_of(cell.cell);
-  if (number && std::isfinite(*number)) return *number;
+  if (number && std::abs(*number) <= std::numeric_limits<float>::max()) return *number;
+  if (number && std::isfinite(*number)) {
+    refuse_cell(cell, "is " + text_of(cell.cell).substr(0, kShown) +
+                          ", beyond the range of a float32; scale the column");
+  }
   if (is_missing(cell.cell)) refuse_cell(cell, "is empty, a number is wanted");
   refuse_cell(cell, "is '" + text_of(cell.cell).substr(0, kShown) + "', not a number");
 }

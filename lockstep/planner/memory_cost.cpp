@@ -311,14 +311,17 @@ MemoryLimit memory_limit(const CostInputs& inputs, const Candidate& candidate) {
 }
 
 std::int64_t evaluation_batch(const CostInputs& inputs, std::int64_t micro) {
-  constexpr double kSmall = 1 << 30;
   const bool cuda = inputs.config.parallel.device == config::Device::cuda;
+  // Blocks of another size than a step's find no room in the holes that those leave in
+  // the heap of a host: an evaluation of as much takes twice that.
+  const double small = cuda ? 1 << 30 : 64 << 20;
+  const double share = cuda ? 1 : 0.5;
   const auto step = step_cost(inputs, {.micro = micro});
   const double limit = memory_limit(inputs, {}).bytes;
   const double state = step_cost(inputs, {.micro = 0}).peak();
-  const double free = limit > 0 ? limit - state : kSmall;
+  const double free = limit > 0 ? limit - state : small;
   const double room =
-      std::max(step.activations + step.transient, std::min(kSmall, free));
+      std::max(share * (step.activations + step.transient), std::min(small, free));
   const auto& forward = of(inputs.model.forward, inputs.config.precision.mode);
   std::int64_t batch = cuda ? 1024 : 256;
   while (batch > 1 && forward.at(batch) > room) batch /= 2;

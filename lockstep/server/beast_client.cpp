@@ -39,7 +39,7 @@ Address address_of(const std::string& url) {
     rest = url.substr(7);
   } else {
     throw Error(Fault::config, "server: '", url,
-                "' is no address; write http://HOST:PORT or https://HOST");
+                "' is not an address; write http://HOST:PORT or https://HOST");
   }
   rest = rest.substr(0, rest.find('/'));
   const auto colon = rest.rfind(':');

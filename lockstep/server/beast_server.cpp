@@ -20,7 +20,7 @@ std::shared_ptr<ssl::context> tls_of(const ServerOptions& options) {
     context->use_certificate_chain_file(options.certificate);
     context->use_private_key_file(options.key, ssl::context::pem);
   } catch (const boost::system::system_error& error) {
-    throw Error(Fault::config, "http.certificate and http.key can not be used: ",
+    throw Error(Fault::config, "http.certificate and http.key cannot be used: ",
                 error.code().message());
   }
   return context;

@@ -53,7 +53,7 @@ std::vector<Route> file_routes(service::Service& service) {
       {.method = "POST",
        .path = "/v1/files",
        .operation = "createFile",
-       .summary = "Announce a file; its parts follow.",
+       .summary = "Create an upload; then send its parts.",
        .access = Access::user,
        .changes = true,
        .body = Body::json,
@@ -61,45 +61,46 @@ std::vector<Route> file_routes(service::Service& service) {
        .response = ref("Upload"),
        .status = 201,
        .answer = [&service](Call& call) { return create_upload(service, call); }});
-  routes.push_back({.method = "GET",
-                    .path = "/v1/files",
-                    .operation = "listFiles",
-                    .summary = "Your files, newest first; of an admin all.",
-                    .response = list_of(ref("Upload")),
-                    .answer = [&service](Call& call) {
-                      Json items = Json::array();
-                      for (const auto& upload : service.uploads().list(call.who)) {
-                        items.push_back(upload_json(upload));
-                      }
-                      return json_response({{"items", std::move(items)}});
-                    }});
-  routes.push_back({.method = "GET",
-                    .path = "/v1/files/{id}",
-                    .operation = "getFile",
-                    .summary = "A file, and how much of it has come.",
-                    .response = ref("Upload"),
-                    .answer = [&service](Call& call) {
-                      return json_response(
-                          upload_json(service.uploads().find(call.who, call.id())));
-                    }});
+  routes.push_back(
+      {.method = "GET",
+       .path = "/v1/files",
+       .operation = "listFiles",
+       .summary = "List your uploads, newest first; an admin sees those of all users.",
+       .response = list_of(ref("Upload")),
+       .answer = [&service](Call& call) {
+         Json items = Json::array();
+         for (const auto& upload : service.uploads().list(call.who)) {
+           items.push_back(upload_json(upload));
+         }
+         return json_response({{"items", std::move(items)}});
+       }});
+  routes.push_back(
+      {.method = "GET",
+       .path = "/v1/files/{id}",
+       .operation = "getFile",
+       .summary = "Get an upload: its size and how much of it has arrived.",
+       .response = ref("Upload"),
+       .answer = [&service](Call& call) {
+         return json_response(upload_json(service.uploads().find(call.who, call.id())));
+       }});
   routes.push_back(
       {.method = "PUT",
        .path = "/v1/files/{id}/parts",
        .operation = "addPart",
-       .summary = "The next part of a file.",
+       .summary = "Upload the next part of a file.",
        .access = Access::user,
        .changes = true,
        .is_long = true,
        .body = Body::bytes,
        .response = ref("Upload"),
        .query = {{"offset",
-                  "Where in the file it begins.",
+                  "Byte offset of this part in the file.",
                   {{"type", "integer"}, {"minimum", 0}}}},
        .answer = [&service](Call& call) { return add_part(service, call); }});
   routes.push_back({.method = "DELETE",
                     .path = "/v1/files/{id}",
                     .operation = "removeFile",
-                    .summary = "Remove a file.",
+                    .summary = "Delete an uploaded file.",
                     .access = Access::user,
                     .changes = true,
                     .response = {{"type", "object"}},

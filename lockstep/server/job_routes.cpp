@@ -195,45 +195,45 @@ service::JobFilter page_of(const Call& call) {
 }
 
 std::vector<Parameter> page_parameters() {
-  return {{"limit", "At most so many.", {{"type", "integer"}, {"minimum", 1}}},
-          {"before",
-           "Those before the one with this number.",
-           {{"type", "integer"}, {"minimum", 0}}}};
+  return {
+      {"limit", "Maximum number of results.", {{"type", "integer"}, {"minimum", 1}}},
+      {"before",
+       "Return jobs before this number: the next page.",
+       {{"type", "integer"}, {"minimum", 0}}}};
 }
 
 std::vector<Route> job_routes(service::Service& service) {
   std::vector<Route> routes;
   routes.push_back(submitting({.path = "/v1/jobs",
                                .operation = "submitJob",
-                               .summary = "Ask for a training.",
+                               .summary = "Submit a training job.",
                                .kind = service::JobKind::training},
                               service));
   routes.push_back(
       {.method = "GET",
        .path = "/v1/jobs",
        .operation = "listJobs",
-       .summary = "Your jobs, newest first; of an admin all.",
+       .summary = "List your jobs, newest first; an admin sees those of all users.",
        .response = list_of(ref("Job")),
        .query = page_parameters(),
        .answer = [&service](Call& call) { return list_jobs(service, call); }});
-  routes.back().query.push_back(
-      {"state", "Only those in this state.", ref("JobState")});
+  routes.back().query.push_back({"state", "Only jobs in this state.", ref("JobState")});
   routes.push_back(
       {.method = "GET",
        .path = "/v1/jobs/{id}",
        .operation = "getJob",
-       .summary = "A job, its place in the queue, its history, its run.",
+       .summary = "Get a job: state, place in the queue, history, run.",
        .response = ref("Job"),
        .answer = [&service, texts = std::make_shared<JobTexts>()](Call& call) {
          return whole_job(service, call, *texts);
        }});
   routes.push_back(
-      action("cancel", "A checkpoint, then the end.",
+      action("cancel", "Cancel a job; a running one saves a checkpoint first.",
              [&service](Call& call) { return service.cancel(call.who, call.id()); }));
   routes.push_back(
-      action("pause", "A checkpoint, and what it runs on is given back.",
+      action("pause", "Pause a job: it saves a checkpoint and releases its resources.",
              [&service](Call& call) { return service.pause(call.who, call.id()); }));
-  auto resume = action("resume", "Go on from the newest checkpoint.",
+  auto resume = action("resume", "Resume a paused job from its newest checkpoint.",
                        [&](Call&) { return service::Job(); });
   resume.body = Body::json;
   resume.body_is_optional = true;
@@ -253,7 +253,7 @@ std::vector<Route> job_routes(service::Service& service) {
   routes.push_back({.method = "DELETE",
                     .path = "/v1/jobs/{id}",
                     .operation = "removeJob",
-                    .summary = "Remove a job that is over, and its run directory.",
+                    .summary = "Delete a finished job and its run directory.",
                     .access = Access::user,
                     .changes = true,
                     .response = {{"type", "object"}},

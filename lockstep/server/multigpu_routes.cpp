@@ -203,16 +203,16 @@ Route training(service::Service& service, const Operation& operation,
 
 std::vector<Route> settings_routes(service::Service& service) {
   std::vector<Route> routes;
-  routes.push_back(
-      multigpu({"GET", "config", "getGpuConfig", "Your settings, over the defaults."},
-               [&service](Call& call) {
-                 return json_response(gpu_settings(service, call.who));
-               }));
+  routes.push_back(multigpu(
+      {"GET", "config", "getGpuConfig", "Get your settings, merged with the defaults."},
+      [&service](Call& call) {
+        return json_response(gpu_settings(service, call.who));
+      }));
   // `config` and `training/config` are one thing under two names.
   for (const auto& operation :
-       {Operation{"POST", "config", "setGpuConfig", "Keep settings for your jobs."},
+       {Operation{"POST", "config", "setGpuConfig", "Save settings for your jobs."},
         Operation{"POST", "training/config", "setTrainingConfig",
-                  "Keep settings for your jobs."}}) {
+                  "Save settings for your jobs."}}) {
     auto route = multigpu(operation, [&service](Call& call) {
       keep_gpu_settings(service, call);
       return json_response(gpu_settings(service, call.who));
@@ -243,9 +243,9 @@ std::vector<Route> multigpu_routes(service::Service& service) {
     routes.push_back(multigpu(operation, std::move(answer)));
     return routes.back();
   };
-  add({"GET", "health", "getGpuHealth", "Whether jobs can run, and what is wrong."},
+  add({"GET", "health", "getGpuHealth", "Check whether jobs can run, and why not."},
       [&service](Call&) { return json_response(health(service)); });
-  add({"GET", "stats", "getGpuStats", "All GPUs."}, [&service](Call&) {
+  add({"GET", "stats", "getGpuStats", "Get the state of all GPUs."}, [&service](Call&) {
     const auto pool = service.pool();
     Json items = Json::array();
     for (const auto& gpu : pool.machine.gpus) items.push_back(gpu_stats(gpu, pool));
@@ -253,21 +253,25 @@ std::vector<Route> multigpu_routes(service::Service& service) {
     json["items"] = std::move(items);
     return json_response(json);
   });
-  add({"GET", "gpu/{id}/stats", "getOneGpuStats", "One GPU."},
+  add({"GET", "gpu/{id}/stats", "getOneGpuStats", "Get the state of a GPU."},
       [&service](Call& call) { return one_gpu(service, call); });
-  routes.push_back(training(service,
-                            {"POST", "training/dataparallel", "trainDataParallel",
-                             "Train with threads of one process."},
-                            "dataparallel"));
-  routes.push_back(training(service,
-                            {"POST", "training/distributed", "trainDistributed",
-                             "Train with a process for each device."},
-                            "distributed"));
-  routes.push_back(training(
-      service, {"POST", "training/auto", "trainAuto", "Train as fits the machine."},
-      ""));
+  routes.push_back(
+      training(service,
+               {"POST", "training/dataparallel", "trainDataParallel",
+                "Submit a training job with threads of one process (DataParallel)."},
+               "dataparallel"));
+  routes.push_back(
+      training(service,
+               {"POST", "training/distributed", "trainDistributed",
+                "Submit a training job with one process per device (DDP)."},
+               "distributed"));
+  routes.push_back(
+      training(service,
+               {"POST", "training/auto", "trainAuto",
+                "Submit a training job with the strategy that the planner chooses."},
+               ""));
   auto& manage = add({"POST", "resources/manage", "manageResources",
-                      "Look at resources, or remove what was kept long enough."},
+                      "Get resource usage, or remove what is past its retention time."},
                      [&service](Call& call) {
                        auto json = resource_status(service);
                        if (call.body.value("action", "status") == "cleanup") {
@@ -285,19 +289,21 @@ std::vector<Route> multigpu_routes(service::Service& service) {
       {"type", "object"},
       {"properties",
        {{"action", {{"type", "string"}, {"enum", {"status", "cleanup"}}}}}}};
-  add({"GET", "resources/status", "getResources", "What there is, and what is in use."},
+  add({"GET", "resources/status", "getResources", "Get resource usage."},
       [&service](Call&) { return json_response(resource_status(service)); });
-  add({"GET", "performance/metrics", "getPerformance", "How fast your jobs train."},
+  add({"GET", "performance/metrics", "getPerformance",
+       "Get the training speed of your jobs."},
       [&service](Call& call) { return json_response(performance(service, call)); });
-  add({"GET", "training/history", "getTrainingHistory", "Your jobs, newest first."},
+  add({"GET", "training/history", "getTrainingHistory",
+       "List your jobs, newest first."},
       [&service](Call& call) { return json_response(history(service, call)); });
-  add({"POST", "gpu/test", "testGpus", "Whether GPUs compute what they should."},
+  add({"POST", "gpu/test", "testGpus", "Test whether the GPUs compute correctly."},
       [&service, only_one = std::make_shared<std::mutex>()](Call&) {
         return gpu_test(service, *only_one);
       })
       .is_long = true;
   add({"GET", "gpu/recommendations", "getRecommendations",
-       "What to change, with GPU, number and remedy."},
+       "List recommended changes, with GPU, number and remedy."},
       [&service](Call&) { return json_response(recommendations(service)); });
   return routes;
 }

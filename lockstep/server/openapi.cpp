@@ -36,18 +36,18 @@ Json responses_of(const Route& route) {
     good["content"] = {{route.response_type, {{"schema", route.response}}}};
   }
   Json responses = {{std::to_string(route.status), good}};
-  responses["400"] = problem_answer("The request is wrong.");
+  responses["400"] = problem_answer("The request is not valid.");
   if (route.access != Access::open) {
-    responses["401"] = problem_answer("A token is needed.");
-    responses["403"] = problem_answer("The role does not allow it.");
+    responses["401"] = problem_answer("A valid token is required.");
+    responses["403"] = problem_answer("The token's role does not allow this.");
     responses["429"] = problem_answer("Too many requests.");
   }
-  responses["404"] = problem_answer("There is no such thing, or it is another user's.");
+  responses["404"] = problem_answer("Not found, or it belongs to another user.");
   if (route.changes) {
-    responses["409"] = problem_answer("Not in the state that it is in.");
+    responses["409"] = problem_answer("The current state does not allow this.");
     responses["413"] = problem_answer("Too large.");
   }
-  responses["500"] = problem_answer("The server failed; its log knows why.");
+  responses["500"] = problem_answer("Internal error; see the server's log.");
   return responses;
 }
 

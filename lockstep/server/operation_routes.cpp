@@ -110,7 +110,7 @@ Response ready(service::Service& service) {
     return json_response({{"status", "ready"}});
   } catch (const Error& error) {
     log::error("server", str("not ready: ", error.what()));
-    return problem(kBusy, "the database can not be used; see the server's log");
+    return problem(kBusy, "the database cannot be used; see the server's log");
   }
 }
 
@@ -136,20 +136,20 @@ Route admin_list(const AdminList& list, std::function<Response(Call&)> answer) {
 
 std::vector<Route> access_routes(service::Service& service) {
   std::vector<Route> routes;
-  routes.push_back(admin_list(
-      {"/v1/tokens", "listTokens", "All tokens, not the secrets.", ref("Token")},
-      [&service](Call&) {
-        Json items = Json::array();
-        for (const auto& token : tokens(service.store())) {
-          items.push_back(token_json(token));
-        }
-        return json_response({{"items", std::move(items)}});
-      }));
+  routes.push_back(admin_list({"/v1/tokens", "listTokens",
+                               "List all tokens, without their secrets.", ref("Token")},
+                              [&service](Call&) {
+                                Json items = Json::array();
+                                for (const auto& token : tokens(service.store())) {
+                                  items.push_back(token_json(token));
+                                }
+                                return json_response({{"items", std::move(items)}});
+                              }));
   routes.push_back(
       {.method = "POST",
        .path = "/v1/tokens",
        .operation = "createToken",
-       .summary = "A new token; its secret is shown here and never again.",
+       .summary = "Create a token; its secret is shown once.",
        .access = Access::admin,
        .changes = true,
        .body = Body::json,
@@ -160,7 +160,7 @@ std::vector<Route> access_routes(service::Service& service) {
   routes.push_back({.method = "DELETE",
                     .path = "/v1/tokens/{id}",
                     .operation = "revokeToken",
-                    .summary = "The token is worth nothing from now on.",
+                    .summary = "Revoke a token.",
                     .access = Access::admin,
                     .changes = true,
                     .response = {{"type", "object"}},
@@ -174,7 +174,7 @@ std::vector<Route> access_routes(service::Service& service) {
       {.method = "POST",
        .path = "/v1/users",
        .operation = "createUser",
-       .summary = "A user, who has nothing yet; there may be one of that name.",
+       .summary = "Create a user, unless there is one of that name.",
        .access = Access::admin,
        .changes = true,
        .body = Body::json,
@@ -183,7 +183,7 @@ std::vector<Route> access_routes(service::Service& service) {
        .status = 201,
        .answer = [&service](Call& call) { return add_one_user(service, call); }});
   routes.push_back(admin_list(
-      {"/v1/users", "listUsers", "All users.", {{"type", "object"}}},
+      {"/v1/users", "listUsers", "List all users.", {{"type", "object"}}},
       [&service](Call&) {
         Json items = Json::array();
         for (const auto& user : users(service.store())) {
@@ -193,12 +193,12 @@ std::vector<Route> access_routes(service::Service& service) {
       }));
   auto log = admin_list({"/v1/audit",
                          "listAudit",
-                         "Every call that changed something.",
+                         "List the audit log: every call that changed something.",
                          {{"type", "object"}}},
                         [&service](Call& call) { return audit_lines(service, call); });
   const Json number = {{"type", "integer"}, {"minimum", 0}};
-  log.query = {{"after", "Those after this number.", number},
-               {"limit", "At most so many.", number}};
+  log.query = {{"after", "Return entries after this number: the next page.", number},
+               {"limit", "Maximum number of results.", number}};
   routes.push_back(std::move(log));
   return routes;
 }
@@ -210,7 +210,7 @@ std::vector<Route> operation_routes(service::Service& service) {
   routes.push_back({.method = "GET",
                     .path = "/healthz",
                     .operation = "isAlive",
-                    .summary = "The server lives.",
+                    .summary = "Liveness: the server answers.",
                     .access = Access::open,
                     .response = {{"type", "object"}},
                     .answer = [](Call&) {
@@ -219,14 +219,14 @@ std::vector<Route> operation_routes(service::Service& service) {
   routes.push_back({.method = "GET",
                     .path = "/readyz",
                     .operation = "isReady",
-                    .summary = "The server has its database.",
+                    .summary = "Readiness: the server can use its database.",
                     .access = Access::open,
                     .response = {{"type", "object"}},
                     .answer = [&service](Call&) { return ready(service); }});
   Route metrics{.method = "GET",
                 .path = "/metrics",
                 .operation = "getPrometheus",
-                .summary = "Numbers of the server, for Prometheus.",
+                .summary = "Metrics in the format of Prometheus.",
                 .response = {{"type", "string"}},
                 .response_type = "text/plain"};
   metrics.answer = [&service](Call& call) {
@@ -240,13 +240,13 @@ std::vector<Route> operation_routes(service::Service& service) {
       {.method = "GET",
        .path = "/v1/queue",
        .operation = "getQueue",
-       .summary = "Your jobs that wait, in the order of their turns.",
+       .summary = "List your queued jobs in the order in which they start.",
        .response = list_of({{"type", "object"}}),
        .answer = [&service](Call& call) { return queue_of(service, call); }});
   routes.push_back({.method = "GET",
                     .path = "/v1/inputs",
                     .operation = "listInputs",
-                    .summary = "Names that jobs may use for files and models.",
+                    .summary = "List the files and models that jobs may name.",
                     .response = {{"type", "object"}},
                     .answer = [&service](Call&) {
                       return json_response({{"inputs", service.input_names()},

@@ -61,17 +61,16 @@ Response list_plans(service::Service& service, const Call& call) {
 
 std::vector<Route> plan_routes(service::Service& service) {
   std::vector<Route> routes;
-  routes.push_back(
-      submitting({.path = "/v1/plans",
-                  .operation = "makePlan",
-                  .summary = "Ask how a recipe would be trained; nothing is trained.",
-                  .kind = JobKind::plan},
-                 service));
+  routes.push_back(submitting({.path = "/v1/plans",
+                               .operation = "makePlan",
+                               .summary = "Plan a recipe without training it.",
+                               .kind = JobKind::plan},
+                              service));
   routes.push_back(
       {.method = "GET",
        .path = "/v1/plans",
        .operation = "listPlans",
-       .summary = "Your plans, newest first.",
+       .summary = "List your plans, newest first.",
        .response = list_of(ref("Job")),
        .query = page_parameters(),
        .answer = [&service](Call& call) { return list_plans(service, call); }});
@@ -79,7 +78,7 @@ std::vector<Route> plan_routes(service::Service& service) {
       {.method = "GET",
        .path = "/v1/plans/{id}",
        .operation = "getPlan",
-       .summary = "The plan with its reasons and predictions, once it is made.",
+       .summary = "Get a plan with its reasons and predictions, once it is made.",
        .response = ref("Job"),
        .answer = [&service](Call& call) { return plan_of(service, call); }});
   return routes;

@@ -9,32 +9,33 @@ namespace {
 
 using service::Refused;
 
+// Problems of type about:blank have the phrase of HTTP for a title.
 std::string_view title_of(int status) {
   switch (status) {
     case 400:
-      return "The request is wrong";
+      return "Bad Request";
     case 401:
-      return "A token is needed";
+      return "Unauthorized";
     case 403:
-      return "Not allowed";
+      return "Forbidden";
     case 404:
-      return "Not found";
+      return "Not Found";
     case 405:
-      return "Not that method";
+      return "Method Not Allowed";
     case 409:
-      return "Not in this state";
+      return "Conflict";
     case 413:
-      return "Too large";
+      return "Content Too Large";
     case 415:
-      return "Not that type";
+      return "Unsupported Media Type";
     case 429:
-      return "Too many requests";
+      return "Too Many Requests";
     case 431:
-      return "Headers too large";
+      return "Request Header Fields Too Large";
     case 503:
-      return "Busy";
+      return "Service Unavailable";
     default:
-      return "The server failed";
+      return "Internal Server Error";
   }
 }
 

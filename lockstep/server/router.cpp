@@ -205,9 +205,10 @@ Response Router::answer(const Request& request,
     }
     // Before anything is said about the path: without a token nothing is told.
     const auto who = known ? *known : identify(request);
-    if (!match && methods.empty()) return problem(404, "there is no such path");
+    if (!match && methods.empty())
+      return problem(404, "no such path; GET /openapi.json lists them");
     if (!match) {
-      auto refused = problem(405, "this path has other methods");
+      auto refused = problem(405, "method not allowed; see the header Allow");
       refused.headers.emplace_back("Allow", text::join(methods, ", "));
       return refused;
     }

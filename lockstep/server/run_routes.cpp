@@ -271,17 +271,17 @@ Route reading(const RunRoute& names, std::function<Response(Call&)> answer) {
 Route streaming(const RunRoute& names, std::function<Response(Call&)> answer) {
   auto route = reading(names, std::move(answer));
   route.response_type = "text/event-stream";
-  route.response = {{"description", "Events with id, event and data, a line each."}};
+  route.response = {{"description", "Server-sent events with id, event and data."}};
   route.query = {{"from_byte",
-                  "Where to begin: at the first line from here on; Last-Event-ID wins.",
+                  "Byte offset to start at, or after; Last-Event-ID takes precedence.",
                   whole_number()}};
   return route;
 }
 
 std::vector<Parameter> log_parameters() {
-  return {{"rank", "The log of this rank; without it what rank 0 has printed.",
-           whole_number()},
-          {"attempt", "Of this attempt; the last.", whole_number()}};
+  return {
+      {"rank", "Rank whose log to read; default: what rank 0 printed.", whole_number()},
+      {"attempt", "Attempt to read; default: the last.", whole_number()}};
 }
 
 }  // namespace
@@ -298,64 +298,69 @@ std::vector<Route> run_routes(service::Service& service) {
       {.method = "GET",
        .path = "/v1/runs",
        .operation = "listRuns",
-       .summary = "What has come of your trainings, newest first; of an admin all.",
+       .summary = "List your runs, newest first; an admin sees those of all users.",
        .response = list_of(ref("Run")),
        .query = page_parameters(),
        .answer = [&service](Call& call) { return list_runs(service, call); }});
-  auto one = reading({"", "getRun", "How far a training is, and how well it does."},
+  auto one = reading({"", "getRun", "Get a run: progress and newest metrics."},
                      [&service](Call& call) { return one_run(service, call); });
   one.response = ref("Run");
   routes.push_back(std::move(one));
-  auto metrics =
-      reading({"/metrics", "getMetrics", "Numbers over time, each step once."},
-              [&service, texts = std::make_shared<MetricsTexts>()](Call& call) {
-                return metrics_of(service, call, *texts);
-              });
-  metrics.query = {{"from", "The first step.", whole_number()},
-                   {"to", "The last step.", whole_number()},
-                   {"points", "At most so many, at even distances.", whole_number()},
-                   {"split", "Only train or eval.", {{"type", "string"}}}};
+  auto metrics = reading({"/metrics", "getMetrics", "Get metrics over steps."},
+                         [&service, texts = std::make_shared<MetricsTexts>()](
+                             Call& call) { return metrics_of(service, call, *texts); });
+  metrics.query = {
+      {"from", "First step to return.", whole_number()},
+      {"to", "The last step.", whole_number()},
+      {"points", "Maximum number of points, evenly spaced.", whole_number()},
+      {"split",
+       "Only metrics of training (train) or evaluation (eval).",
+       {{"type", "string"}}}};
   routes.push_back(std::move(metrics));
-  auto events = reading({"/events", "getEvents", "What happened, newest last."},
-                        [&service](Call& call) { return events_of(service, call); });
-  events.query = {{"limit", "At most so many.", whole_number()}};
+  auto events =
+      reading({"/events", "getEvents", "List the events of a run, newest last."},
+              [&service](Call& call) { return events_of(service, call); });
+  events.query = {{"limit", "Maximum number of results.", whole_number()}};
   routes.push_back(std::move(events));
-  auto logs = reading({"/logs", "getLogs", "The end of a log."},
+  auto logs = reading({"/logs", "getLogs", "Get the end of a log."},
                       [&service](Call& call) { return logs_of(service, call); });
   logs.response_type = "text/plain";
   logs.response = {{"type", "string"}};
   logs.query = log_parameters();
   routes.push_back(std::move(logs));
-  routes.push_back(
-      streaming({"/metrics/stream", "streamMetrics", "Numbers as they come."},
+  routes.push_back(streaming(
+      {"/metrics/stream", "streamMetrics", "Stream metrics as they are written."},
+      [&service](Call& call) {
+        return stream_of(service, call, {"run/metrics.jsonl", "metrics"});
+      }));
+  routes.push_back(streaming(
+      {"/events/stream", "streamEvents", "Stream events as they are written."},
+      [&service](Call& call) {
+        return stream_of(service, call, {"run/events.jsonl", "event"});
+      }));
+  auto follow =
+      streaming({"/logs/stream", "streamLogs", "Stream a log as it is written."},
                 [&service](Call& call) {
-                  return stream_of(service, call, {"run/metrics.jsonl", "metrics"});
-                }));
-  routes.push_back(
-      streaming({"/events/stream", "streamEvents", "Events as they come."},
-                [&service](Call& call) {
-                  return stream_of(service, call, {"run/events.jsonl", "event"});
-                }));
-  auto follow = streaming({"/logs/stream", "streamLogs", "A log as it comes."},
-                          [&service](Call& call) {
-                            StreamedFile file{log_file(service, call), "log"};
-                            if (!call.query.contains("rank"))
-                              file.attempt = attempt_of(service, call);
-                            return stream_of(service, call, file);
-                          });
+                  StreamedFile file{log_file(service, call), "log"};
+                  if (!call.query.contains("rank"))
+                    file.attempt = attempt_of(service, call);
+                  return stream_of(service, call, file);
+                });
   for (auto& parameter : log_parameters()) follow.query.push_back(std::move(parameter));
   routes.push_back(std::move(follow));
   routes.push_back(
-      reading({"/checkpoints", "listCheckpoints", "Its checkpoints."},
+      reading({"/checkpoints", "listCheckpoints", "List the checkpoints of a run."},
               [&service](Call& call) { return checkpoints_of(service, call); }));
-  auto file = reading(
-      {"/checkpoints/{step}/{file}", "getCheckpointFile", "One file of a checkpoint."},
-      [&service](Call& call) { return checkpoint_file(service, call); });
+  auto file =
+      reading({"/checkpoints/{step}/{file}", "getCheckpointFile",
+               "Download a file of a checkpoint."},
+              [&service](Call& call) { return checkpoint_file(service, call); });
   file.response_type = "application/octet-stream";
   file.response = {{"type", "string"}, {"format", "binary"}};
   routes.push_back(std::move(file));
-  auto final = reading({"/weights", "getWeights", "The trained weights (safetensors)."},
-                       [&service](Call& call) { return weights(service, call); });
+  auto final =
+      reading({"/weights", "getWeights", "Download the trained weights (safetensors)."},
+              [&service](Call& call) { return weights(service, call); });
   final.response_type = "application/octet-stream";
   final.response = {{"type", "string"}, {"format", "binary"}};
   routes.push_back(std::move(final));

@@ -66,10 +66,9 @@ void refuse_without_tokens(const config::LoadedServer& loaded, service::Store& s
     const bool expired = token.expires != 0 && token.expires <= store.now();
     if (!token.revoked && !expired) return;
   }
-  throw Error(
-      Fault::config, "http.address=", loaded.config.http.address,
-      ": there is no token that counts, so nobody could use the server; make one: "
-      "lockstep token create --role admin --user NAME");
+  throw Error(Fault::config, "http.address=", loaded.config.http.address,
+              ": there is no valid token, so nobody could use the server; create one: "
+              "lockstep token create --role admin --user NAME");
 }
 
 // What serves.
@@ -89,7 +88,7 @@ void reload(const Serving& serving) {
     service.reload(fresh.config);
     log::info("server", "read certificates, limits and quotas again");
   } catch (const Error& error) {
-    log::error("server", str("kept what was: ", error.what()));
+    log::error("server", str("kept the settings from before: ", error.what()));
   }
 }
 

@@ -66,7 +66,7 @@ void check_user_name(std::string_view name) {
                     });
   if (good) return;
   throw Error(Fault::config, "user: '", name.substr(0, kLongestName),
-              "' is no name; write up to ", kLongestName,
+              "' is not a user name; write up to ", kLongestName,
               " letters, digits, _ and -, the first one a letter or a digit");
 }
 

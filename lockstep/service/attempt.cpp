@@ -177,7 +177,7 @@ bool end_unbegun(const JobFolder& folder, int attempt) {
   write_end(folder, attempt,
             {.state = run::RunStatus::stopped,
              .exit = kExitStopped,
-             .message = "stopped before it began"});
+             .message = "stopped before it started"});
   return true;
 }
 

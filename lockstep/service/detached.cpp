@@ -86,7 +86,7 @@ Prepared prepare_start(const Detached& wanted) {
   }
   std::array<int, 2> ends{};
   if (!prepared.null || ::pipe2(ends.data(), O_CLOEXEC) != 0) {
-    throw Error(Fault::io, "can not start a supervisor: ", std::strerror(errno));
+    throw Error(Fault::io, "cannot start a supervisor: ", std::strerror(errno));
   }
   prepared.failed_read = files::Descriptor(ends[0]);
   prepared.failed_write = files::Descriptor(ends[1]);
@@ -187,7 +187,7 @@ void start_detached(const Detached& wanted) {
   auto prepared = prepare_start(wanted);
   const pid_t outer = ::fork();
   if (outer < 0) {
-    throw Error(Fault::io, "can not start a supervisor: ", std::strerror(errno));
+    throw Error(Fault::io, "cannot start a supervisor: ", std::strerror(errno));
   }
   if (outer == 0) become(prepared);
   prepared.failed_write.reset();
@@ -198,7 +198,7 @@ void start_detached(const Detached& wanted) {
   // Ends without a byte when the program runs: the pipe is closed by exec.
   const auto got = ::read(prepared.failed_read.get(), &reason, sizeof(reason));
   if (got == sizeof(reason) || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    throw Error(Fault::io, "can not start '", wanted.arguments.at(0),
+    throw Error(Fault::io, "cannot start '", wanted.arguments.at(0),
                 "': ", std::strerror(reason));
   }
 }

@@ -249,7 +249,7 @@ void Dispatcher::settle_lost(const Job& job, const AttemptView& view) {
   if (view.status != AttemptStatus::rebooted) return fail_or_retry(job, reason, true);
   const bool resumes = config().queue.resume_after_reboot;
   settle(job, resumes ? JobState::queued : JobState::interrupted,
-         "the machine was started again");
+         "the machine was rebooted");
 }
 
 void Dispatcher::fail_or_retry(const Job& job, const std::string& reason,
@@ -362,7 +362,7 @@ void Dispatcher::spawn(const Job& listed, const Pool& pool) {
     fail_or_retry(job, error.what(), error.fault() == Fault::io);
   } catch (const std::filesystem::filesystem_error& error) {
     log::error("service", str(job.id, ": ", error.what()));
-    fail_or_retry(job, "its folder can not be made", true);
+    fail_or_retry(job, "its folder cannot be made", true);
   }
 }
 

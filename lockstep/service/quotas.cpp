@@ -11,7 +11,7 @@ void Service::check_quota(const std::string& user) {
   for (const auto& use : store_.use()) {
     if (use.user != user || use.open_jobs < quota.jobs_per_user) continue;
     throw Refusal(Refused::too_often, "quota: ", use.open_jobs, " jobs of ", user,
-                  " are not over, quota.jobs_per_user is ", quota.jobs_per_user);
+                  " have not ended, quota.jobs_per_user is ", quota.jobs_per_user);
   }
   check_disk(user, 0);
 }

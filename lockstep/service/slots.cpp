@@ -214,11 +214,11 @@ std::string never_fits(const Pool& pool, const Resources& wanted) {
     return str("gpus=", wanted.gpus, ", and jobs share no GPU here (",
                pool.machine.gpu_note.empty() ? "queue.use_gpus, queue.gpu_ids"
                                              : pool.machine.gpu_note,
-               "); ask for gpus=0 to train on CPUs");
+               "); request gpus=0 to train on CPUs");
   }
   return str("gpus=", wanted.gpus, ", and of the ", pool.gpus.size(),
              " that jobs share ", fit,
-             " are what was asked for; ask for fewer, or for "
+             " match (gpu_ids, min_memory_bytes); request fewer, or "
              "gpus=0 to train on CPUs");
 }
 

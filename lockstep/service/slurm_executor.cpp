@@ -96,7 +96,7 @@ class SlurmExecutor : public Executor {
     const auto number = number_of(folder, attempt);
     if (!number && !view.supervisor) return {};
     view.status = AttemptStatus::killed;
-    view.reason = number ? reason_for(*number) : "Slurm has ended it";
+    view.reason = number ? reason_for(*number) : "ended by Slurm";
     return view;
   }
 
@@ -197,10 +197,10 @@ class SlurmExecutor : public Executor {
           run_slurm({"sacct", "--noheader", "--parsable2", "--allocations",
                      "--format=State", "--jobs", number});
       const auto state = text::split(answer, '\n').at(0);
-      if (!state.empty()) return str("Slurm has ended it: ", state);
+      if (!state.empty()) return str("ended by Slurm: ", state);
     } catch (const Error&) {  // there is no accounting
     }
-    return "Slurm has ended it";
+    return "ended by Slurm";
   }
 
   const std::string partition_;

@@ -59,7 +59,7 @@ Statement::~Statement() {
 }
 
 void Statement::check(int code) const {
-  if (code != SQLITE_OK) refuse(database_, "can not bind a value");
+  if (code != SQLITE_OK) refuse(database_, "cannot bind a value");
 }
 
 Statement& Statement::bind(std::int64_t value) {
@@ -120,7 +120,7 @@ Database::Database(const std::filesystem::path& file) : file_(file) {
     const std::string reason =
         database_ == nullptr ? "no memory" : sqlite3_errmsg(database_);
     sqlite3_close(database_);
-    throw Error(Fault::io, "database: can not open '", file.string(), "': ", reason);
+    throw Error(Fault::io, "database: cannot open '", file.string(), "': ", reason);
   }
   identity_ = identity_of(file);
   constexpr int kBusyMilliseconds = 10'000;

@@ -71,7 +71,7 @@ bool asked_to_stop(launcher::Signals& signals) {
 AttemptEnd stopped_early() {
   return {.state = run::RunStatus::stopped,
           .exit = kExitStopped,
-          .message = "stopped before it began to train"};
+          .message = "stopped before training began"};
 }
 
 // The guard of a supervisor that was killed holds the run until none of its ranks is
@@ -173,7 +173,7 @@ int supervise(const JobFolder& folder, int attempt, const jobs::Caller& caller) 
     end.may_retry = error.fault() == Fault::io || error.fault() == Fault::comm;
   } catch (const std::exception& error) {
     caller.warn(error.what());
-    end.message = str("a defect of the supervisor: ", error.what());
+    end.message = str("internal error of the supervisor: ", error.what());
   }
   end.seconds = seconds_between(begin, Clock::system().now());
   end.out_of_time = limit.count() > 0 && end.state == run::RunStatus::stopped &&

@@ -15,7 +15,7 @@ InputFile::InputFile(const std::filesystem::path& path)
   struct stat info {};
   if (!file_ || ::fstat(file_.get(), &info) != 0) files::fail("read", path, errno);
   if (!S_ISREG(info.st_mode)) {
-    throw Error(Fault::io, "can not read '", path.string(), "': it is not a file");
+    throw Error(Fault::io, "cannot read '", path.string(), "': it is not a file");
   }
   size_ = info.st_size;
 }
@@ -26,7 +26,7 @@ void InputFile::read(std::int64_t offset, std::span<std::byte> out) const {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) files::fail("read", path_, errno);
     if (got == 0) {
-      throw Error(Fault::io, "can not read '", path_.string(), "': it ends at byte ",
+      throw Error(Fault::io, "cannot read '", path_.string(), "': it ends at byte ",
                   offset, ", ", out.size(), " before what should be there");
     }
     offset += got;

@@ -52,7 +52,7 @@ class Check {
                        file.name.find('/') == std::string::npos &&
                        file.name.find('\0') == std::string::npos &&
                        file.name != kManifestName;
-    if (!plain) refuse("'", file.name, "' can not be the name of a file");
+    if (!plain) refuse("'", file.name, "' cannot be the name of a file");
     if (file.size < 0) refuse("'", file.name, "' has ", file.size, " bytes");
     const auto blocks = file.size / manifest_.block_bytes +
                         (file.size % manifest_.block_bytes != 0 ? 1 : 0);

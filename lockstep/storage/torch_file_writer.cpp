@@ -200,7 +200,7 @@ void write_torch_file(
   const auto pickle = PickleWriter().state_dict(entries, path.string());
   files::write_atomically(path, [&](int fd) {
     if (::lseek(fd, 0, SEEK_CUR) < 0) {
-      throw Error(Fault::config, "can not write '", path.string(),
+      throw Error(Fault::config, "cannot write '", path.string(),
                   "': a .pt file is not written from its beginning to its end, as a "
                   "pipe or a terminal needs it; name a file, or another format");
     }

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/memory.h"
 #include "lockstep/data/open.h"
 #include "lockstep/train/ending.h"
 
@@ -15,6 +16,22 @@ namespace {
 bool is_better(double value, double than, task::Better better) {
   return better == task::Better::more ? value > than : value < than;
 }
+
+// Lets go of what was freed before it and in it, on the host.
+class HeapOfItsOwn {
+ public:
+  explicit HeapOfItsOwn(const torch::Device& device) : on_host_(device.is_cpu()) {
+    if (on_host_) give_back_freed_memory();
+  }
+  ~HeapOfItsOwn() {
+    if (on_host_) give_back_freed_memory();
+  }
+  HeapOfItsOwn(const HeapOfItsOwn&) = delete;
+  HeapOfItsOwn& operator=(const HeapOfItsOwn&) = delete;
+
+ private:
+  const bool on_host_;
+};
 
 }  // namespace
 
@@ -60,6 +77,9 @@ std::optional<task::Means> Evaluator::look(std::int64_t limit_batches) {
   };
   beat(run::Phase::evaluating);
   parts_.strategy.share_buffers();
+  // Its batches have another size than a step's: a process that keeps the memory of
+  // both grows to their sum.
+  const HeapOfItsOwn heap(parts_.built.policy.device);
   return train::evaluate(*parts_.built.model, parts_.data,
                          {.loader = parts_.knobs.loader,
                           .batch = parts_.knobs.batch,

@@ -224,6 +224,15 @@ TEST_F(Csv, BadCellsAreNamedWithFileAndLine) {
   EXPECT_THAT(message("a,target\n"), HasSubstr("train.csv has no rows"));
   EXPECT_THAT(message("\n\n"), HasSubstr("there is no header"));
   EXPECT_THAT(message(""), HasSubstr("is empty"));
+  EXPECT_THAT(message("a,target\n1,x\n1e39,y\n"),
+              HasSubstr("train.csv:3: 'a' is 1e39, beyond the range of a float32"));
+  EXPECT_THAT(message("a,target\n-1e300,1.5\n1,2\n"),
+              HasSubstr("train.csv:2: 'a' is -1e300, beyond"));
+  EXPECT_THAT(message("\xFF\xFE"
+                      "a\n"),
+              HasSubstr("train.csv:1: the text is UTF-16"));
+  EXPECT_THAT(message("a,target\r1,x\r2\r"), HasSubstr("train.csv:3: 1 cells"));
+  EXPECT_THAT(message("a,target\r\n1,x\r\n\r\n2\r\n"), HasSubstr("train.csv:4: 1 "));
   put("train.csv", "a,target\n1,x\n2,y\n");
   put("val.csv", "a,target\ntall,x\n");
   EXPECT_THAT(error(Fault::io, config(), Split::eval),
@@ -244,6 +253,10 @@ TEST_F(Csv, KnobsThatNameNoColumnGetASuggestion) {
               HasSubstr("data.input: "));
   EXPECT_THAT(message({.input = {"age", "outcome"}, .target = {"outcome"}}),
               HasSubstr("'outcome' is the target"));
+  EXPECT_THAT(message({.input = {"age", "age"}, .target = {"outcome"}}),
+              HasSubstr("data.input: 'age' is named twice"));
+  EXPECT_THAT(message({.target = {"outcome"}, .weight = "outcome"}),
+              HasSubstr("data.weight: 'outcome' is the target"));
   EXPECT_THAT(message({.target = {"outcome"}, .weight = "w"}),
               HasSubstr("data.weight: "));
   EXPECT_THAT(message({.target = {"outcome"}, .columns = {{"x", ColumnType::text}}}),

@@ -74,7 +74,8 @@ TEST_F(OperationTest, WhatCanNotBeReadAgainLeavesEverythingAsItWas) {
   test::write_file(file("server.yaml"), "limits: {json_depth: 8}\n");
   served_.signal(SIGHUP);
   ASSERT_TRUE(test::eventually([&] {
-    return test::read_file(file("log")).find("kept what was") != std::string::npos;
+    return test::read_file(file("log")).find("kept the settings from before") !=
+           std::string::npos;
   }));
   ASSERT_TRUE(answers());
   // Neither half of the change holds: limits and certificate belong together.

@@ -154,7 +154,7 @@ TEST_F(JobsTest, AfterARebootAJobIsInterruptedOrGoesOnIfThatIsWanted) {
     restart();
     if (!resumes) {
       ASSERT_TRUE(reaches(id, JobState::interrupted)) << job(id).reason;
-      EXPECT_EQ(job(id).reason, "the machine was started again");
+      EXPECT_EQ(job(id).reason, "the machine was rebooted");
       EXPECT_TRUE(service_->store().leases().empty());
       service_->resume(ada_, id, {});
     }

@@ -30,6 +30,7 @@ class CsvReader final : public TableFile {
 
  private:
   bool read_cells();
+  bool take_line_end();
   void read_quoted(std::string& cell);
   [[noreturn]] void refuse(std::int64_t line, const std::string& what) const;
 

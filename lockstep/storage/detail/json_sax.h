@@ -34,7 +34,7 @@ class StrictSax : public nlohmann::json_sax<nlohmann::json> {
 
  protected:
   bool refuse(const std::string& what) {
-    problem = what + " stands where it can not";
+    problem = what + " stands where it cannot";
     return false;
   }
 };
