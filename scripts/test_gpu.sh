@@ -2,11 +2,11 @@
 # Runs every test that needs a GPU, each in a process of its own, on a machine that need
 # have no compiler, no network and no CMake. Their names have Gpu, Nccl or cuda_ in them.
 #
-#   scripts/test_gpu.sh                the tests in build-cuda
-#   scripts/test_gpu.sh 'StepGraph*'   those of them whose names fit
-#   scripts/test_gpu.sh --list         their names
-#   scripts/test_gpu.sh --pack FILE    puts tests and programs into a .tar.xz, stripped, with a
-#                                      part of Fashion-MNIST, to be carried to another machine
+#   scripts/test_gpu.sh                      the tests in build-cuda
+#   scripts/test_gpu.sh 'StepGraph*' 'Own*'  those of them whose names fit one of the patterns
+#   scripts/test_gpu.sh --list               their programs and names
+#   scripts/test_gpu.sh --pack FILE          puts tests and programs into a .tar.xz, stripped, with
+#                                            a part of Fashion-MNIST, to be carried to another machine
 #
 # Where Fashion-MNIST is not installed, what was packed of it is linked to its place,
 # /usr/share/datasets/fashion-mnist, and stays there.
@@ -14,7 +14,8 @@
 # environment:
 #   LOCKSTEP_BUILD   folder of the build, or of what was packed (default: build-cuda)
 #   LOCKSTEP_JOBS    tests at a time (default: 4)
-#   LOCKSTEP_LIMIT   seconds for one test (default: 180)
+#   LOCKSTEP_LIMIT   seconds for one test (default: 300)
+#   LOCKSTEP_LOGS    a folder that gets what each test printed
 #   LD_LIBRARY_PATH  where LibTorch is, where the tests do not find it by themselves
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -41,13 +42,10 @@ pack() {
   folder="$(mktemp -d)"
   trap 'rm -rf "$folder"' EXIT
   mkdir "$folder/tests" "$folder/bin" "$folder/data"
-  for program in "$build"/tests/test_*; do
-    [[ -x "$program" && ! -d "$program" ]] || continue
-    # Those of the control plane look at machines that are made up, but for these two.
-    grep -q libtorch "$program" || [[ "$program" == */test_system || "$program" == */test_hardware ]] || continue
-    [[ -n "$(tests_of "$program" '*')" ]] || continue
-    strip -o "$folder/tests/$(basename "$program")" "$program"
-  done
+  all_tests >"$folder/tests.txt"
+  while read -r program; do
+    strip -o "$folder/tests/$program" "$build/tests/$program"
+  done < <(cut -d' ' -f1 "$folder/tests.txt" | sort -u)
   for program in "$build"/bin/*; do
     [[ ! -f "$program" ]] || strip -o "$folder/bin/$(basename "$program")" "$program"
   done
@@ -56,25 +54,56 @@ pack() {
     cut_idx "$images/train-labels-idx1-ubyte.gz" "$kept_images" 1 8 | gzip -1 >"$folder/data/train-labels-idx1-ubyte.gz"
     cp "$images"/t10k-* "$folder/data/"
   fi
-  tar -C "$folder" -cf - tests bin data | xz -T0 -4 >"$1"
+  tar -C "$folder" -cf - tests.txt tests bin data | xz -T0 -4 >"$1"
   say "$1: $(du -m "$1" | cut -f1) MB; elsewhere: tar -xJf FILE -C FOLDER && LOCKSTEP_BUILD=FOLDER scripts/test_gpu.sh"
 }
 
-# tests_of PROGRAM PATTERN: names of tests, a line each.
-tests_of() {
-  "$1" --gtest_list_tests --gtest_filter='*Gpu*:*Nccl*:*cuda_*' 2>/dev/null | awk -v pattern="$2" '
-    /^[^ ]/ { suite = $1 }
-    /^ /    { print suite $1 }' | while IFS= read -r name; do
-    # shellcheck disable=SC2053  # the right side is a pattern
-    [[ "$name" != $2 ]] || echo "$name"
+# filter_of PROGRAM: the tests in it that need a GPU. Those of the control plane look at
+# machines that are made up, but for two.
+filter_of() {
+  case "$(basename "$1")" in
+    test_hardware) echo 'NvidiaSmi.*' ;;
+    test_system) echo '*Gpu.*:*Nccl*' ;;
+    *) ! readelf -d "$1" | grep -q 'NEEDED.*libtorch' || echo '*Gpu*:*Nccl*:*cuda_*' ;;
+  esac
+}
+
+# all_tests: "PROGRAM NAME", a line each; as they were when they were packed. A program that
+# cannot start is an error: its tests would be missed by nobody.
+all_tests() {
+  local program filter names
+  if [[ -f "$build/tests.txt" ]]; then
+    cat "$build/tests.txt"
+    return
+  fi
+  for program in "$build"/tests/test_*; do
+    [[ -x "$program" && ! -d "$program" ]] || continue
+    filter="$(filter_of "$program")"
+    [[ -n "$filter" ]] || continue
+    names="$("$program" --gtest_list_tests --gtest_filter="$filter")" || fail 3 "'$program' does not start: see above"
+    awk -v program="$(basename "$program")" '
+      /^[^ ]/ { suite = $1; next }
+      /^ /    { print program " " suite $1 }' <<<"$(grep -v '^Running main' <<<"$names")"
   done
+}
+
+# fits NAME PATTERN...
+fits() {
+  local name="$1" pattern
+  shift
+  for pattern; do
+    # shellcheck disable=SC2053  # the right side is a pattern
+    [[ "$name" != $pattern ]] || return 0
+  done
+  return 1
 }
 
 # run_one PROGRAM NAME FOLDER: leaves NAME's output in FOLDER, and a word for how it ended.
 run_one() {
   local log status=0 word=passed
   log="$3/$(tr '/' '_' <<<"$2")"
-  timeout --kill-after=5 "${LOCKSTEP_LIMIT:-180}" "$1" --gtest_filter="$2" >"$log.log" 2>&1 || status=$?
+  # Which algorithms a test measures is not for another one that runs beside it.
+  LOCKSTEP_TEST_STATE="$log.state" timeout --kill-after=5 "${LOCKSTEP_LIMIT:-300}" "$1" --gtest_filter="$2" >"$log.log" 2>&1 || status=$?
   if ((status == 124 || status == 137)); then
     word=hung
   elif ((status != 0)) || ! grep -q '1 test from' "$log.log"; then
@@ -90,7 +119,7 @@ run_one() {
 count_of() { cat "$folder"/*.end | grep -cxE "$1" || true; }
 
 run_all() {
-  local pattern="$1" program name
+  local program name logs="${LOCKSTEP_LOGS:-}"
   folder="$(mktemp -d)"
   trap 'rm -rf "$folder"' EXIT
   if [[ ! -e "$images" && -d "$build/data" ]]; then
@@ -98,17 +127,16 @@ run_all() {
       say "warning: $images is missing and cannot be made by this user: tests that train on it will fail"
   fi
   export LOCKSTEP_TEST_SOURCE="$root" LOCKSTEP_TEST_PROGRAMS="$build/bin" OMP_NUM_THREADS=1
-  for program in "$build"/tests/test_*; do
-    [[ -x "$program" && ! -d "$program" ]] || continue
-    for name in $(tests_of "$program" "$pattern"); do
-      while (($(jobs -rp | wc -l) >= ${LOCKSTEP_JOBS:-4})); do wait -n || true; done
-      run_one "$program" "$name" "$folder" &
-    done
-  done
+  all_tests >"$folder/tests.txt"
+  while read -r program name; do
+    fits "$name" "$@" || continue
+    while (($(jobs -rp | wc -l) >= ${LOCKSTEP_JOBS:-4})); do wait -n || true; done
+    run_one "$build/tests/$program" "$name" "$folder" </dev/null &
+  done <"$folder/tests.txt"
   wait
   local log
   for log in "$folder"/*.end; do
-    [[ -e "$log" ]] || fail 1 "no test fits '$pattern' in $build/tests"
+    [[ -e "$log" ]] || fail 1 "no test in $build/tests fits $*"
     case "$(cat "$log")" in
       failed | hung)
         printf '\n--- %s\n' "$(basename "${log%.end}")"
@@ -116,6 +144,7 @@ run_all() {
         ;;
     esac
   done
+  [[ -z "$logs" ]] || { mkdir -p "$logs" && cp "$folder"/*.log "$logs"; }
   local failed
   failed="$(count_of 'failed|hung')"
   printf '\n%s passed, %s failed, %s skipped\n' "$(count_of passed)" "$failed" "$(count_of skipped)"
@@ -123,19 +152,30 @@ run_all() {
 }
 
 have_build() {
+  [[ -d "$build" ]] || fail 3 "there is no folder '$build'; LOCKSTEP_BUILD names one"
+  build="$(cd "$build" && pwd)"
   compgen -G "$build/tests/test_*" >/dev/null ||
     fail 3 "there are no tests in '$build/tests'; build them (scripts/setup.sh --cuda && ninja -C build-cuda), or set LOCKSTEP_BUILD"
 }
 
 case "${1:-}" in
-  -h | --help) usage ;;
-  --pack) have_build && pack "${2:?--pack needs a file}" ;;
+  -h | --help)
+    usage
+    ;;
+  --pack)
+    have_build
+    pack "${2:?--pack needs a file}"
+    ;;
   --list)
     have_build
-    for program in "$build"/tests/test_*; do
-      [[ -x "$program" && ! -d "$program" ]] && tests_of "$program" '*'
-    done
+    all_tests
     ;;
-  -*) fail 2 "unknown option '$1'; scripts/test_gpu.sh --help lists the options" ;;
-  *) have_build && run_all "${1:-*}" ;;
+  -*)
+    fail 2 "unknown option '$1'; scripts/test_gpu.sh --help lists the options"
+    ;;
+  *)
+    have_build
+    (($# > 0)) || set -- '*'
+    run_all "$@"
+    ;;
 esac

@@ -263,6 +263,7 @@ std::string Gemms::choices() const {
 
 void Gemms::use_choices(const std::string& text) {
   std::istringstream lines(text);
+  std::vector<GemmShape> taken;  // from this text, in which the first of a shape wins
   for (std::string line; std::getline(lines, line);) {
     if (line.rfind(impl_->machine + ' ', 0) != 0) continue;
     std::istringstream words(line.substr(impl_->machine.size()));
@@ -275,6 +276,8 @@ void Gemms::use_choices(const std::string& text) {
     shape.number = static_cast<Number>(number);
     shape.epilogue = static_cast<Epilogue>(epilogue);
     if (!words) continue;
+    if (std::find(taken.begin(), taken.end(), shape) != taken.end()) continue;
+    taken.push_back(shape);
     choice.tuned = true;
     if (auto* known = impl_->find(shape)) {
       *known = choice;

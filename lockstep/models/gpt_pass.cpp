@@ -156,7 +156,9 @@ void GptPass::release_memory() {
   if (memory_is_held_) return;
   memory_ = Tensor();
   plan_ = nullptr;
-  plans_.clear();  // what a layer of attention has kept is theirs
+  // What a layer of attention has kept is theirs. A graph may need them beside memory
+  // that was outgrown.
+  std::erase_if(plans_, [](const Plan& plan) { return !plan.is_held; });
 }
 
 Tensor GptPass::view(std::size_t buffer, std::int64_t columns) const {

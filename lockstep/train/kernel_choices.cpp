@@ -44,11 +44,29 @@ std::string joined(const std::string& first, const std::string& second) {
 
 }  // namespace
 
-KernelChoices::KernelChoices(models::Model& model, std::filesystem::path file)
-    : own_(model.own_backward()), file_(std::move(file)) {
+std::set<std::int64_t, std::greater<>> micro_batches_of(const BatchCut& batch,
+                                                        std::int64_t ranks) {
+  std::set<std::int64_t, std::greater<>> sizes;
+  for (const auto share : {batch.largest, batch.global / ranks}) {
+    const auto counted = batch.match ? batch.largest : share;
+    const auto passes = (counted + batch.micro - 1) / batch.micro;
+    if (passes == 0) continue;
+    sizes.insert((share + passes - 1) / passes);  // Step makes them of one size
+    sizes.insert(share / passes);
+  }
+  sizes.erase(0);
+  return sizes;
+}
+
+KernelChoices::KernelChoices(models::Model& model, Files files)
+    : own_(model.own_backward()),
+      run_{.file = std::move(files.run)},
+      machine_{.file = std::move(files.machine)} {
   if (own_ == nullptr) return;
-  kept_ = read_choices(file_);
-  if (!kept_.empty()) own_->use_choices(kept_);
+  run_.text = read_choices(run_.file);
+  machine_.text = read_choices(machine_.file);
+  const auto known = joined(run_.text, machine_.text);
+  if (!known.empty()) own_->use_choices(known);
 }
 
 void KernelChoices::agree(const BatchCut& batch, comm::World& world) {
@@ -62,13 +80,10 @@ void KernelChoices::agree(const BatchCut& batch, comm::World& world) {
   if (world.rank() != 0) own_->use_choices(first);
 }
 
-// All shapes of micro-batches that a rank has of it.
 void KernelChoices::measure(const BatchCut& batch, std::int64_t ranks) {
   try {
-    for (const auto share : {batch.largest, batch.global / ranks}) {
-      for (const auto size : {std::min(share, batch.micro), share % batch.micro}) {
-        if (size > 0) own_->prepare(size, batch.sample);
-      }
+    for (const auto size : micro_batches_of(batch, ranks)) {
+      own_->prepare(size, batch.sample);
     }
   } catch (const std::exception& error) {
     // The pass meets the same, where all ranks agree on smaller pieces.
@@ -78,14 +93,21 @@ void KernelChoices::measure(const BatchCut& batch, std::int64_t ranks) {
 }
 
 void KernelChoices::keep() {
-  if (own_ == nullptr || file_.empty()) return;
-  // Another run may have written meanwhile.
-  const auto all = joined(joined(read_choices(file_), kept_), own_->choices());
-  if (all == kept_) return;
-  kept_ = all;
+  if (own_ == nullptr) return;
+  const auto chosen = own_->choices();
+  write(run_, joined(run_.text, chosen));
+  // Another run may have written meanwhile. A run directory that is gone is not made.
+  std::error_code refused;  // said when the file can not be written
+  const auto folder = machine_.file.parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder, refused);
+  write(machine_, joined(joined(read_choices(machine_.file), machine_.text), chosen));
+}
+
+void KernelChoices::write(Kept& kept, const std::string& text) {
+  if (kept.file.empty() || text == kept.text) return;
+  kept.text = text;
   try {
-    std::filesystem::create_directories(file_.parent_path());
-    files::write_atomically(file_, all);
+    files::write_atomically(kept.file, text);
   } catch (const std::exception& error) {
     log::warning("train", str("chosen algorithms are not kept: ", error.what()));
   }

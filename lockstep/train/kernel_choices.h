@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <string>
 #include <utility>
@@ -17,16 +18,27 @@ struct BatchCut {
   std::int64_t largest = 0;  // of the shares of the ranks
   std::int64_t micro = 0;
   at::IntArrayRef sample;  // shape of the input of one
+  bool match = false;      // all ranks make as many passes as the largest share needs
 };
 
-// The algorithms that a model's own passes have chosen by measuring, kept on this
-// machine: a later run, or this one when it resumes, does not measure again and has the
-// same bits. A file that can not be read or written costs no run.
+// Returns the sizes of the micro-batches that ranks make of it, the largest first.
+std::set<std::int64_t, std::greater<>> micro_batches_of(const BatchCut& batch,
+                                                        std::int64_t ranks);
+
+// The algorithms that a model's own passes have chosen by measuring, kept for this run
+// and on this machine: a later run does not measure again, and this one has the same
+// bits when it resumes, whatever others have measured meanwhile. A file that can not be
+// read or written costs no run.
 class KernelChoices {
  public:
-  // Gives the model what the file has. Lifetime: the model outlives it. An empty path
-  // keeps nothing.
-  KernelChoices(models::Model& model, std::filesystem::path file);
+  // An empty path keeps nothing.
+  struct Files {
+    std::filesystem::path run;      // of this run: what it uses
+    std::filesystem::path machine;  // of all runs, for shapes that this one has not had
+  };
+
+  // Gives the model what the files have. Lifetime: the model outlives it.
+  KernelChoices(models::Model& model, Files files);
 
   // Chooses for batches that have not come before: rank 0 measures and keeps, the
   // others take what it has chosen. Collective for such a batch; cheap for others.
@@ -38,9 +50,15 @@ class KernelChoices {
  private:
   void measure(const BatchCut& batch, std::int64_t ranks);
 
+  // A file, and what it had when it was read or written.
+  struct Kept {
+    std::filesystem::path file;
+    std::string text = {};
+  };
+  static void write(Kept& kept, const std::string& text);
+
   models::OwnBackward* own_;
-  const std::filesystem::path file_;
-  std::string kept_;
+  Kept run_, machine_;
   std::set<std::pair<std::int64_t, std::int64_t>> seen_;  // global and micro
 };
 

@@ -255,10 +255,13 @@ void Step::use_words(const torch::Tensor& words) {
   parts_.pass->use_places(reinterpret_cast<const kernels::PassPlace*>(places));
 }
 
-std::int64_t Step::num_passes(const data::Batch& batch) const {
+bool Step::passes_match() const {
   const auto& strategy = parts_.strategy;
-  const bool match = strategy.passes_must_match() || strategy.sums_every_pass();
-  const auto samples = match ? batch.largest_size : batch.size;
+  return strategy.passes_must_match() || strategy.sums_every_pass();
+}
+
+std::int64_t Step::num_passes(const data::Batch& batch) const {
+  const auto samples = passes_match() ? batch.largest_size : batch.size;
   return (samples + parts_.micro_batch - 1) / parts_.micro_batch;
 }
 

@@ -108,6 +108,10 @@ class Step {
   void set_micro_batch(std::int64_t size);
   std::int64_t micro_batch() const noexcept { return parts_.micro_batch; }
 
+  // Returns whether all ranks make as many passes of a batch as its largest share
+  // needs.
+  bool passes_match() const;
+
   // Returns the number of micro-batches of a batch, for Strategy::begin_step().
   std::int64_t num_passes(const data::Batch& batch) const;
 

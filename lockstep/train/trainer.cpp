@@ -62,7 +62,7 @@ bool Training::step() {
   const double lr = schedule_.lr(state_.steps, batch.begin.epoch);
   const bool reports = is_due(config_.train.log_every, state_.steps + 1);
   kernel_choices_.agree({batch.global_size, batch.largest_size, step_.micro_batch(),
-                         train_data_.spec().shape},
+                         train_data_.spec().shape, step_.passes_match()},
                         world_);
   in_step_ = true;  // an exception ends the run
   const bool held = compute(batch);

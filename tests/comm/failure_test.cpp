@@ -95,7 +95,7 @@ void expect_a_timeout(const Collective& collective) {
     auto c = comm::make_gloo({.store = store,
                               .rank = rank,
                               .size = 2,
-                              .timeout = std::chrono::milliseconds(300)});
+                              .timeout = std::chrono::milliseconds(1'000)});
     if (rank == 1) {
       store->wait({"gave up"}, kPatience);
       return;

@@ -95,7 +95,7 @@ TEST(Rendezvous, TheMissingRankAndItsNodeAreNamed) {
     auto env = environment_of(rank, 4, 4711);
     env.local_world_size = 2;
     env.nodes = 2;
-    comm::meet(*store, env, {.patience = std::chrono::milliseconds(300)});
+    comm::meet(*store, env, {.patience = std::chrono::milliseconds(1'000)});
   });
   expect_same_error(errors, Fault::comm, HasSubstr("rank 3 (node 1) did not join"));
 }

@@ -122,6 +122,14 @@ TEST(Gemm, AChoiceTunedOnAGpuIsKeptAsText) {
   Gemms third(workspace.mutable_data_ptr(), workspace.nbytes());
   third.use_choices("of_another_GPU_" + first.choices());
   EXPECT_FALSE(third.is_tuned(gemm.shape));
+  // Of two for a shape, which another process may have added, the first is meant.
+  auto other = first.choices();
+  auto& digit = other[other.size() - 2];  // of the algorithm
+  digit = digit == '0' ? '1' : '0';
+  third.use_choices(first.choices() + other);
+  EXPECT_EQ(third.choices(), first.choices());
+  third.use_choices(other);
+  EXPECT_EQ(third.choices(), other) << "a later text replaces what was known";
   gemm.shape.adds = true;
   EXPECT_FALSE(second.is_tuned(gemm.shape));
 }

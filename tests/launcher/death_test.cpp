@@ -59,7 +59,9 @@ class Death : public test::JobRig {
     for (const auto& line : text::split(test::read_file(notes_), '\n')) {
       const auto words = text::split(line, ' ');
       if (words[0] != "child" && words[0] != "rank") continue;
-      EXPECT_TRUE(is_gone(static_cast<pid_t>(*text::to_integer(words[1])))) << line;
+      const auto pid = static_cast<pid_t>(*text::to_integer(words[1]));
+      // One that was killed may need the CPU once more to end.
+      EXPECT_TRUE(test::eventually([&] { return is_gone(pid); })) << line;
     }
     const auto port = text::to_integer(found("MASTER_PORT"));
     ASSERT_TRUE(port);
@@ -222,7 +224,7 @@ TEST_F(Death, ARankThatIsStillEndingIsBeforeThePeerThatLostIt) {
 TEST_F(Death, ARankThatDoesNotListenIsKilledAfterTheGracePeriod) {
   auto job =
       job_of(3, {"r1.ignore=15", "note=ready", "r0.await=.go", "r0.exit=3", "hang"});
-  job.grace = std::chrono::milliseconds(30);
+  job.grace = std::chrono::seconds(1);
   const auto result = run(job, [this] {
     EXPECT_TRUE(noted_by_all("ready", 3));
     go(".go");
@@ -231,7 +233,7 @@ TEST_F(Death, ARankThatDoesNotListenIsKilledAfterTheGracePeriod) {
   EXPECT_THAT(result.message, HasSubstr(") got SIGTERM, did not exit, was killed\n"));
   EXPECT_TRUE(result.ends[1].killed);
   EXPECT_FALSE(result.ends[2].killed);
-  EXPECT_EQ(said_.back(), "rank 1 did not stop within 30ms; killed");
+  EXPECT_EQ(said_.back(), "rank 1 did not stop within 1s; killed");
 }
 
 TEST_F(Death, AnyProgramMayEndWellBeforeTheOthers) {
@@ -242,7 +244,7 @@ TEST_F(Death, AnyProgramMayEndWellBeforeTheOthers) {
         go(".go");
       });
   EXPECT_EQ(result.state, RunStatus::done);
-  EXPECT_TRUE(is_gone(pid_noted("child")));
+  EXPECT_TRUE(test::eventually([this] { return is_gone(pid_noted("child")); }));
 }
 
 // Its group is all that it is known by.
@@ -336,7 +338,7 @@ TEST_F(LauncherDeath, KilledItTakesRanksAndTheirChildrenWithIt) {
   const auto killed = std::chrono::steady_clock::now();
   EXPECT_EQ(launched.wait().signal, SIGKILL);
   EXPECT_TRUE(all_are_gone());
-  EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - killed, test::kPatience);
   expect_nothing_left();
   const auto record = run::RunDirectory::open(own_run()).read_record();
   EXPECT_EQ(record.state, RunStatus::running);

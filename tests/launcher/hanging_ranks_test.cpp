@@ -28,7 +28,7 @@ TEST_F(HangingRanks, AHangOutsideOfACollectiveIsFoundAndNamed) {
               AllOf(StartsWith("rank 1 (pid "), HasSubstr(") hangs: no heartbeat for "),
                     HasSubstr(" s at step 5 (training)"),
                     HasSubstr("got SIGTERM, exit status 143")));
-  EXPECT_TRUE(is_gone(pid_noted("child")));
+  EXPECT_TRUE(test::eventually([this] { return is_gone(pid_noted("child")); }));
   EXPECT_THAT(said_, ::testing::Contains("rank 1 hangs; the other ranks get SIGTERM"));
   EXPECT_THAT(value(events("failure").at(0), "hang"), HasSubstr("no heartbeat for"));
 }
@@ -65,7 +65,7 @@ TEST_F(HangingRanks, OneThatComputesOrReadsIsSlowAndLeftAlone) {
   for (const auto* work : {"spin=3000", "read=3000", "write=3000"}) {
     said_.clear();
     const auto result =
-        run(watched(1, {"steps=5:5", work, "steps=5:5", "beat=10:finished"}));
+        run(watched(1, {"steps=5:50", work, "steps=5:5", "beat=10:finished"}));
     EXPECT_EQ(result.state, run::RunStatus::done) << work << result.message;
     ASSERT_FALSE(said_.empty()) << work;
     EXPECT_THAT(said_[0], AllOf(StartsWith("rank 0 is slow: no heartbeat for "),
@@ -80,7 +80,7 @@ TEST_F(HangingRanks, OneThatComputesOrReadsIsSlowAndLeftAlone) {
 // A step of 2.5 s in the first life of a rank; one of 4 s in its second is not too long
 // then, though the limit for one that does something is shorter.
 TEST_F(HangingRanks, WhatWasLearntOfStepsHoldsForTheNextAttempt) {
-  auto job = watched(1, {"steps=5:5", "a0.spin=2500", "steps=5:100", "a0.die=9",
+  auto job = watched(1, {"steps=5:50", "a0.spin=2500", "steps=5:100", "a0.die=9",
                          "a1.spin=4000", "steps=5:5", "beat=20:finished"});
   job.hang_limits->step_timeout = milliseconds(3'000);
   job.first.max_restarts = 1;
@@ -98,7 +98,8 @@ TEST_F(HangingRanks, OneThatWarmsUpMayDoNothing) {
 
 TEST_F(HangingRanks, ARankThatNeverBeatsIsFound) {
   auto job = watched(2, {"r0.steps=1:1", "hang"});
-  job.hang_limits->startup = milliseconds(100);
+  job.hang_limits->startup = milliseconds(1'000);
+  job.hang_limits->first_step = test::kPatience;  // rank 0 is not meant
   const auto result = run(job);
   EXPECT_THAT(result.message, AllOf(StartsWith("rank 1 (pid "),
                                     HasSubstr("before its first heartbeat")));

@@ -299,8 +299,8 @@ TEST_F(LogPumpTest, AProcessThatKeepsThePipeOpenDoesNotHoldUpTheEnd) {
 TEST_F(LogPumpTest, NorDoesOneThatPrintsWithoutEnd) {
   // It ends by SIGPIPE once the pump has closed the pipe.
   run("echo begin; yes & exit 0", StdStreams::nothing, std::chrono::milliseconds(50));
-  // Too long to be shown.
-  EXPECT_EQ(with_rotated(log(0)).substr(0, 8), "begin\ny\n");
+  // Too long to be shown. On a busy machine it has not begun to print by then.
+  EXPECT_EQ(with_rotated(log(0)).substr(0, 6), "begin\n");
 }
 
 TEST_F(LogPumpTest, FurtherRanksCanBeAddedAfterTheEnd) {

@@ -352,6 +352,7 @@ TEST_F(JobsTest, AnEndWithNumbersThatAreNoneIsDamaged) {
 TEST_F(JobsTest, AReasonDoesNotSayWhereThingsAre) {
   const auto id = submit_held(30);
   ASSERT_TRUE(reaches(id, JobState::running));
+  ASSERT_TRUE(test::eventually([&] { return steps_of(id) == 10; }));  // it waits
   std::filesystem::remove_all(folder(id).run());
   ASSERT_TRUE(reaches(id, JobState::failed));
   EXPECT_THAT(job(id).reason, ::testing::Not(HasSubstr(state_.path().string())));

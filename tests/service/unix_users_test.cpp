@@ -86,6 +86,9 @@ TEST_F(UnixUsersTest, JobsOfDifferentUsersRunAsDifferentUnixUsers) {
   for (const auto& [id, name] : {std::pair(ada, kAda), std::pair(eve, kEve)}) {
     ASSERT_TRUE(reaches(id, JobState::running)) << job(id).reason;
     const auto place = folder(id);
+    // `running` begins before the first file of the worker.
+    ASSERT_TRUE(test::eventually(
+        [&] { return service_->runs().metrics(place)->size() >= 10; }));
     const auto uid = user(name).uid;
     const auto view = look_at_attempt(place, 1);
     ASSERT_EQ(view.status, AttemptStatus::alive);

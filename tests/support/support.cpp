@@ -36,18 +36,19 @@ const bool kInstructionsCanBeUsed = [] {
   return true;
 }();
 
-// What programs learn from runs of tests is not for this person's own runs.
-const bool kStateIsTheTests = [] {
-  const auto state = binary("").parent_path().parent_path() / "state_of_tests";
-  ::setenv("XDG_STATE_HOME", state.c_str(), 1);
-  return true;
-}();
-
 // Tests that were carried to another machine are told what is where.
-Path told(const char* variable, const char* built) {
+Path told(const char* variable, const Path& built) {
   const char* here = std::getenv(variable);
   return here != nullptr ? here : built;
 }
+
+// What programs learn from runs of tests is not for this person's own runs.
+const bool kStateIsTheTests = [] {
+  const auto shared = binary("").parent_path().parent_path() / "state_of_tests";
+  const auto state = told("LOCKSTEP_TEST_STATE", shared);
+  ::setenv("XDG_STATE_HOME", state.c_str(), 1);
+  return true;
+}();
 
 }  // namespace
 

@@ -35,7 +35,7 @@ class ZeroFaults : public testing::TestWithParam<const char*> {
                                         "parallel.persist_below=0",
                                         "eval.every=0",
                                         "watch.step_floor=2s",
-                                        "watch.first_step=2s",
+                                        "watch.first_step=60s",
                                         "comm.timeout=60s",
                                         str("comm.backend=", GetParam())};
     return std::make_unique<test::Job>(

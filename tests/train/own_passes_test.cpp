@@ -244,14 +244,13 @@ TEST(KernelChoices, AllRanksTakeThoseOfTheFirst) {
   auto worlds = comm::join_threads({torch::kCPU, torch::kCPU, torch::kCPU}, {});
   const auto as_rank = [&](comm::World& world) {
     TellsChoices model;
-    KernelChoices choices(model, file);
+    KernelChoices choices(model, {.run = {}, .machine = file});
     model.chosen = str("measured on ", world.rank(), "\n");
     const BatchCut batch{.global = 14, .largest = 5, .micro = 3, .sample = row};
     for (int step = 0; step < 3; ++step) choices.agree(batch, world);
     const auto size = [&](std::int64_t samples) { return std::pair(samples, row); };
     if (world.rank() == 0) {
-      EXPECT_THAT(model.prepared,
-                  testing::ElementsAre(size(3), size(2), size(3), size(1)))
+      EXPECT_THAT(model.prepared, testing::ElementsAre(size(3), size(2)))
           << "once; shares of 5 and of 4";
       EXPECT_EQ(model.given, "");
     } else {
@@ -268,11 +267,33 @@ TEST(KernelChoices, AllRanksTakeThoseOfTheFirst) {
   EXPECT_EQ(test::read_file(file), "measured on 0\nsmaller pieces\n");
 }
 
+// What Step makes of them: as many passes as are needed, of one size, or of two that
+// differ by one.
+TEST(KernelChoices, TheSizesAreThoseOfTheMicroBatches) {
+  using testing::ElementsAre;
+  const auto sizes = [](BatchCut batch, std::int64_t ranks) {
+    const auto all = micro_batches_of(batch, ranks);
+    return std::vector<std::int64_t>(all.begin(), all.end());
+  };
+  EXPECT_THAT(sizes({.global = 64, .largest = 64, .micro = 32}, 1), ElementsAre(32));
+  EXPECT_THAT(sizes({.global = 32, .largest = 32, .micro = 21}, 1), ElementsAre(16));
+  EXPECT_THAT(sizes({.global = 7, .largest = 7, .micro = 3}, 1), ElementsAre(3, 2));
+  EXPECT_THAT(sizes({.global = 4, .largest = 4, .micro = 8}, 1), ElementsAre(4));
+  // Shares of 4 and of 3: two passes of each, though one would do for the smaller.
+  const BatchCut cut{.global = 7, .largest = 4, .micro = 3};
+  EXPECT_THAT(sizes(cut, 2), ElementsAre(3, 2));
+  auto match = cut;
+  match.match = true;
+  EXPECT_THAT(sizes(match, 2), ElementsAre(2, 1));
+  // The last batch of an epoch may leave ranks without a sample.
+  EXPECT_THAT(sizes({.global = 1, .largest = 1, .micro = 3}, 2), ElementsAre(1));
+}
+
 TEST(KernelChoices, ABatchThatIsTooLargeToMeasureIsLeftToThePass) {
   auto world = comm::join({}, {});
   TellsChoices model;
   model.room = 2;
-  KernelChoices choices(model, "");
+  KernelChoices choices(model, {});
   const std::vector<std::int64_t> row{32};
   EXPECT_NO_THROW(choices.agree({8, 8, 4, row}, world));
   EXPECT_EQ(model.releases, 1);
@@ -282,14 +303,14 @@ TEST(KernelChoices, OutliveARun) {
   const files::TemporaryDirectory folder;
   const auto file = folder.path() / "state" / "kernels.txt";
   TellsChoices first;
-  KernelChoices of_first(first, file);
+  KernelChoices of_first(first, {.run = {}, .machine = file});
   EXPECT_EQ(first.given, "");
   of_first.keep();
   EXPECT_FALSE(fs::exists(file)) << "nothing was chosen";
   first.chosen = "a 1\nb 2\n";
   of_first.keep();
   TellsChoices second;
-  KernelChoices of_second(second, file);
+  KernelChoices of_second(second, {.run = {}, .machine = file});
   EXPECT_EQ(second.given, "a 1\nb 2\n");
   // What another run has added meanwhile stays.
   first.chosen = "a 1\nb 2\nd 4\n";
@@ -299,14 +320,36 @@ TEST(KernelChoices, OutliveARun) {
   EXPECT_EQ(test::read_file(file), "a 1\nb 2\nd 4\nc 3\n");
 }
 
+// Two runs that start together measure the same shape, and may find different
+// algorithms.
+TEST(KernelChoices, OfARunAreItsOwnWhenItResumes) {
+  const files::TemporaryDirectory folder;
+  const auto machine = folder.path() / "state" / "kernels.txt";
+  const auto run = folder.path() / "kernels.txt";
+  TellsChoices ours;
+  KernelChoices of_ours(ours, {.run = run, .machine = machine});
+  test::write_file(machine, "shape theirs\nother 1\n");
+  ours.chosen = "shape ours\n";
+  of_ours.keep();
+  TellsChoices resumed;
+  KernelChoices of_resumed(resumed, {.run = run, .machine = machine});
+  EXPECT_EQ(resumed.given, "shape ours\nshape theirs\nother 1\n");
+  // A run directory that is gone is not made again.
+  KernelChoices gone(ours,
+                     {.run = folder.path() / "gone" / "kernels.txt", .machine = {}});
+  gone.keep();
+  EXPECT_FALSE(fs::exists(folder.path() / "gone"));
+}
+
 TEST(KernelChoices, AFileThatCanNotBeUsedCostsNoRun) {
   const files::TemporaryDirectory folder;
   test::write_file(folder.path() / "state", "a file, not a folder");
   TellsChoices model;
   model.chosen = "a 1\n";
-  KernelChoices choices(model, folder.path() / "state" / "kernels.txt");
+  KernelChoices choices(
+      model, {.run = {}, .machine = folder.path() / "state" / "kernels.txt"});
   EXPECT_NO_THROW(choices.keep());
-  KernelChoices nowhere(model, "");
+  KernelChoices nowhere(model, {});
   EXPECT_NO_THROW(nowhere.keep());
 }
 
