@@ -196,11 +196,12 @@ void describe(QuotaConfig& c, Visitor& v) {
           {.help = "The most GPU-hours of a user over the last 30 days; beyond it jobs "
                    "wait. 0: no limit.",
            .range = at_least(0)});
-  v.field("disk_bytes_per_user", c.disk_bytes_per_user,
-          {.help = "The most bytes of runs and uploads of a user; beyond it neither is "
-                   "accepted. 0: no limit.",
-           .range = at_least(0),
-           .unit = Unit::bytes});
+  v.field(
+      "disk_bytes_per_user", c.disk_bytes_per_user,
+      {.help = "The most bytes of runs, uploads and kept requests of a user; beyond "
+               "it none is accepted. 0: no limit.",
+       .range = at_least(0),
+       .unit = Unit::bytes});
 }
 
 struct StoreConfig {
