@@ -54,7 +54,8 @@ pack() {
     cut_idx "$images/train-labels-idx1-ubyte.gz" "$kept_images" 1 8 | gzip -1 >"$folder/data/train-labels-idx1-ubyte.gz"
     cp "$images"/t10k-* "$folder/data/"
   fi
-  tar -C "$folder" -cf - tests.txt tests bin data | xz -T0 -4 >"$1"
+  # The programs have most of their code in common: a dictionary that spans them all.
+  tar -C "$folder" -cf - tests.txt tests bin data | xz -T1 --lzma2=preset=4,dict=256MiB >"$1"
   say "$1: $(du -m "$1" | cut -f1) MB; elsewhere: tar -xJf FILE -C FOLDER && LOCKSTEP_BUILD=FOLDER scripts/test_gpu.sh"
 }
 
@@ -71,11 +72,14 @@ filter_of() {
 # all_tests: "PROGRAM NAME", a line each; as they were when they were packed. A program that
 # cannot start is an error: its tests would be missed by nobody.
 all_tests() {
-  local program filter names
+  local program filter names nvidia
   if [[ -f "$build/tests.txt" ]]; then
     cat "$build/tests.txt"
     return
   fi
+  # NVIDIA's libraries, which a machine without a GPU has from PyTorch at most.
+  nvidia="$(compgen -G "$oracle/lib/python3*/site-packages/nvidia/*/lib" | paste -sd:)" || true
+  [[ -z "$nvidia" ]] || export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$nvidia"
   for program in "$build"/tests/test_*; do
     [[ -x "$program" && ! -d "$program" ]] || continue
     filter="$(filter_of "$program")"
